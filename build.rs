@@ -1,0 +1,10 @@
+//! Compiles `proto/` with protox, a protobuf compiler written in Rust, so that no `protoc` is needed.
+
+fn main() {
+    println!("cargo:rerun-if-changed=proto");
+    let files = protox::compile(["proto/pulsar.proto"], ["proto"]).expect("proto/ compiles");
+    prost_build::Config::new()
+        .bytes(["."])
+        .compile_fds(files)
+        .expect("prost generates from the compiled files");
+}

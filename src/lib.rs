@@ -1,0 +1,38 @@
+//! Penstock's engine.
+//!
+//! Layers, arrows only point down:
+//!
+//! ```text
+//! python      PyO3: conversion and wake-ups
+//! client      what a user holds: pool, lookup, partitions, reconnect
+//! broker      the embedded broker
+//! net         tokio: sockets, TLS, timers; one driver for every protocol
+//! pulsar      sans-IO core: frames and state machines
+//! wire checksum compression transmit machine error    the ground floor
+//! ```
+//!
+//! MQTT and TubeMQ get `mqtt` and `tubemq` beside `pulsar`, with the same file names and verbs.
+//! Features: none compiles the cores alone, with neither tokio nor pyo3 in the graph; `client` adds the
+//! tokio layer, `sqlite` the store, `broker` both and the broker, `arrow` the C data interface, `python`
+//! the native module.
+
+pub mod checksum;
+pub mod compression;
+pub mod error;
+pub mod machine;
+pub mod pulsar;
+pub mod transmit;
+pub mod wire;
+
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "client")]
+pub mod net;
+
+#[cfg(feature = "broker")]
+pub mod broker;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(feature = "python")]
+mod python;

@@ -1,0 +1,180 @@
+//! Bytes to values and back, without I/O: a bounds-checked [`Reader`] over a slice, protobuf's varints
+//! and tags, and the big-endian integers all three protocols share. Nothing here allocates by what the
+//! bytes claim.
+
+use bytes::{BufMut, BytesMut};
+
+/// The bytes ended before the value did. Carries nothing: it is the hot answer of a partial read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnexpectedEnd;
+
+/// A cursor over a slice; every read is bounds-checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the start.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether all has been read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Number of bytes not read yet.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next `n` bytes.
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8], UnexpectedEnd> {
+        if n > self.rest.len() {
+            return Err(UnexpectedEnd);
+        }
+        let (head, rest) = self.rest.split_at(n);
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// Two bytes, big-endian.
+    pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
+        let b = self.take(2)?;
+        Ok(u16::from_be_bytes([b[0], b[1]]))
+    }
+
+    /// Four bytes, big-endian.
+    pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
+        let b = self.take(4)?;
+        Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Eight bytes, little-endian (protobuf's fixed64).
+    pub fn u64_le(&mut self) -> Result<u64, UnexpectedEnd> {
+        let b = self.take(8)?;
+        Ok(u64::from_le_bytes(b.try_into().expect("eight bytes")))
+    }
+
+    /// A protobuf varint of at most ten bytes.
+    #[inline]
+    pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
+        let mut value = 0_u64;
+        for (i, &byte) in self.rest.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                self.rest = &self.rest[i + 1..];
+                return Ok(value);
+            }
+        }
+        Err(UnexpectedEnd)
+    }
+
+    /// A length-delimited field's bytes.
+    #[inline]
+    pub fn delimited(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
+        let length = self.varint()?;
+        self.take(usize::try_from(length).map_err(|_| UnexpectedEnd)?)
+    }
+
+    /// A protobuf tag: field number and wire type.
+    #[inline]
+    pub fn tag(&mut self) -> Result<(u32, u8), UnexpectedEnd> {
+        let tag = u32::try_from(self.varint()?).map_err(|_| UnexpectedEnd)?;
+        Ok((tag >> 3, (tag & 7) as u8))
+    }
+
+    /// Skips a field of the given wire type; groups are refused.
+    pub fn skip(&mut self, wire_type: u8) -> Result<(), UnexpectedEnd> {
+        match wire_type {
+            0 => drop(self.varint()?),
+            1 => drop(self.take(8)?),
+            2 => drop(self.delimited()?),
+            5 => drop(self.take(4)?),
+            _ => return Err(UnexpectedEnd),
+        }
+        Ok(())
+    }
+}
+
+/// Number of bytes of `value` as a varint.
+#[inline]
+pub const fn varint_len(value: u64) -> usize {
+    // Each byte carries seven bits; zero takes one byte.
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// Appends `value` as a varint.
+#[inline]
+pub fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Appends a varint field.
+#[inline]
+pub fn put_varint_field(out: &mut BytesMut, field: u32, value: u64) {
+    put_varint(out, u64::from(field << 3));
+    put_varint(out, value);
+}
+
+/// Appends a length-delimited field.
+#[inline]
+pub fn put_bytes_field(out: &mut BytesMut, field: u32, value: &[u8]) {
+    put_varint(out, u64::from(field << 3 | 2));
+    put_varint(out, value.len() as u64);
+    out.put_slice(value);
+}
+
+/// Encoded size of a varint field.
+#[inline]
+pub const fn varint_field_len(field: u32, value: u64) -> usize {
+    varint_len((field << 3) as u64) + varint_len(value)
+}
+
+/// Encoded size of a length-delimited field whose content has `length` bytes.
+#[inline]
+pub const fn bytes_field_len(field: u32, length: usize) -> usize {
+    varint_len((field << 3) as u64) + varint_len(length as u64) + length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_varint_reads_back_and_its_length_is_known(value: u64) {
+            let mut out = BytesMut::new();
+            put_varint(&mut out, value);
+            prop_assert_eq!(out.len(), varint_len(value));
+            let mut reader = Reader::new(&out);
+            prop_assert_eq!(reader.varint(), Ok(value));
+            prop_assert!(reader.is_empty());
+            for cut in 0..out.len() {
+                prop_assert_eq!(Reader::new(&out[..cut]).varint(), Err(UnexpectedEnd));
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_varint_is_refused() {
+        assert_eq!(Reader::new(&[0xff; 32]).varint(), Err(UnexpectedEnd));
+    }
+}
