@@ -1,0 +1,1 @@
+//! tokio: sockets, TLS, timers.

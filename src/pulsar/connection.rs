@@ -1,0 +1,580 @@
+//! The client's side of a socket: handshake, keep-alive, authentication challenges, and which answer
+//! belongs to which request.
+//!
+//! ```text
+//!            CONNECT queued at birth
+//!                    │
+//!             ┌──────▼──────┐ AUTH_CHALLENGE → event, AUTH_RESPONSE
+//!             │ Handshaking │◄──────────┐
+//!             └──────┬──────┴───────────┘
+//!          CONNECTED │        │ ERROR, anything else, deadline
+//!             ┌──────▼──────┐ │
+//!             │    Ready    │ │
+//!             └──────┬──────┘ │
+//!   keep-alive missed│        │
+//!      broken frame  │        │
+//!             ┌──────▼────────▼┐
+//!             │ error: the driver closes the socket │
+//!             └────────────────┘
+//! ```
+//! Every request ends in exactly one [`Event::Response`]: its answer, its deadline, or, from
+//! [`Connection::fail_requests`], the end of the connection.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Machine, TimerTable, earliest};
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload, encode_command};
+use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, hot, pb, server_error};
+use crate::transmit::Transmit;
+
+const HANDSHAKE: usize = 0;
+const KEEP_ALIVE: usize = 1;
+
+/// Payload of a challenge that asks for fresh credentials (PIP-30, PIP-292).
+const REFRESH: &[u8] = b"PulsarAuthRefresh";
+
+/// Credentials as they go on the wire.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// `token`, `tls`, `basic` or `none`.
+    pub method: String,
+    /// The secret.
+    pub data: Bytes,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("method", &self.method).field("data", &"***").finish()
+    }
+}
+
+/// What a connection is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name and version of this client, for the broker's logs.
+    pub client_version: String,
+    /// Credentials; `None` sends the method `none`.
+    pub credentials: Option<Credentials>,
+    /// `host:port` of the broker behind a proxy.
+    pub proxy_to: Option<String>,
+    /// Time between two PINGs; a broker silent for two of them is dead.
+    pub keep_alive: Duration,
+    /// Time for CONNECT to be answered.
+    pub handshake_timeout: Duration,
+    /// Time for any request to be answered.
+    pub operation_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            client_version: concat!("Penstock-", env!("CARGO_PKG_VERSION")).into(),
+            credentials: None,
+            proxy_to: None,
+            keep_alive: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            operation_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What the broker said of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerInfo {
+    /// Its name and version.
+    pub version: String,
+    /// The lower of its and our protocol version.
+    pub protocol_version: i32,
+    /// Largest message it takes, in bytes.
+    pub max_message_size: usize,
+    /// What it can do.
+    pub features: pb::FeatureFlags,
+}
+
+/// What a connection tells the layer above.
+#[derive(Debug)]
+pub enum Event {
+    /// The handshake is done.
+    Ready(ServerInfo),
+    /// A request ended.
+    Response {
+        /// As [`Connection::request`] gave it.
+        request_id: u64,
+        /// The answer, or the broker's error, or the deadline.
+        result: Result<Command>,
+    },
+    /// PRODUCER is queued behind another exclusive one: its answer comes without a deadline.
+    Queued {
+        /// As [`Connection::request`] gave it.
+        request_id: u64,
+    },
+    /// A command for a producer or consumer.
+    Command(Command),
+    /// An entry for a consumer.
+    Entry {
+        /// The command.
+        delivery: hot::Delivery,
+        /// The entry.
+        payload: Payload,
+    },
+    /// The broker wants credentials: answer with [`Connection::authenticate`].
+    Challenge {
+        /// Whether it asks for fresh ones of the same method.
+        refresh: bool,
+    },
+}
+
+#[derive(Debug)]
+enum State {
+    Handshaking,
+    Ready,
+}
+
+/// One connection to a broker, without its socket.
+#[derive(Debug)]
+pub struct Connection {
+    state: State,
+    config: Config,
+    decoder: Decoder,
+    transmit: Transmit,
+    events: VecDeque<Event>,
+    timers: TimerTable<2>,
+    next_request: u64,
+    /// Open requests with their deadline; `None` waits for ever (a queued producer).
+    requests: HashMap<u64, Option<Instant>>,
+    /// Deadlines in the order of the requests, for they all have the same timeout.
+    deadlines: VecDeque<(Instant, u64)>,
+    /// A PING is unanswered; any decoded frame clears it.
+    ping_pending: bool,
+}
+
+impl Connection {
+    /// Starts the handshake.
+    pub fn new(config: Config, now: Instant) -> Self {
+        let credentials = config.credentials.clone().unwrap_or_default();
+        let method = if credentials.method.is_empty() { "none".to_owned() } else { credentials.method };
+        let connect = Command::Connect(pb::CommandConnect {
+            client_version: config.client_version.clone(),
+            auth_method_name: Some(method),
+            auth_data: Some(credentials.data),
+            protocol_version: Some(PROTOCOL_VERSION),
+            proxy_to_broker_url: config.proxy_to.clone(),
+            feature_flags: Some(pb::FeatureFlags {
+                supports_auth_refresh: Some(true),
+                supports_broker_entry_metadata: Some(true),
+                supports_partial_producer: Some(true),
+                supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                ..Default::default()
+            }),
+            ..Default::default()
+        });
+        let mut connection = Self {
+            state: State::Handshaking,
+            decoder: Decoder::new(DEFAULT_MAX_MESSAGE_SIZE),
+            transmit: Transmit::default(),
+            events: VecDeque::new(),
+            timers: TimerTable::default(),
+            next_request: 0,
+            requests: HashMap::new(),
+            deadlines: VecDeque::new(),
+            ping_pending: false,
+            config,
+        };
+        connection.timers.set(HANDSHAKE, now + connection.config.handshake_timeout);
+        connection.send(&connect);
+        connection
+    }
+
+    /// Queues a command that has no answer.
+    pub fn send(&mut self, command: &Command) {
+        self.transmit.append(|out| encode_command(command, out));
+    }
+
+    /// Queues a request made with a fresh id and gives that id.
+    pub fn request(&mut self, now: Instant, command: impl FnOnce(u64) -> Command) -> u64 {
+        let id = self.next_request;
+        self.next_request += 1;
+        let deadline = now + self.config.operation_timeout;
+        self.requests.insert(id, Some(deadline));
+        self.deadlines.push_back((deadline, id));
+        let command = command(id);
+        self.send(&command);
+        id
+    }
+
+    /// Forgets a request nobody waits for any more; a late answer is ignored.
+    pub fn abandon(&mut self, request_id: u64) {
+        self.requests.remove(&request_id);
+    }
+
+    /// Answers a challenge.
+    pub fn authenticate(&mut self, credentials: Credentials) {
+        self.send(&Command::AuthResponse(pb::CommandAuthResponse {
+            client_version: Some(self.config.client_version.clone()),
+            response: Some(pb::AuthData {
+                auth_method_name: Some(credentials.method),
+                auth_data: Some(credentials.data),
+            }),
+            protocol_version: Some(PROTOCOL_VERSION),
+        }));
+    }
+
+    /// Ends every open request with `error`. Called once, when the connection ends.
+    pub fn fail_requests(&mut self, error: &Error) {
+        let mut open: Vec<u64> = self.requests.drain().map(|(id, _)| id).collect();
+        open.sort_unstable();
+        for request_id in open {
+            self.events.push_back(Event::Response { request_id, result: Err(error.clone()) });
+        }
+        self.deadlines.clear();
+    }
+
+    fn handshake(&mut self, now: Instant, command: Command) -> Result<()> {
+        match command {
+            Command::Connected(connected) => {
+                let max_message_size = match connected.max_message_size {
+                    Some(size) if size > 0 => size as usize,
+                    _ => DEFAULT_MAX_MESSAGE_SIZE,
+                };
+                self.decoder.set_max_message_size(max_message_size);
+                self.timers.stop(HANDSHAKE);
+                self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);
+                self.state = State::Ready;
+                self.events.push_back(Event::Ready(ServerInfo {
+                    protocol_version: connected.protocol_version(),
+                    version: connected.server_version,
+                    max_message_size,
+                    features: connected.feature_flags.unwrap_or_default(),
+                }));
+                Ok(())
+            }
+            Command::AuthChallenge(challenge) => {
+                self.challenge(&challenge);
+                Ok(())
+            }
+            Command::Error(error) => Err(server_error(error.error, &error.message)),
+            other => Err(Error::protocol(format!("{} came before CONNECTED", other.name()))),
+        }
+    }
+
+    fn challenge(&mut self, challenge: &pb::CommandAuthChallenge) {
+        let data = challenge.challenge.as_ref().and_then(|c| c.auth_data.as_deref());
+        self.events.push_back(Event::Challenge { refresh: data == Some(REFRESH) });
+    }
+
+    fn answer(&mut self, request_id: u64, result: Result<Command>) {
+        // An answer to a request that was abandoned or timed out is late, not wrong.
+        if self.requests.remove(&request_id).is_some() {
+            self.events.push_back(Event::Response { request_id, result });
+        }
+    }
+
+    fn dispatch(&mut self, command: Command, payload: Option<Payload>) -> Result<()> {
+        use Command as C;
+        match command {
+            C::Ping => self.send(&C::Pong),
+            C::Pong | C::Unknown(_) => {}
+            C::AuthChallenge(challenge) => self.challenge(&challenge),
+            C::Message(delivery) => {
+                let payload = payload.ok_or_else(|| Error::protocol("MESSAGE without an entry"))?;
+                self.events.push_back(Event::Entry { delivery, payload });
+            }
+            C::Error(error) if error.request_id == NO_REQUEST => {
+                return Err(server_error(error.error, &error.message));
+            }
+            C::Error(error) => self.answer(error.request_id, Err(server_error(error.error, &error.message))),
+            C::ProducerSuccess(success) if !success.producer_ready() => {
+                if let Some(deadline) = self.requests.get_mut(&success.request_id) {
+                    *deadline = None;
+                    self.events.push_back(Event::Queued { request_id: success.request_id });
+                }
+            }
+            C::SendReceipt(_)
+            | C::SendError(_)
+            | C::CloseProducer(_)
+            | C::CloseConsumer(_)
+            | C::ReachedEndOfTopic(_)
+            | C::ActiveConsumerChange(_)
+            | C::WatchTopicUpdate(_)
+            | C::TopicMigrated(_) => self.events.push_back(Event::Command(command)),
+            C::Success(_)
+            | C::ProducerSuccess(_)
+            | C::PartitionedMetadataResponse(_)
+            | C::LookupResponse(_)
+            | C::ConsumerStatsResponse(_)
+            | C::GetLastMessageIdResponse(_)
+            | C::GetTopicsOfNamespaceResponse(_)
+            | C::GetSchemaResponse(_)
+            | C::GetOrCreateSchemaResponse(_)
+            | C::AckResponse(_)
+            | C::NewTxnResponse(_)
+            | C::AddPartitionToTxnResponse(_)
+            | C::AddSubscriptionToTxnResponse(_)
+            | C::EndTxnResponse(_)
+            | C::TcClientConnectResponse(_)
+            | C::WatchTopicListSuccess(_) => {
+                if let Some(request_id) = command.request_id() {
+                    let result = response(command);
+                    self.answer(request_id, result);
+                }
+            }
+            // What only a client may send, or what this client never asks for.
+            other => return Err(Error::protocol(format!("a broker does not send {}", other.name()))),
+        }
+        Ok(())
+    }
+}
+
+/// Turns the failures that responses carry inside into errors.
+fn response(command: Command) -> Result<Command> {
+    use Command as C;
+    let failure = match &command {
+        C::PartitionedMetadataResponse(r)
+            if r.response() == pb::command_partitioned_topic_metadata_response::LookupType::Failed =>
+        {
+            Some((r.error.unwrap_or_default(), r.message.as_deref()))
+        }
+        C::LookupResponse(r) if r.response() == pb::command_lookup_topic_response::LookupType::Failed => {
+            Some((r.error.unwrap_or_default(), r.message.as_deref()))
+        }
+        C::ConsumerStatsResponse(r) => r.error_code.map(|code| (code, r.error_message.as_deref())),
+        C::GetSchemaResponse(r) => r.error_code.map(|code| (code, r.error_message.as_deref())),
+        C::GetOrCreateSchemaResponse(r) => r.error_code.map(|code| (code, r.error_message.as_deref())),
+        C::AckResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        C::NewTxnResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        C::AddPartitionToTxnResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        C::AddSubscriptionToTxnResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        C::EndTxnResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        C::TcClientConnectResponse(r) => r.error.map(|code| (code, r.message.as_deref())),
+        _ => None,
+    };
+    match failure {
+        Some((code, text)) => Err(server_error(code, text.unwrap_or_default())),
+        None => Ok(command),
+    }
+}
+
+impl Machine for Connection {
+    type Event = Event;
+
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
+        while let Some(frame) = self.decoder.next(input)? {
+            self.ping_pending = false;
+            match self.state {
+                State::Handshaking => self.handshake(now, frame.command)?,
+                State::Ready => self.dispatch(frame.command, frame.payload)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        if self.timers.expire(HANDSHAKE, now) {
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                format!("the broker did not answer CONNECT within {:?}", self.config.handshake_timeout),
+            ));
+        }
+        if self.timers.expire(KEEP_ALIVE, now) {
+            if self.ping_pending {
+                return Err(Error::new(
+                    ErrorKind::Disconnected,
+                    format!("the broker was silent for two keep-alive intervals of {:?}", self.config.keep_alive),
+                ));
+            }
+            self.ping_pending = true;
+            self.send(&Command::Ping);
+            self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);
+        }
+        while let Some(&(deadline, id)) = self.deadlines.front() {
+            let open = self.requests.get(&id).copied().flatten().is_some();
+            if open && deadline > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            if open {
+                let error = Error::new(
+                    ErrorKind::Timeout,
+                    format!("the broker did not answer within {:?}", self.config.operation_timeout),
+                );
+                self.answer(id, Err(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(self.timers.next(), self.deadlines.front().map(|(deadline, _)| *deadline))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn transmit(&mut self) -> &mut Transmit {
+        &mut self.transmit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pulsar::frame::Frame;
+
+    fn connected() -> Command {
+        Command::Connected(pb::CommandConnected {
+            server_version: "test".into(),
+            protocol_version: Some(21),
+            max_message_size: Some(1000),
+            feature_flags: None,
+        })
+    }
+
+    fn feed(connection: &mut Connection, now: Instant, command: Command) -> Result<()> {
+        let mut input = BytesMut::from(&Frame::simple(command).to_bytes()[..]);
+        connection.handle_input(now, &mut input)
+    }
+
+    fn ready(now: Instant) -> Connection {
+        let mut connection = Connection::new(Config::default(), now);
+        feed(&mut connection, now, connected()).unwrap();
+        assert!(matches!(connection.poll_event(), Some(Event::Ready(info)) if info.max_message_size == 1000));
+        connection.transmit.clear();
+        connection
+    }
+
+    fn sent(connection: &mut Connection) -> Vec<Command> {
+        let mut bytes = connection.transmit.take();
+        let mut decoder = Decoder::new(DEFAULT_MAX_MESSAGE_SIZE);
+        std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).map(|frame| frame.command).collect()
+    }
+
+    #[test]
+    fn the_first_command_is_connect_and_carries_no_proxy_version() {
+        let mut connection = Connection::new(Config::default(), Instant::now());
+        let [Command::Connect(connect)] = &sent(&mut connection)[..] else { panic!("one CONNECT") };
+        assert_eq!(connect.auth_method_name(), "none");
+        assert!(connect.proxy_version.is_none());
+    }
+
+    #[test]
+    fn anything_but_connected_fails_the_handshake() {
+        let now = Instant::now();
+        let mut connection = Connection::new(Config::default(), now);
+        assert_eq!(feed(&mut connection, now, Command::Ping).unwrap_err().kind(), ErrorKind::Protocol);
+        let mut connection = Connection::new(Config::default(), now);
+        let refused = Command::Error(pb::CommandError {
+            request_id: NO_REQUEST,
+            error: pb::ServerError::AuthenticationError as i32,
+            message: "Failed to authenticate".into(),
+        });
+        assert_eq!(feed(&mut connection, now, refused).unwrap_err().kind(), ErrorKind::Authentication);
+    }
+
+    #[test]
+    fn a_silent_handshake_ends_at_its_deadline() {
+        let now = Instant::now();
+        let mut connection = Connection::new(Config::default(), now);
+        assert_eq!(connection.poll_timeout(), Some(now + Duration::from_secs(10)));
+        let error = connection.handle_timeout(now + Duration::from_secs(10)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+    }
+
+    #[test]
+    fn a_ping_is_answered_and_an_unanswered_one_ends_the_connection() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        feed(&mut connection, now, Command::Ping).unwrap();
+        assert_eq!(sent(&mut connection), [Command::Pong]);
+        let tick = now + Duration::from_secs(30);
+        connection.handle_timeout(tick).unwrap();
+        assert_eq!(sent(&mut connection), [Command::Ping]);
+        feed(&mut connection, tick, Command::Pong).unwrap();
+        let tick = tick + Duration::from_secs(30);
+        connection.handle_timeout(tick).unwrap();
+        let error = connection.handle_timeout(tick + Duration::from_secs(30)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+    }
+
+    #[test]
+    fn bytes_that_never_frame_are_no_sign_of_life() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        connection.handle_timeout(now + Duration::from_secs(30)).unwrap();
+        let mut input = BytesMut::from(&[0, 0, 1][..]);
+        connection.handle_input(now + Duration::from_secs(45), &mut input).unwrap();
+        assert!(connection.handle_timeout(now + Duration::from_secs(60)).is_err());
+    }
+
+    #[test]
+    fn each_request_ends_once_answered_late_or_cut() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        let ask = |c: &mut Connection| {
+            c.request(now, |request_id| Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id: 1, request_id }))
+        };
+        let (answered, late, cut) = (ask(&mut connection), ask(&mut connection), ask(&mut connection));
+        let success = |id| Command::Success(Box::new(pb::CommandSuccess { request_id: id, schema: None }));
+        feed(&mut connection, now, success(answered)).unwrap();
+        feed(&mut connection, now, success(answered)).unwrap();
+        connection.abandon(late);
+        feed(&mut connection, now, success(late)).unwrap();
+        connection.fail_requests(&Error::new(ErrorKind::Disconnected, "cut"));
+        let ended: Vec<_> = std::iter::from_fn(|| connection.poll_event())
+            .map(|event| match event {
+                Event::Response { request_id, result } => (request_id, result.is_ok()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ended, [(answered, true), (cut, false)]);
+    }
+
+    #[test]
+    fn an_unanswered_request_times_out_and_a_queued_producer_does_not() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        let producer = |request_id| Command::Producer(Box::new(pb::CommandProducer { request_id, ..Default::default() }));
+        let queued = connection.request(now, producer);
+        let lost = connection.request(now, producer);
+        let wait = pb::CommandProducerSuccess { request_id: queued, producer_ready: Some(false), ..Default::default() };
+        feed(&mut connection, now, Command::ProducerSuccess(wait)).unwrap();
+        assert!(matches!(connection.poll_event(), Some(Event::Queued { request_id }) if request_id == queued));
+        connection.handle_timeout(now + Duration::from_secs(30)).unwrap();
+        assert!(matches!(connection.poll_event(), Some(Event::Response { request_id, result: Err(e) })
+            if request_id == lost && e.kind() == ErrorKind::Timeout));
+        let done = pb::CommandProducerSuccess { request_id: queued, ..Default::default() };
+        feed(&mut connection, now, Command::ProducerSuccess(done)).unwrap();
+        assert!(matches!(connection.poll_event(), Some(Event::Response { request_id, result: Ok(_) }) if request_id == queued));
+    }
+
+    #[test]
+    fn only_the_refresh_payload_asks_for_fresh_credentials() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        for (data, expected) in [(&b"PulsarAuthRefresh"[..], true), (b"other", false)] {
+            let challenge = pb::CommandAuthChallenge {
+                challenge: Some(pb::AuthData { auth_method_name: Some("token".into()), auth_data: Some(data.into()) }),
+                ..Default::default()
+            };
+            feed(&mut connection, now, Command::AuthChallenge(challenge)).unwrap();
+            assert!(matches!(connection.poll_event(), Some(Event::Challenge { refresh }) if refresh == expected));
+        }
+        let secret = Credentials { method: "token".into(), data: Bytes::from_static(b"hush") };
+        assert!(!format!("{secret:?}").contains("hush"));
+    }
+
+    #[test]
+    fn unknown_commands_are_skipped_and_client_commands_refused() {
+        let now = Instant::now();
+        let mut connection = ready(now);
+        feed(&mut connection, now, Command::Unknown(99)).unwrap();
+        let flow = Command::Flow(hot::Flow { consumer_id: 1, permits: 1 });
+        assert!(feed(&mut connection, now, flow).is_err());
+    }
+}
