@@ -1,0 +1,147 @@
+# make          what there is to make
+# make demo     the main job: Spark -> engine -> embedded broker -> Arrow, from a fresh clone
+# make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
+# make check    the fast half of it, for daily work
+# make bench    measures against the official client
+# make wheel    the abi3 wheel, in dist/
+# make fuzz     SECONDS=60 per decoder
+# make build    .venv with the engine in it
+# make clean    removes what was built
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Nothing of the caller's Python leaks in.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX PYTHONSTARTUP
+# ... nor of the caller's cargo.
+unexport CARGO_TARGET_DIR RUSTFLAGS CARGO_BUILD_TARGET
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STEP := tools/step
+SECONDS ?= 60
+FUZZ_SECONDS_IN_TEST := 20
+WHEEL_PROFILE ?= dist
+ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
+FEATURE_SETS := none client broker python
+PYTEST := $(PY) -m pytest -q
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check bench wheel wheel-test fuzz build clean prerequisites test-prerequisites \
+	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+# ---------------------------------------------------------------------------- building
+
+prerequisites:
+	@PYTHON=$(PYTHON) tools/prerequisites
+
+test-prerequisites:
+	@PYTHON=$(PYTHON) tools/prerequisites test
+
+$(VENV)/.made: | prerequisites
+	@$(STEP) "virtual environment" $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.demo: requirements-demo.txt $(VENV)/.made
+	@$(STEP) "Python packages of the demo" $(PIP) -r requirements-demo.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt requirements-demo.txt $(VENV)/.demo
+	@$(STEP) "Python packages of the tests" $(PIP) -r requirements-dev.txt
+	@touch $@
+
+# The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
+$(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.demo
+	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) \
+		$(VENV)/bin/maturin develop --release --quiet
+	@touch $@
+
+build: $(VENV)/.engine
+
+# ---------------------------------------------------------------------------- the main job
+
+demo: build
+	@$(PY) examples/demo.py
+
+# ---------------------------------------------------------------------------- tests
+
+test: test-prerequisites
+	@start=$$(date +%s); \
+	for target in fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test wheel-test; do \
+		$(MAKE) --no-print-directory $$target; \
+	done; \
+	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
+
+check: test-prerequisites
+	@start=$$(date +%s); \
+	for target in fmt clippy-python rust-check lint types; do $(MAKE) --no-print-directory $$target; done; \
+	$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_pulsar and not spark"; \
+	printf '\nmake check: all passed in %d s\n' $$(( $$(date +%s) - start ))
+
+fmt:
+	@$(STEP) "cargo fmt" cargo fmt --check
+
+# Each feature set alone: a layer that leans on a higher one does not compile.
+clippy: $(FEATURE_SETS:%=clippy-%)
+
+clippy-none:
+	@$(STEP) "clippy, the cores alone" cargo clippy --quiet --all-targets --no-default-features -- -D warnings
+
+clippy-%:
+	@$(STEP) "clippy, feature $*" cargo clippy --quiet --all-targets --no-default-features --features $* -- -D warnings
+
+rust-test:
+	@$(STEP) "Rust tests" cargo test --quiet --features broker
+
+rust-check:
+	@$(STEP) "Rust tests of the library" cargo test --quiet --features broker --lib
+
+fuzz-test:
+	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a decoder" tools/fuzz $(FUZZ_SECONDS_IN_TEST)
+
+lint: $(VENV)/.dev
+	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
+	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
+	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest penstock._engine
+
+python-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: the Python face" $(PYTEST) tests/python
+
+contract-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: contract, embedded broker and real Pulsar" $(PYTEST) tests/contract
+
+interop-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: interop with the official client and the real Pulsar" $(PYTEST) tests/interop
+
+spark-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: Spark" $(PYTEST) tests/spark
+
+wheel-test: $(VENV)/.dev
+	@$(STEP) "wheel, release profile" \
+		$(VENV)/bin/maturin build --quiet --profile release --out target/wheel-test --interpreter $(PY)
+	@$(STEP) "wheel in a clean environment: README's examples" $(PYTHON) tests/wheel/check_wheel.py target/wheel-test
+
+# ---------------------------------------------------------------------------- the rest
+
+bench: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) benches/run.py $(BENCH)
+
+wheel: $(VENV)/.demo
+	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \
+		$(VENV)/bin/maturin build --quiet --profile $(WHEEL_PROFILE) --out dist --interpreter $(PY)
+	@ls -l dist/*.whl
+
+fuzz:
+	@tools/fuzz $(SECONDS)
+
+clean:
+	rm -rf target fuzz/target $(VENV) dist build python/penstock/*.so .pytest_cache .ruff_cache .mypy_cache
