@@ -87,7 +87,8 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
         Compression::Zlib => inflate(input, size)?,
         Compression::Zstd => {
             use std::io::Read as _;
-            let decoder = zstd::stream::read::Decoder::with_buffer(&input[..]).map_err(|e| corrupt(kind, e))?;
+            let decoder =
+                zstd::stream::read::Decoder::with_buffer(&input[..]).map_err(|e| corrupt(kind, e))?;
             let mut out = Vec::with_capacity(size.min(input.len().saturating_mul(8).max(4096)));
             decoder.take(size as u64 + 1).read_to_end(&mut out).map_err(|e| corrupt(kind, e))?;
             out

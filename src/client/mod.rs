@@ -1,6 +1,7 @@
 //! What a user holds: the engine's thread, clients, producers and consumers.
 //!
 //! * [`options`]: every knob with its default
+//! * [`pulsar`]: the Pulsar client
 //!
 //! An [`Engine`] owns one named thread with a current-thread tokio runtime: on two cores that beats a
 //! multi-threaded one by 5 to 10 µs a round trip, and leaves the other core to the caller.
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind, Result};
 
 pub mod options;
+pub mod pulsar;
 
 pub use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 

@@ -111,7 +111,10 @@ where
         }
         let stall = (!output.is_empty()).then(|| *stalled_since.get_or_insert(now) + WRITE_STALL);
         if stall.is_some_and(|at| at <= now) {
-            return Err(Error::new(ErrorKind::Disconnected, format!("the peer took no bytes for {WRITE_STALL:?}")));
+            return Err(Error::new(
+                ErrorKind::Disconnected,
+                format!("the peer took no bytes for {WRITE_STALL:?}"),
+            ));
         }
         let deadline = earliest(deadline, stall);
         if let Some(at) = deadline {
@@ -145,7 +148,9 @@ where
             if progress.any() { Poll::Ready(Ok(progress)) } else { Poll::Pending }
         })
         .await
-        .map_err(|error: std::io::Error| Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}")))?;
+        .map_err(|error: std::io::Error| {
+            Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}"))
+        })?;
         if progress.read == Some(0) {
             return Err(Error::new(ErrorKind::Disconnected, "the peer closed the connection"));
         }
@@ -170,7 +175,12 @@ impl Progress {
 }
 
 /// Steps 1 to 3 of the poll order.
-fn handle<H: Host>(host: &mut H, now: Instant, input: &mut BytesMut, unwritten: usize) -> Result<Option<Instant>> {
+fn handle<H: Host>(
+    host: &mut H,
+    now: Instant,
+    input: &mut BytesMut,
+    unwritten: usize,
+) -> Result<Option<Instant>> {
     let mut result = if input.is_empty() { Ok(()) } else { host.machine().handle_input(now, input) };
     if result.is_ok() && host.machine().poll_timeout().is_some_and(|at| at <= now) {
         result = host.machine().handle_timeout(now);

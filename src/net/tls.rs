@@ -57,9 +57,10 @@ pub fn connector(options: &TlsOptions) -> Result<TlsConnector> {
 
 /// The certificates in `pem`; `name` is the option they came from.
 pub fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<_, _>>().map_err(|e| {
-        Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM certificate: {e}"))
-    })?;
+    let found: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<_, _>>().map_err(|e| {
+            Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM certificate: {e}"))
+        })?;
     if found.is_empty() {
         return Err(Error::new(ErrorKind::InvalidArgument, format!("{name} holds no PEM certificate")));
     }

@@ -38,7 +38,9 @@ impl ServiceUrl {
         let bad = |why: &str| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                format!("{url:?} is not a service URL: {why}; expected pulsar://host:port or pulsar+ssl://host:port"),
+                format!(
+                    "{url:?} is not a service URL: {why}; expected pulsar://host:port or pulsar+ssl://host:port"
+                ),
             )
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
@@ -51,8 +53,9 @@ impl ServiceUrl {
             return Err(bad("credentials do not belong in it, use token="));
         }
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        let addresses =
-            authority.split(',').map(|part| address(part, default_port).ok_or_else(|| bad("a host or port is wrong")));
+        let addresses = authority
+            .split(',')
+            .map(|part| address(part, default_port).ok_or_else(|| bad("a host or port is wrong")));
         Ok(Self { tls, addresses: addresses.collect::<Result<_>>()? })
     }
 }
@@ -94,8 +97,17 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused() {
-        for url in ["h:1", "http://h", "pulsar://", "pulsar://h:0", "pulsar://h:99999", "pulsar://a,,b",
-                    "pulsar://u:p@h", "pulsar://h h", "pulsar://[::1"] {
+        for url in [
+            "h:1",
+            "http://h",
+            "pulsar://",
+            "pulsar://h:0",
+            "pulsar://h:99999",
+            "pulsar://a,,b",
+            "pulsar://u:p@h",
+            "pulsar://h h",
+            "pulsar://[::1",
+        ] {
             assert_eq!(ServiceUrl::parse(url).unwrap_err().kind(), ErrorKind::InvalidArgument, "{url}");
         }
     }

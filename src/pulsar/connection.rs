@@ -385,7 +385,10 @@ impl Machine for Connection {
             if self.ping_pending {
                 return Err(Error::new(
                     ErrorKind::Disconnected,
-                    format!("the broker was silent for two keep-alive intervals of {:?}", self.config.keep_alive),
+                    format!(
+                        "the broker was silent for two keep-alive intervals of {:?}",
+                        self.config.keep_alive
+                    ),
                 ));
             }
             self.ping_pending = true;
@@ -517,7 +520,9 @@ mod tests {
         let now = Instant::now();
         let mut connection = ready(now);
         let ask = |c: &mut Connection| {
-            c.request(now, |request_id| Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id: 1, request_id }))
+            c.request(now, |request_id| {
+                Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id: 1, request_id })
+            })
         };
         let (answered, late, cut) = (ask(&mut connection), ask(&mut connection), ask(&mut connection));
         let success = |id| Command::Success(Box::new(pb::CommandSuccess { request_id: id, schema: None }));
@@ -539,18 +544,28 @@ mod tests {
     fn an_unanswered_request_times_out_and_a_queued_producer_does_not() {
         let now = Instant::now();
         let mut connection = ready(now);
-        let producer = |request_id| Command::Producer(Box::new(pb::CommandProducer { request_id, ..Default::default() }));
+        let producer = |request_id| {
+            Command::Producer(Box::new(pb::CommandProducer { request_id, ..Default::default() }))
+        };
         let queued = connection.request(now, producer);
         let lost = connection.request(now, producer);
-        let wait = pb::CommandProducerSuccess { request_id: queued, producer_ready: Some(false), ..Default::default() };
+        let wait = pb::CommandProducerSuccess {
+            request_id: queued,
+            producer_ready: Some(false),
+            ..Default::default()
+        };
         feed(&mut connection, now, Command::ProducerSuccess(wait)).unwrap();
-        assert!(matches!(connection.poll_event(), Some(Event::Queued { request_id }) if request_id == queued));
+        assert!(
+            matches!(connection.poll_event(), Some(Event::Queued { request_id }) if request_id == queued)
+        );
         connection.handle_timeout(now + Duration::from_secs(30)).unwrap();
         assert!(matches!(connection.poll_event(), Some(Event::Response { request_id, result: Err(e) })
             if request_id == lost && e.kind() == ErrorKind::Timeout));
         let done = pb::CommandProducerSuccess { request_id: queued, ..Default::default() };
         feed(&mut connection, now, Command::ProducerSuccess(done)).unwrap();
-        assert!(matches!(connection.poll_event(), Some(Event::Response { request_id, result: Ok(_) }) if request_id == queued));
+        assert!(
+            matches!(connection.poll_event(), Some(Event::Response { request_id, result: Ok(_) }) if request_id == queued)
+        );
     }
 
     #[test]
@@ -559,11 +574,16 @@ mod tests {
         let mut connection = ready(now);
         for (data, expected) in [(&b"PulsarAuthRefresh"[..], true), (b"other", false)] {
             let challenge = pb::CommandAuthChallenge {
-                challenge: Some(pb::AuthData { auth_method_name: Some("token".into()), auth_data: Some(data.into()) }),
+                challenge: Some(pb::AuthData {
+                    auth_method_name: Some("token".into()),
+                    auth_data: Some(data.into()),
+                }),
                 ..Default::default()
             };
             feed(&mut connection, now, Command::AuthChallenge(challenge)).unwrap();
-            assert!(matches!(connection.poll_event(), Some(Event::Challenge { refresh }) if refresh == expected));
+            assert!(
+                matches!(connection.poll_event(), Some(Event::Challenge { refresh }) if refresh == expected)
+            );
         }
         let secret = Credentials { method: "token".into(), data: Bytes::from_static(b"hush") };
         assert!(!format!("{secret:?}").contains("hush"));

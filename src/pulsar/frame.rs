@@ -228,7 +228,12 @@ mod tests {
     fn send() -> Frame {
         let mut metadata = BytesMut::new();
         hot::encode_metadata(
-            &pb::MessageMetadata { producer_name: "p".into(), sequence_id: 1, publish_time: 2, ..Default::default() },
+            &pb::MessageMetadata {
+                producer_name: "p".into(),
+                sequence_id: 1,
+                publish_time: 2,
+                ..Default::default()
+            },
             &mut metadata,
         );
         Frame {
@@ -257,9 +262,10 @@ mod tests {
             let mut damaged = BytesMut::from(&bytes[..]);
             damaged[bit / 8] ^= 1 << (bit % 8);
             if let Ok(Some(frame)) = Decoder::new(100).next(&mut damaged) {
-                let same = frame.payload.as_ref().is_some_and(|p| {
-                    p.checksum_ok() && p.covered == send().payload.unwrap().covered
-                });
+                let same = frame
+                    .payload
+                    .as_ref()
+                    .is_some_and(|p| p.checksum_ok() && p.covered == send().payload.unwrap().covered);
                 let detected = frame.payload.as_ref().is_none_or(|p| !p.checksum_ok());
                 // Only the command and the optional framing around it are outside the checksum.
                 assert!(same || detected || frame.payload.unwrap().checksum.is_none(), "bit {bit}");
@@ -275,14 +281,11 @@ mod tests {
 
     #[test]
     fn lying_inner_lengths_are_errors() {
-        for bytes in [
-            &[0, 0, 0, 4, 0, 0, 0, 9][..],
-            &[0, 0, 0, 0],
-            &[0, 0, 0, 6, 0, 0, 0, 2, 0x08, 0x06],
-        ] {
+        for bytes in [&[0, 0, 0, 4, 0, 0, 0, 9][..], &[0, 0, 0, 0], &[0, 0, 0, 6, 0, 0, 0, 2, 0x08, 0x06]] {
             assert!(Decoder::new(100).next(&mut BytesMut::from(bytes)).is_err(), "{bytes:?}");
         }
-        let payload = Payload { entry: None, checksum: None, covered: Bytes::from_static(&[0, 0, 0, 200, 1]) };
+        let payload =
+            Payload { entry: None, checksum: None, covered: Bytes::from_static(&[0, 0, 0, 200, 1]) };
         assert!(payload.split().is_err());
     }
 

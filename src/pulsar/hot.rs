@@ -140,19 +140,23 @@ kind!(rep_id: Vec<IdData>, v, v.iter().map(|v| bytes_field_len(n, id_len(v))).su
     for v in v { put_id(out, n, v) },
     r, w, t, o, { expect(w, 2)?; t.push(read_id(r.delimited()?, 0)?); Ok(()) });
 kind!(rep_long: Vec<pb::KeyLongValue>, v,
-    v.iter().map(|v| bytes_field_len(n, prost::Message::encoded_len(v))).sum(), n, out,
-    for v in v {
-        put_varint(out, u64::from(n << 3 | 2));
-        prost::Message::encode_length_delimited(v, out).expect("a BytesMut grows");
-    },
-    r, w, t, o, {
-        expect(w, 2)?;
-        t.push(prost::Message::decode(r.delimited()?).map_err(|_| MalformedHot)?);
-        Ok(())
-    });
+v.iter().map(|v| bytes_field_len(n, prost::Message::encoded_len(v))).sum(), n, out,
+for v in v {
+    put_varint(out, u64::from(n << 3 | 2));
+    prost::Message::encode_length_delimited(v, out).expect("a BytesMut grows");
+},
+r, w, t, o, {
+    expect(w, 2)?;
+    t.push(prost::Message::decode(r.delimited()?).map_err(|_| MalformedHot)?);
+    Ok(())
+});
 
 /// Scalars may come packed though nobody packs them here: decoders must take both.
-fn read_packed(reader: &mut Reader<'_>, wire_type: u8, mut push: impl FnMut(u64)) -> Result<(), MalformedHot> {
+fn read_packed(
+    reader: &mut Reader<'_>,
+    wire_type: u8,
+    mut push: impl FnMut(u64),
+) -> Result<(), MalformedHot> {
     match wire_type {
         0 => push(reader.varint()?),
         2 => {
@@ -317,7 +321,9 @@ pub fn decode_metadata(bytes: &Bytes) -> Result<pb::MessageMetadata, MalformedHo
             (9, 0) => m.uncompressed_size = Some(r.varint()? as u32),
             (11, 0) => m.num_messages_in_batch = Some(r.varint()? as i32),
             (12, 0) => m.event_time = Some(r.varint()?),
-            (13, 2) => m.encryption_keys.push(prost::Message::decode(r.delimited()?).map_err(|_| MalformedHot)?),
+            (13, 2) => {
+                m.encryption_keys.push(prost::Message::decode(r.delimited()?).map_err(|_| MalformedHot)?)
+            }
             (14, 2) => m.encryption_algo = Some(text(r.delimited()?)?),
             (15, 2) => m.encryption_param = Some(bytes.slice_ref(r.delimited()?)),
             (16, 2) => m.schema_version = Some(bytes.slice_ref(r.delimited()?)),

@@ -220,7 +220,9 @@ mod tests {
 
     #[test]
     fn an_id_prints_and_parses() {
-        for id in [MessageId::EARLIEST, MessageId::LATEST, MessageId::new(3, 7).in_partition(2).in_batch(5, 0)] {
+        for id in
+            [MessageId::EARLIEST, MessageId::LATEST, MessageId::new(3, 7).in_partition(2).in_batch(5, 0)]
+        {
             assert_eq!(id.to_string().parse::<MessageId>().unwrap(), id);
             assert_eq!(MessageId::from_bytes(&id.to_bytes()).unwrap(), id);
         }

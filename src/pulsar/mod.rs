@@ -44,7 +44,9 @@ impl From<pb::ServerError> for crate::error::ErrorKind {
             S::AuthorizationError => Self::Authorization,
             S::ConsumerBusy => Self::ConsumerBusy,
             S::ServiceNotReady => Self::ServiceNotReady,
-            S::ProducerBlockedQuotaExceededError | S::ProducerBlockedQuotaExceededException => Self::QuotaExceeded,
+            S::ProducerBlockedQuotaExceededError | S::ProducerBlockedQuotaExceededException => {
+                Self::QuotaExceeded
+            }
             S::ChecksumError => Self::Checksum,
             S::UnsupportedVersionError => Self::UnsupportedVersion,
             S::TopicNotFound => Self::TopicNotFound,

@@ -1,0 +1,186 @@
+//! Which broker serves a topic, how many partitions it has, what topics there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::client::options::ClientOptions;
+use crate::client::pulsar::connection::{Connection, Pool};
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::backoff::Backoff;
+use crate::net::url::{Address, ServiceUrl};
+use crate::pulsar::command::Command;
+use crate::pulsar::pb;
+use crate::pulsar::pb::command_lookup_topic_response::LookupType;
+
+/// A broker that redirects this often leads in a circle.
+const MAX_REDIRECTS: usize = 20;
+
+/// Finds brokers by asking any of the service's addresses.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    options: ClientOptions,
+    url: ServiceUrl,
+    pool: Arc<Pool>,
+    /// The address that is asked first; moves on when one fails.
+    preferred: AtomicUsize,
+}
+
+impl Lookup {
+    pub(super) fn new(options: ClientOptions, url: ServiceUrl, pool: Arc<Pool>) -> Self {
+        Self { options, url, pool, preferred: AtomicUsize::new(0) }
+    }
+
+    /// A connection to any address of the service.
+    pub(super) async fn service(&self) -> Result<Arc<Connection>> {
+        Ok(self.service_at().await?.0)
+    }
+
+    async fn service_at(&self) -> Result<(Arc<Connection>, Address)> {
+        let mut last = None;
+        for _ in 0..self.url.addresses.len() {
+            let index = self.preferred.load(Ordering::Relaxed);
+            let address = &self.url.addresses[index % self.url.addresses.len()];
+            match self.pool.get(address, None, 0).await {
+                Ok(connection) => return Ok((connection, address.clone())),
+                Err(error) => {
+                    let _ = self.preferred.compare_exchange(
+                        index,
+                        index.wrapping_add(1),
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.expect("a service URL has at least one address"))
+    }
+
+    /// A connection to the broker that serves `topic`.
+    pub(super) async fn broker(&self, topic: &str, spread: u64) -> Result<Arc<Connection>> {
+        let (mut connection, service) = self.service_at().await?;
+        let mut authoritative = false;
+        for _ in 0..MAX_REDIRECTS {
+            let answer = connection
+                .request(|request_id| {
+                    Command::Lookup(Box::new(pb::CommandLookupTopic {
+                        topic: topic.into(),
+                        request_id,
+                        authoritative: Some(authoritative),
+                        advertised_listener_name: self.options.listener_name.clone(),
+                        ..Default::default()
+                    }))
+                })
+                .await
+                .map_err(|error| error.with_topic(topic))?;
+            let Command::LookupResponse(response) = answer else {
+                return Err(Error::protocol(format!("LOOKUP was answered by {}", answer.name())));
+            };
+            let address = self.address(topic, &response)?;
+            authoritative = response.authoritative();
+            if response.response() == LookupType::Connect {
+                return if address == service && spread == 0 {
+                    Ok(connection)
+                } else if address != service && response.proxy_through_service_url() {
+                    self.pool.get(&service, Some(address.to_string()), spread).await
+                } else {
+                    self.pool.get(&address, None, spread).await
+                };
+            }
+            connection = if response.proxy_through_service_url() {
+                self.pool.get(&service, Some(address.to_string()), 0).await?
+            } else {
+                self.pool.get(&address, None, 0).await?
+            };
+        }
+        Err(Error::protocol(format!("the lookup was redirected {MAX_REDIRECTS} times")).with_topic(topic))
+    }
+
+    /// The broker named by an answer. A service with TLS never leads to one without.
+    fn address(&self, topic: &str, response: &pb::CommandLookupTopicResponse) -> Result<Address> {
+        let url = if self.url.tls { &response.broker_service_url_tls } else { &response.broker_service_url };
+        let url = url.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
+            Error::protocol("the lookup named no broker with this URL's scheme").with_topic(topic)
+        })?;
+        let url = ServiceUrl::parse(url).map_err(|error| {
+            Error::protocol("the lookup named no usable broker").with_peer_text(error.message())
+        })?;
+        if url.tls != self.url.tls {
+            return Err(Error::protocol("the lookup leads to a broker with another scheme").with_topic(topic));
+        }
+        Ok(url.addresses.into_iter().next().expect("a service URL has at least one address"))
+    }
+
+    /// Number of partitions, 0 for a plain topic. With `create`, a topic that does not exist is made if
+    /// the broker allows.
+    pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
+        let answer = self
+            .retried(async |connection: Arc<Connection>| {
+                let can_ask =
+                    connection.info().features.supports_get_partitioned_metadata_without_auto_creation();
+                connection
+                    .request(|request_id| {
+                        Command::PartitionedMetadata(pb::CommandPartitionedTopicMetadata {
+                            topic: topic.into(),
+                            request_id,
+                            metadata_auto_creation_enabled: (can_ask && !create).then_some(false),
+                            ..Default::default()
+                        })
+                    })
+                    .await
+            })
+            .await
+            .map_err(|error| error.with_topic(topic))?;
+        match answer {
+            Command::PartitionedMetadataResponse(response) => Ok(response.partitions()),
+            other => Err(Error::protocol(format!("PARTITIONED_METADATA was answered by {}", other.name()))),
+        }
+    }
+
+    /// Full names of the persistent topics of `tenant/namespace`.
+    pub(super) async fn topics(&self, namespace: &str) -> Result<Vec<String>> {
+        let answer = self
+            .retried(async |connection: Arc<Connection>| {
+                connection
+                    .request(|request_id| {
+                        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+                            request_id,
+                            namespace: namespace.into(),
+                            mode: Some(pb::command_get_topics_of_namespace::Mode::All as i32),
+                            ..Default::default()
+                        }))
+                    })
+                    .await
+            })
+            .await?;
+        match answer {
+            Command::GetTopicsOfNamespaceResponse(response) => Ok(response.topics),
+            other => {
+                Err(Error::protocol(format!("GET_TOPICS_OF_NAMESPACE was answered by {}", other.name())))
+            }
+        }
+    }
+
+    /// Asks again after a pause while the error is retriable and the operation timeout not over.
+    async fn retried(&self, ask: impl AsyncFn(Arc<Connection>) -> Result<Command>) -> Result<Command> {
+        let deadline = Instant::now() + self.options.operation_timeout;
+        let mut backoff = Backoff::new(self.options.max_backoff);
+        loop {
+            let result = match self.service().await {
+                Ok(connection) => ask(connection).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Err(error) if error.retriable() && error.kind() != ErrorKind::Timeout => {
+                    let pause = backoff.pause();
+                    if Instant::now() + pause >= deadline {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
