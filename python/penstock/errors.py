@@ -1,0 +1,298 @@
+"""The errors of penstock: one hierarchy under :class:`Error`, one class per code of the engine.
+
+Each error has a ``code`` (stable text), the ``topic`` it is about, ``retriable`` (the same call may succeed
+later without a change by the caller) and ``broker_text`` (the broker's own words, made safe to log).
+Errors pickle, so that they survive the way from a Spark worker to the driver.
+
+>>> from penstock.errors import Error, QueueFull
+>>> error = QueueFull("the window is full", topic="orders")
+>>> error.code, error.retriable, isinstance(error, Error)
+('queue_full', True, True)
+>>> str(error)
+'the window is full (topic orders)'
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, ClassVar
+
+__all__ = [
+    "BY_CODE",
+    "AuthenticationError",
+    "AuthorizationError",
+    "Cancelled",
+    "ChecksumError",
+    "Closed",
+    "CompressionError",
+    "ConnectFailed",
+    "ConsumerAssign",
+    "ConsumerBusy",
+    "ConsumerNotFound",
+    "Disconnected",
+    "Error",
+    "ForkError",
+    "FrameTooLarge",
+    "IncompatibleSchema",
+    "InvalidArgument",
+    "InvalidTopic",
+    "InvalidTransaction",
+    "IoError",
+    "MemoryLimit",
+    "MessageTooLarge",
+    "MetadataError",
+    "NotAllowed",
+    "PersistenceError",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProtocolError",
+    "QueueFull",
+    "QuotaExceeded",
+    "ServiceNotReady",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TlsError",
+    "TooManyRequests",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionNotFound",
+    "TruncatedError",
+    "UnknownError",
+    "Unsupported",
+    "UnsupportedVersion",
+    "from_engine",
+]
+
+
+BY_CODE: dict[str, type[Error]] = {}
+"""Code of the engine -> class."""
+
+
+class Error(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: what was wrong and what to do, without topic and broker's words.
+        topic: the topic this is about.
+        retriable: overrides what is usual for the class.
+        broker_text: the broker's own words.
+    """
+
+    code: str = "unknown"
+    retriable: bool = False
+    _usually_retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, code: str | None = None, retriable: bool = False, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if code is not None:
+            cls.code = code
+            cls._usually_retriable = retriable
+            BY_CODE[code] = cls
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        retriable: bool | None = None,
+        broker_text: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.broker_text = broker_text
+        self.retriable = self._usually_retriable if retriable is None else retriable
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.topic:
+            text += f" (topic {self.topic})"
+        if self.broker_text:
+            text += f": the broker says {self.broker_text!r}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.code, self.message, self.topic, self.retriable, self.broker_text)
+        return (_rebuild, (type(self), *state))
+
+
+def _rebuild(
+    kind: type[Error], code: str, message: str, topic: str | None, retriable: bool, broker_text: str | None
+) -> Error:
+    error = kind(message, topic=topic, retriable=retriable, broker_text=broker_text)
+    error.code = code
+    return error
+
+
+class AuthenticationError(Error, builtins.PermissionError, code="authentication"):
+    """The peer did not accept the credentials, or there were none."""
+
+
+class AuthorizationError(Error, builtins.PermissionError, code="authorization"):
+    """The role may not do this."""
+
+
+class Cancelled(Error, code="cancelled"):
+    """The awaiting side gave up; the operation may still take effect."""
+
+
+class ChecksumError(Error, code="checksum", retriable=True):
+    """A CRC-32C did not match."""
+
+
+class Closed(Error, code="closed"):
+    """Use after close."""
+
+
+class CompressionError(Error, code="compression"):
+    """Compressed data are corrupt, or larger than they may become."""
+
+
+class ConnectFailed(Error, builtins.ConnectionError, code="connect_failed", retriable=True):
+    """No address of the service could be connected."""
+
+
+class ConsumerBusy(Error, code="consumer_busy", retriable=True):
+    """The subscription already has an exclusive consumer."""
+
+
+class ConsumerAssign(Error, code="consumer_assign", retriable=True):
+    """The broker could not place the consumer."""
+
+
+class ConsumerNotFound(Error, code="consumer_not_found", retriable=True):
+    """The broker does not know the consumer."""
+
+
+class Disconnected(Error, builtins.ConnectionError, code="disconnected", retriable=True):
+    """The connection ended."""
+
+
+class FrameTooLarge(Error, code="frame_too_large"):
+    """A frame is longer than the negotiated limit."""
+
+
+class ForkError(Error, builtins.RuntimeError, code="fork"):
+    """The process was forked after the client had been made."""
+
+
+class IncompatibleSchema(Error, code="incompatible_schema"):
+    """The topic has a schema that this one does not fit."""
+
+
+class InvalidArgument(Error, builtins.ValueError, code="invalid_argument"):
+    """An argument or option is not valid."""
+
+
+class InvalidTopic(Error, builtins.ValueError, code="invalid_topic"):
+    """The topic name is not valid."""
+
+
+class InvalidTransaction(Error, code="invalid_transaction"):
+    """The transaction is not in a state that allows this."""
+
+
+class IoError(Error, builtins.OSError, code="io", retriable=True):
+    """Input or output of the operating system failed."""
+
+
+class MemoryLimit(Error, code="memory_limit", retriable=True):
+    """A limit on memory is reached."""
+
+
+class MessageTooLarge(Error, builtins.ValueError, code="message_too_large"):
+    """The message is larger than the broker takes."""
+
+
+class MetadataError(Error, code="metadata", retriable=True):
+    """The broker could not read or write its metadata."""
+
+
+class NotAllowed(Error, code="not_allowed"):
+    """The broker does not allow this here."""
+
+
+class PersistenceError(Error, code="persistence", retriable=True):
+    """The broker could not persist."""
+
+
+class ProducerBusy(Error, code="producer_busy", retriable=True):
+    """Another producer with this name, or an exclusive one, is connected."""
+
+
+class ProducerFenced(Error, code="producer_fenced"):
+    """Another producer took over: terminal."""
+
+
+class ProtocolError(Error, code="protocol", retriable=True):
+    """The peer broke the protocol."""
+
+
+class QueueFull(Error, code="queue_full", retriable=True):
+    """The send window and the parking lot behind it are full."""
+
+
+class QuotaExceeded(Error, code="quota_exceeded", retriable=True):
+    """The backlog quota or the store's size cap is reached."""
+
+
+class ServiceNotReady(Error, code="service_not_ready", retriable=True):
+    """The broker is not ready for this yet."""
+
+
+class SubscriptionNotFound(Error, builtins.LookupError, code="subscription_not_found"):
+    """The subscription does not exist."""
+
+
+class Timeout(Error, builtins.TimeoutError, code="timeout", retriable=True):
+    """The time limit of the operation passed."""
+
+
+class TlsError(Error, builtins.ConnectionError, code="tls"):
+    """TLS could not be set up: certificate, host name or configuration."""
+
+
+class TooManyRequests(Error, code="too_many_requests", retriable=True):
+    """The broker asks to slow down."""
+
+
+class TopicNotFound(Error, builtins.LookupError, code="topic_not_found"):
+    """The topic or namespace does not exist."""
+
+
+class TopicTerminated(Error, code="topic_terminated"):
+    """The topic is terminated: it takes no more messages."""
+
+
+class TransactionConflict(Error, code="transaction_conflict"):
+    """Two transactions want the same."""
+
+
+class TransactionNotFound(Error, code="transaction_not_found", retriable=True):
+    """The broker does not know the transaction or its coordinator."""
+
+
+class TruncatedError(Error, code="truncated"):
+    """Bytes ended before the value did."""
+
+
+class UnknownError(Error, code="unknown", retriable=True):
+    """The broker gave a reason that is not known here."""
+
+
+class Unsupported(Error, builtins.NotImplementedError, code="unsupported"):
+    """The protocol or this build cannot do that."""
+
+
+class UnsupportedVersion(Error, code="unsupported_version"):
+    """The broker does not speak this version."""
+
+
+def from_engine(
+    code: str, message: str, topic: str | None, retriable: bool, broker_text: str | None
+) -> Error:
+    """The exception for an error of the engine. A code that is not known here becomes :class:`UnknownError`
+    and keeps its code."""
+    kind = BY_CODE.get(code, UnknownError)
+    return _rebuild(kind, code, message, topic, retriable, broker_text)

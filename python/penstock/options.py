@@ -1,0 +1,306 @@
+"""Every option in one place: name, type, unit, default, meaning and parser.
+
+The ``TypedDict`` classes below are both the type of the keywords and the table that checks them at run time.
+A value comes from, in this order: keyword, URL query (``pulsar://host:6650?compression=zstd``), environment,
+default. In a query and in the environment a name stands alone where it is unambiguous
+(``PENSTOCK_COMPRESSION``), else it is prefixed (``?producer.name=a``, ``PENSTOCK_PRODUCER_NAME``).
+
+>>> from penstock.options import resolve
+>>> resolve("producer", {"batching_delay": "5ms", "batch_max_bytes": "1MiB"})["batch_max_bytes"]
+1048576
+>>> resolve("producer", {"compresion": "zstd"})
+Traceback (most recent call last):
+penstock.errors.InvalidArgument: producer has no option 'compresion'; did you mean 'compression'?
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
+
+from . import parse
+from .errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from ._engine import MessageId
+
+Duration = float | timedelta | str
+"""Seconds, a ``timedelta``, or text such as ``"250ms"``."""
+Size = int | str
+"""Bytes, or text such as ``"64MiB"``."""
+Timestamp = datetime | int
+"""An aware ``datetime``, or milliseconds since 1970."""
+Secret = str | Callable[[], str]
+"""The text itself, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
+Pem = str | bytes | os.PathLike[str]
+"""PEM itself or the path of a file."""
+SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
+Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
+
+
+class Option(NamedTuple):
+    """One option: how its value is read, its default (``None``: not set), and what it means."""
+
+    parse: parse.Parser
+    default: Any
+    doc: str
+    secret: bool = False
+    face: bool = False
+    """Used on the Python side only, not handed to the engine."""
+
+
+_flag, _text = parse.boolean, parse.text
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of :func:`penstock.connect`."""
+
+    connect_timeout: Annotated[Duration, Option(parse.duration, 10.0, "seconds for one connection to be up")]
+    operation_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "seconds for subscribe, seek, close ...")
+    ]
+    keep_alive: Annotated[Duration, Option(parse.duration, 30.0, "seconds between two PINGs")]
+    max_backoff: Annotated[
+        Duration, Option(parse.duration, 60.0, "longest pause in seconds before a reconnect")
+    ]
+    memory_limit: Annotated[Size, Option(parse.size, 64 << 20, "bytes waiting for receipts, all producers")]
+    token: Annotated[Secret, Option(parse.secret, None, "token authentication", secret=True)]
+    tls_ca: Annotated[Pem, Option(parse.pem, None, "authorities to trust instead of the platform's")]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "own certificate chain")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "own private key", secret=True)]
+    tls_skip_hostname_check: Annotated[bool, Option(_flag, False, "accepts any host name; for tests")]
+    listener_name: Annotated[str, Option(_text, None, "advertised listener to ask for")]
+    connections_per_broker: Annotated[int, Option(parse.whole(1, 64), 1, "connections to each broker")]
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.producer`."""
+
+    name: Annotated[str, Option(_text, None, "its name; deduplication needs one that stays")]
+    batching: Annotated[bool, Option(_flag, True, "several messages in one entry")]
+    batch_max_messages: Annotated[int, Option(parse.whole(1, 1 << 20), 1000, "most messages of a batch")]
+    batch_max_bytes: Annotated[Size, Option(parse.size, 128 << 10, "most bytes of a batch")]
+    batching_delay: Annotated[Duration, Option(parse.duration, 0.001, "longest wait of a batch in seconds")]
+    key_based_batching: Annotated[bool, Option(_flag, False, "one key per batch, for Key_Shared consumers")]
+    compression: Annotated[
+        Codec, Option(parse.one_of("none", "lz4", "zlib", "zstd", "snappy"), "none", "of whole batches")
+    ]
+    send_timeout: Annotated[Duration, Option(parse.duration, 30.0, "seconds to the receipt; 0: no limit")]
+    max_pending: Annotated[
+        int, Option(parse.whole(1, 1 << 24), 1000, "messages without receipt per partition")
+    ]
+    hashing: Annotated[
+        Literal["java", "murmur3", "boost"],
+        Option(parse.one_of("java", "murmur3", "boost"), "java", "how keys choose partitions"),
+    ]
+    routing: Annotated[
+        Literal["round_robin", "single"],
+        Option(parse.one_of("round_robin", "single"), "round_robin", "partition of messages without key"),
+    ]
+    initial_sequence_id: Annotated[int, Option(parse.whole(0, 2**62), None, "first sequence id")]
+    access_mode: Annotated[
+        Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"],
+        Option(
+            parse.one_of("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
+            "shared",
+            "who else may produce",
+        ),
+    ]
+    chunking: Annotated[bool, Option(_flag, False, "splits messages over the broker's limit")]
+    properties: Annotated[Mapping[str, str], Option(parse.mapping, None, "shown in the broker's statistics")]
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.consumer`."""
+
+    type: Annotated[
+        SubscriptionType,
+        Option(
+            parse.one_of("exclusive", "shared", "failover", "key_shared"), "exclusive", "of the subscription"
+        ),
+    ]
+    position: Annotated[
+        "MessageId | str",
+        Option(parse.position, "latest", '"earliest", "latest" or an id: where a new subscription begins'),
+    ]
+    start_inclusive: Annotated[bool, Option(_flag, False, "gives the message of `position`, too")]
+    durable: Annotated[bool, Option(_flag, True, "the subscription outlives its consumers")]
+    receiver_queue: Annotated[
+        int, Option(parse.whole(1, 1 << 20), 1000, "messages fetched ahead per partition")
+    ]
+    ack_receipt: Annotated[bool, Option(_flag, False, "`ack` waits for the broker's answer", face=True)]
+    batch_index_ack: Annotated[bool, Option(_flag, True, "acknowledges single messages of a batch")]
+    ack_group_time: Annotated[Duration, Option(parse.duration, 0.1, "seconds acknowledgements are gathered")]
+    nack_delay: Annotated[
+        Duration, Option(parse.duration, 60.0, "seconds until a nacked message comes again")
+    ]
+    name: Annotated[str, Option(_text, None, "its name in the broker's statistics")]
+    read_compacted: Annotated[bool, Option(_flag, False, "only the last message of each key")]
+    priority: Annotated[int, Option(parse.whole(0), 0, "lower is served first, Shared and Failover")]
+    properties: Annotated[Mapping[str, str], Option(parse.mapping, None, "shown in the broker's statistics")]
+    subscription_properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "kept with the subscription")
+    ]
+
+
+class BrokerOptions(TypedDict, total=False):
+    """Options of :class:`penstock.Broker`."""
+
+    data: Annotated[str | os.PathLike[str], Option(parse.path, None, "folder of the store; none: in memory")]
+    host: Annotated[str, Option(_text, "127.0.0.1", "address to listen on")]
+    port: Annotated[int, Option(parse.whole(0, 65535), 0, "port to listen on; 0: any free one")]
+    durability: Annotated[
+        Literal["fsync", "os", "memory"],
+        Option(parse.one_of("fsync", "os", "memory"), None, "fsync with `data`, memory without"),
+    ]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "certificate chain: speak TLS")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "private key of the certificate", secret=True)]
+    token_key: Annotated[Secret | bytes, Option(parse.key_bytes, None, "HS256 key of tokens", secret=True)]
+    allow_insecure_bind: Annotated[
+        bool, Option(_flag, False, "other addresses than loopback without TLS and tokens")
+    ]
+    max_store: Annotated[Size, Option(parse.size, 10 << 30, "bytes on disk; then producers get an error")]
+
+
+class Defaults(NamedTuple):
+    """What a URL's query and the environment say about handles that are opened later."""
+
+    producer: dict[str, str]
+    consumer: dict[str, str]
+
+
+def _table(kind: Any) -> dict[str, Option]:
+    return {name: hint.__metadata__[0] for name, hint in kind.__annotations__.items()}
+
+
+TABLES: dict[str, dict[str, Option]] = {
+    "client": _table(ClientOptions),
+    "producer": _table(ProducerOptions),
+    "consumer": _table(ConsumerOptions),
+    "broker": _table(BrokerOptions),
+}
+_WIRE = ("client", "producer", "consumer")
+
+
+def resolve(
+    scope: str, given: Mapping[str, Any], inherited: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Checked and canonical values of all options of ``scope`` that are set: keywords ``given`` over what is
+    ``inherited`` over the defaults. ``None`` means "not given".
+
+    Raises:
+        InvalidArgument: an unknown name (the nearest one is named) or a value that does not parse.
+    """
+    table = TABLES[scope]
+    for name in given:
+        if name not in table:
+            hint = parse.did_you_mean(name, list(table))
+            raise InvalidArgument(f"{scope} has no option {name!r}{hint}")
+    values: dict[str, Any] = {}
+    for name, option in table.items():
+        value = given.get(name)
+        if value is None and inherited:
+            value = inherited.get(name)
+        if value is None:
+            value = option.default
+        if value is None:
+            continue
+        try:
+            values[name] = option.parse(value)
+        except ValueError as error:
+            # The value of a secret never gets into a message, nor into the chain of causes.
+            raise InvalidArgument(f"{scope} option {name!r}: {error}") from None
+    return values
+
+
+def to_engine(scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of ``values`` that the engine takes."""
+    return {name: value for name, value in values.items() if not TABLES[scope][name].face}
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """(scope, option) of a bare or prefixed name; ``None`` when there is none or more than one."""
+    scope, dot, rest = name.partition(".")
+    if dot:
+        return (scope, rest) if scope in _WIRE and rest in TABLES[scope] else None
+    scopes = [scope for scope in _WIRE if name in TABLES[scope]]
+    return (scopes[0], name) if len(scopes) == 1 else None
+
+
+def split(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sorts options of several scopes by where they belong: ``compression`` to ``producer``, ``token`` to
+    ``client``.
+
+    Raises:
+        InvalidArgument: a name that is unknown, or ambiguous without its prefix.
+    """
+    result: dict[str, dict[str, Any]] = {scope: {} for scope in _WIRE}
+    for name, value in options.items():
+        place = _place(name)
+        if place is None:
+            known = [option for scope in _WIRE for option in TABLES[scope]]
+            if name in known:
+                raise InvalidArgument(
+                    f"option {name!r} needs a prefix: 'producer.{name}' or 'consumer.{name}'"
+                )
+            raise InvalidArgument(f"there is no option {name!r}{parse.did_you_mean(name, known)}")
+        result[place[0]][place[1]] = value
+    return result
+
+
+def _environment() -> dict[str, dict[str, Any]]:
+    result: dict[str, dict[str, Any]] = {scope: {} for scope in _WIRE}
+    for variable, value in os.environ.items():
+        if variable.startswith("PENSTOCK_") and value:
+            name = variable.removeprefix("PENSTOCK_").lower()
+            for scope in _WIRE:
+                if name.startswith(f"{scope}_"):
+                    name = f"{scope}.{name.removeprefix(f'{scope}_')}"
+            if place := _place(name):
+                result[place[0]][place[1]] = value
+    return result
+
+
+def split_url(url: str | None) -> tuple[str, dict[str, str]]:
+    """The URL without its query, and the query. ``None`` takes ``PENSTOCK_URL``.
+
+    Raises:
+        InvalidArgument: no URL, or a scheme that does not exist.
+        Unsupported: a scheme whose protocol this version does not speak.
+    """
+    url = url or os.environ.get("PENSTOCK_URL")
+    if not url:
+        raise InvalidArgument("a URL is needed: pulsar://host:6650, embedded:, or PENSTOCK_URL")
+    base, _, query = url.partition("?")
+    scheme, colon, _ = base.partition(":")
+    schemes = ("pulsar", "pulsar+ssl", "embedded")
+    if colon and scheme in ("mqtt", "mqtts", "ws", "wss", "tubemq"):
+        raise Unsupported(f"{scheme}: is not spoken by this version, only {', '.join(schemes)}")
+    if not colon or scheme not in schemes:
+        hint = parse.did_you_mean(scheme, schemes)
+        raise InvalidArgument(f"the URL's scheme is {scheme!r}, not one of {', '.join(schemes)}{hint}")
+    if "@" in base and scheme != "embedded":
+        raise InvalidArgument("a URL holds no credentials: use token=, tls_cert= and tls_key=")
+    pairs: dict[str, str] = {}
+    if query:
+        from urllib.parse import parse_qsl
+
+        pairs = dict(parse_qsl(query, keep_blank_values=True))
+    return base, pairs
+
+
+def for_connection(url: str | None, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], Defaults]:
+    """Everything :func:`penstock.connect` needs: the bare URL, the client's options, and what URL and
+    environment say about producers and consumers.
+
+    Raises:
+        InvalidArgument: as :func:`resolve` and :func:`split_url`.
+    """
+    base, query = split_url(url)
+    environment, queried = _environment(), split(query)
+    inherited = {scope: {**environment[scope], **queried[scope]} for scope in _WIRE}
+    values = resolve("client", given, inherited["client"])
+    # A mistake in the URL shows at connect, not at the first producer.
+    resolve("producer", {}, inherited["producer"])
+    resolve("consumer", {}, inherited["consumer"])
+    return base, values, Defaults(inherited["producer"], inherited["consumer"])

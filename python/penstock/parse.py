@@ -1,0 +1,242 @@
+"""Parsers of option values: each takes what a keyword, a URL query or the environment may hold and returns
+the one canonical type, or raises ``ValueError`` that says what is expected."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from .errors import InvalidArgument
+
+Parser = Callable[[Any], Any]
+
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*\Z", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def duration(value: Any) -> float:
+    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``."""
+    if isinstance(value, datetime.timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str) and (match := _DURATION.match(value)):
+        seconds = float(match[1]) * _SECONDS[match[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise ValueError('a duration is seconds, a timedelta, or text such as "250ms", "30s", "5m"')
+    if not 0 <= seconds <= 1e9:
+        raise ValueError("a duration is between 0 and 1e9 seconds")
+    return seconds
+
+
+def size(value: Any) -> int:
+    """Bytes from a whole number or text such as ``"64MiB"`` or ``"1 GB"``."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        count = value
+    elif isinstance(value, str) and (match := _SIZE.match(value)):
+        count = int(
+            float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** _POWER[match[2].lower()]
+        )
+    else:
+        raise ValueError('a size is bytes as a whole number, or text such as "64MiB"')
+    if not 0 <= count < 1 << 62:
+        raise ValueError("a size is not negative")
+    return count
+
+
+def whole(low: int, high: int = 2**31 - 1) -> Parser:
+    """A whole number between ``low`` and ``high``."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = value if isinstance(value, int) and not isinstance(value, bool) else int(str(value), 10)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise ValueError(f"a whole number between {low} and {high} is expected")
+        return number
+
+    return parse
+
+
+def boolean(value: Any) -> bool:
+    """A truth value, or its usual spellings."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise ValueError("true or false is expected")
+
+
+def text(value: Any) -> str:
+    """Text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("text is expected")
+    return value
+
+
+def one_of(*words: str) -> Parser:
+    """One of ``words``; case and ``-`` do not matter."""
+
+    def parse(value: Any) -> str:
+        word = str(value).lower().replace("-", "_")
+        if word not in words:
+            raise ValueError(
+                f"one of {', '.join(words)} is expected, not {value!r}{did_you_mean(word, words)}"
+            )
+        return word
+
+    return parse
+
+
+def mapping(value: Any) -> dict[str, str]:
+    """Text to text, from a mapping or ``"a=1,b=2"``."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",") if part]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError('"name=value,name=value" is expected')
+        return {name.strip(): rest.strip() for name, _, rest in pairs}
+    if isinstance(value, Mapping):
+        items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        if all(isinstance(k, str) and isinstance(v, str) for k, v in items.items()):
+            return items
+    raise ValueError("a mapping of text to text is expected")
+
+
+def path(value: Any) -> str:
+    """A path of the file system."""
+    return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
+
+
+def _from_env(reference: str) -> str:
+    name = reference.removeprefix("env:")
+    value = os.environ.get(name, "")
+    if not value:
+        raise ValueError(f"the environment variable {name} is not set")
+    return value
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name.removeprefix("file:")).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+def secret(value: Any) -> str | Callable[[], str]:
+    """A secret as text, or a callable that gives it whenever it is needed. ``env:NAME`` is looked up now;
+    ``file:PATH`` is read now, to fail early, and again each time, so that it may be replaced."""
+    if callable(value):
+        return cast("Callable[[], str]", value)
+    if not isinstance(value, str | bytes) or not value:
+        raise ValueError('a secret is text, "env:NAME", "file:PATH" or a callable that returns text')
+    if isinstance(value, bytes):
+        return value.decode()
+    if value.startswith("env:"):
+        return _from_env(value)
+    if value.startswith("file:"):
+        _read(value)
+        return lambda: _read(value).decode().strip()
+    return value
+
+
+def key_bytes(value: Any) -> bytes:
+    """Bytes of a symmetric key: bytes as they are, ``file:PATH``, ``env:NAME`` or text."""
+    if isinstance(value, bytes) and value:
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError('a key is bytes, text, "env:NAME" or "file:PATH"')
+    if value.startswith("file:"):
+        return _read(value)
+    return (_from_env(value) if value.startswith("env:") else value).encode()
+
+
+def pem(value: Any) -> bytes:
+    """PEM as bytes or text, ``env:NAME``, or the path of a file (``file:`` before it is allowed)."""
+    if isinstance(value, bytes):
+        content = value
+    elif isinstance(value, str) and value.startswith("env:"):
+        content = _from_env(value).encode()
+    elif isinstance(value, str) and "-----BEGIN" in value:
+        content = value.encode()
+    elif isinstance(value, str | os.PathLike) and value:
+        content = _read(str(value))  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        content = b""
+    if b"-----BEGIN" not in content:
+        raise ValueError("PEM is expected: its bytes, a path or env:NAME")
+    return content
+
+
+def position(value: Any) -> Any:
+    """``"earliest"``, ``"latest"``, or a message id (the object or its text)."""
+    if not isinstance(value, str):
+        if hasattr(value, "ledger"):
+            return value
+    elif value.lower() in ("earliest", "latest"):
+        return value.lower()
+    else:
+        from ._native import MessageId
+
+        with contextlib.suppress(Exception):
+            return MessageId.parse(value)
+    raise ValueError('"earliest", "latest" or a message id is expected')
+
+
+def epoch_ms(value: datetime.datetime | int) -> int:
+    """Milliseconds since 1970 from an aware ``datetime``, or as they are.
+
+    Raises:
+        InvalidArgument: a ``datetime`` without a time zone.
+    """
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument("a datetime needs a time zone, as datetime.now(timezone.utc) has")
+        return round(value.timestamp() * 1000)
+    return value
+
+
+def seconds(value: Any) -> float | None:
+    """As :func:`duration`, for arguments of verbs; ``None`` means no limit.
+
+    Raises:
+        InvalidArgument: not a duration.
+    """
+    if value is None:
+        return None
+    try:
+        return duration(value)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
+    """When a message is due, in milliseconds since 1970; ``None``: at once.
+
+    Raises:
+        InvalidArgument: both are given, or one does not parse.
+    """
+    if after is None:
+        return None if at is None else epoch_ms(at)
+    if at is not None:
+        raise InvalidArgument("deliver_at and deliver_after exclude each other")
+    return round((time.time() + (seconds(after) or 0.0)) * 1000)
+
+
+def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
+    """``"; did you mean ...?"``, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

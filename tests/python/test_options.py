@@ -1,0 +1,183 @@
+"""Options: one table; keyword over URL over environment over default; mistakes are named at once."""
+
+import datetime
+import inspect
+
+import pytest
+
+from penstock import errors, options
+
+
+def test_each_option_has_a_default_that_parses():
+    for scope, table in options.TABLES.items():
+        for name, option in table.items():
+            assert option.doc, (scope, name)
+            if option.default is not None:
+                assert option.parse(option.default) == option.default, (scope, name)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (2, 2.0),
+        (0.25, 0.25),
+        ("250ms", 0.25),
+        ("2m", 120.0),
+        ("1.5", 1.5),
+        (datetime.timedelta(hours=1), 3600.0),
+    ],
+)
+def test_durations_are_seconds(given, seconds):
+    assert options.resolve("client", {"keep_alive": given})["keep_alive"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [(1, 1), ("64MiB", 64 << 20), ("1 kB", 1000), ("2k", 2000), ("1GiB", 1 << 30), ("5 b", 5)],
+)
+def test_sizes_are_bytes(given, size):
+    assert options.resolve("client", {"memory_limit": given})["memory_limit"] == size
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "value"),
+    [
+        ("client", "keep_alive", -1),
+        ("client", "keep_alive", "soon"),
+        ("client", "keep_alive", True),
+        ("client", "memory_limit", "many"),
+        ("client", "memory_limit", 1.5),
+        ("client", "tls_ca", "/does/not/exist"),
+        ("client", "tls_ca", b"not PEM"),
+        ("client", "token", "env:PENSTOCK_NO_SUCH_VARIABLE"),
+        ("client", "token", "file:/does/not/exist"),
+        ("client", "token", 7),
+        ("producer", "batching", "perhaps"),
+        ("producer", "max_pending", 0),
+        ("producer", "max_pending", "1e3"),
+        ("producer", "compression", "brotli"),
+        ("producer", "properties", "a"),
+        ("producer", "properties", {"a": 1}),
+        ("producer", "name", ""),
+        ("consumer", "type", "exclusiv"),
+        ("broker", "port", 65536),
+        ("broker", "durability", "disk"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(scope, name, value):
+    with pytest.raises(errors.InvalidArgument, match=name) as caught:
+        options.resolve(scope, {name: value})
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.__cause__ is None
+
+
+def test_an_unknown_name_gets_the_nearest_one():
+    with pytest.raises(errors.InvalidArgument, match="did you mean 'compression'"):
+        options.resolve("producer", {"compresion": "zstd"})
+    with pytest.raises(errors.InvalidArgument, match="did you mean 'send_timeout'"):
+        options.for_connection("pulsar://h?send_timeot=3", {})
+    with pytest.raises(errors.InvalidArgument, match="did you mean 'zstd'"):
+        options.resolve("producer", {"compression": "ztsd"})
+
+
+def test_words_take_hyphens_and_capitals():
+    assert options.resolve("consumer", {"type": "Key-Shared"})["type"] == "key_shared"
+
+
+def test_none_means_not_given():
+    assert options.resolve("producer", {"compression": None})["compression"] == "none"
+
+
+def test_keyword_over_query_over_environment(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_KEEP_ALIVE", "1s")
+    monkeypatch.setenv("PENSTOCK_OPERATION_TIMEOUT", "2s")
+    monkeypatch.setenv("PENSTOCK_CONNECT_TIMEOUT", "3s")
+    monkeypatch.setenv("PENSTOCK_COMPRESSION", "lz4")
+    monkeypatch.setenv("PENSTOCK_CONSUMER_NAME", "till")
+    url = "pulsar://h:1,i:2?keep_alive=4s&operation_timeout=5s&compression=zstd&producer.name=p"
+    base, values, defaults = options.for_connection(url, {"keep_alive": 6})
+    assert base == "pulsar://h:1,i:2"
+    assert (values["keep_alive"], values["operation_timeout"], values["connect_timeout"]) == (6.0, 5.0, 3.0)
+    assert defaults.producer == {"compression": "zstd", "name": "p"}
+    assert defaults.consumer == {"name": "till"}
+    assert options.resolve("producer", {"compression": "none"}, defaults.producer)["compression"] == "none"
+
+
+def test_the_url_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_URL", "pulsar://from-env:1")
+    assert options.for_connection(None, {})[0] == "pulsar://from-env:1"
+    monkeypatch.delenv("PENSTOCK_URL")
+    with pytest.raises(errors.InvalidArgument, match="PENSTOCK_URL"):
+        options.for_connection(None, {})
+
+
+def test_other_variables_of_the_environment_do_not_matter(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_SOMETHING_ELSE", "1")
+    options.for_connection("embedded:", {})
+
+
+def test_an_ambiguous_name_needs_its_prefix():
+    with pytest.raises(errors.InvalidArgument, match=r"producer\.name"):
+        options.split({"name": "x"})
+    assert options.split({"producer.name": "x"})["producer"] == {"name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("pulsr://h", errors.InvalidArgument),
+        ("localhost:6650", errors.InvalidArgument),
+        ("pulsar://user:secret@h", errors.InvalidArgument),
+        ("mqtt://h", errors.Unsupported),
+        ("tubemq://h", errors.Unsupported),
+    ],
+)
+def test_a_wrong_scheme_is_refused(url, kind):
+    with pytest.raises(kind) as caught:
+        options.split_url(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_secret_comes_from_env_file_or_callable(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "abc")
+    assert options.resolve("client", {"token": "env:MY_TOKEN"})["token"] == "abc"
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    token = options.resolve("client", {"token": f"file:{file}"})["token"]
+    assert token() == "first"
+    file.write_text("second\n")
+    assert token() == "second"
+    supplier = lambda: "called"  # noqa: E731
+    assert options.resolve("client", {"token": supplier})["token"] is supplier
+
+
+def test_a_secret_never_gets_into_an_error():
+    for option in ("token", "tls_key"):
+        with pytest.raises(errors.InvalidArgument) as caught:
+            options.resolve("client", {option: 123456789})
+        assert "123456789" not in str(caught.value)
+
+
+def test_pem_is_bytes_text_or_a_file(tmp_path):
+    pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+    file = tmp_path / "ca.pem"
+    file.write_text(pem)
+    for given in (pem, pem.encode(), str(file), file, f"file:{file}"):
+        assert options.resolve("client", {"tls_ca": given})["tls_ca"] == pem.encode()
+
+
+def test_what_is_for_the_face_is_not_handed_to_the_engine():
+    values = options.resolve("consumer", {"ack_receipt": True})
+    assert values["ack_receipt"] is True
+    assert "ack_receipt" not in options.to_engine("consumer", values)
+
+
+def test_the_documented_keywords_are_the_table():
+    for kind in (
+        options.ClientOptions,
+        options.ProducerOptions,
+        options.ConsumerOptions,
+        options.BrokerOptions,
+    ):
+        assert inspect.getdoc(kind)
+        assert all(isinstance(hint.__metadata__[0], options.Option) for hint in kind.__annotations__.values())
