@@ -289,6 +289,17 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     return base, pairs
 
 
+def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The bare URL, and what its query and the environment say about client, producer and consumer.
+
+    Raises:
+        InvalidArgument: as :func:`split` and :func:`split_url`.
+    """
+    base, query = split_url(url)
+    environment, queried = _environment(), split(query)
+    return base, {scope: {**environment[scope], **queried[scope]} for scope in _WIRE}
+
+
 def for_connection(url: str | None, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], Defaults]:
     """Everything :func:`penstock.connect` needs: the bare URL, the client's options, and what URL and
     environment say about producers and consumers.
@@ -296,9 +307,7 @@ def for_connection(url: str | None, given: Mapping[str, Any]) -> tuple[str, dict
     Raises:
         InvalidArgument: as :func:`resolve` and :func:`split_url`.
     """
-    base, query = split_url(url)
-    environment, queried = _environment(), split(query)
-    inherited = {scope: {**environment[scope], **queried[scope]} for scope in _WIRE}
+    base, inherited = inherited_for(url)
     values = resolve("client", given, inherited["client"])
     # A mistake in the URL shows at connect, not at the first producer.
     resolve("producer", {}, inherited["producer"])

@@ -1,0 +1,127 @@
+"""The data source ``penstock``: the writer for Spark Connect, and for ``df.write.format("penstock")``."""
+# pyarrow and pyspark are typed in part only.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from penstock.errors import InvalidArgument, Unsupported
+
+from .config import SinkConfig, sink_config
+from .report import PartitionReport, WriteReport
+from .sink import PartitionWriter
+
+_ARGUMENTS = ("key", "value", "encoding", "properties", "event_time")
+
+
+class PenstockDataSource(DataSource):
+    """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``"""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise Unsupported('a topic cannot be overwritten: use mode("append")')
+        options: dict[str, Any] = dict(self.options)
+        report = options.pop("_report", None)
+        url, topic = options.pop("url", None), options.pop("topic", None)
+        if not topic:
+            raise InvalidArgument('option "topic" is missing')
+        arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
+        return _Writer(sink_config(url, topic, options=options, **arguments), report)
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    report: PartitionReport
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, config: SinkConfig, report: str | None) -> None:
+        self._config = config
+        self._report = report
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Written(PartitionWriter(self._config)(iterator)[0])
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        # This runs in a process of its own on the driver's machine: a file is the way back.
+        if self._report and Path(self._report).exists():
+            reports = [message.report for message in messages if isinstance(message, _Written)]
+            Path(self._report).write_text(json.dumps([_as_json(report) for report in reports]))
+
+
+def _as_json(report: PartitionReport) -> dict[str, Any]:
+    return {
+        "partition": report.partition,
+        "rows": report.rows,
+        "bytes": report.bytes,
+        "first": report.first and str(report.first),
+        "last": report.last and str(report.last),
+        "attempt": report.attempt,
+        "seconds": report.seconds,
+    }
+
+
+def _from_json(value: dict[str, Any]) -> PartitionReport:
+    from penstock._native import MessageId
+
+    ids: dict[str, Any] = {name: value[name] and MessageId.parse(value[name]) for name in ("first", "last")}
+    return PartitionReport(**{**value, **ids})
+
+
+def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
+    """Writes by the data source. Where the driver is another machine (a remote Connect server) the report
+    has the number of rows, but no partitions.
+
+    Raises:
+        InvalidArgument: an option that only the classic driver can hand to its workers.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from .write import register
+
+    register(df.sparkSession)
+    seen = Observation()
+    with tempfile.NamedTemporaryFile(prefix="penstock-report-") as file:
+        writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
+        options = {
+            "url": config.url,
+            "topic": config.topic,
+            "encoding": config.encoding,
+            "_report": file.name,
+        }
+        options |= {name: getattr(config, name) for name in _ARGUMENTS if getattr(config, name)}
+        for name, value in {**config.client, **config.producer}.items():
+            options[name] = _as_text(name, value)
+        writer.options(**options).save()
+        text = Path(file.name).read_text()
+    seconds = time.monotonic() - started
+    if text:
+        return WriteReport.of([_from_json(value) for value in json.loads(text)], seconds)
+    return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
+
+
+def _as_text(name: str, value: Any) -> str:
+    """An option as the text that a data source takes."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, dict):
+        return ",".join(f"{key}={part}" for key, part in value.items())
+    if callable(value):
+        raise InvalidArgument(
+            f'{name!r} is a callable, which a data source cannot take: use "env:" or "file:"'
+        )
+    return str(value)

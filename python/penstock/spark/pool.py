@@ -1,0 +1,121 @@
+"""Connections that a worker process keeps between tasks: Spark reuses its Python workers, and opening a
+connection and a producer per task would cost more than a small task itself.
+
+A pool belongs to one process. After a fork the child starts with an empty one; the parent's handles are left
+alone. Nothing exists before the first task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock import blocking
+
+    from .config import SinkConfig
+
+IDLE_SECONDS = 60.0
+"""A connection that no task has used for so long is closed when the next task begins; Spark ends idle workers
+after the same time."""
+
+
+class _Connection:
+    def __init__(self, client: blocking.Client) -> None:
+        self.client = client
+        self.producers: dict[str, blocking.Producer] = {}
+        self.users = 0
+        self.broken = False
+        self.used = time.monotonic()
+
+
+class _Pool:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        self.connections: dict[str, _Connection] = {}
+
+
+_pool: _Pool | None = None
+
+
+def _current() -> _Pool:
+    global _pool
+    if _pool is None or _pool.pid != os.getpid():
+        _pool = _Pool()
+    return _pool
+
+
+@contextlib.contextmanager
+def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer, None, None]:
+    """A producer for the task of ``partition``. It stays in the pool, unless it has a name of its own (the
+    next task may run in another process, and the broker knows a name once) or the block failed."""
+    pool = _current()
+    with pool.lock:
+        _close_idle(pool)
+        connection = _connection(pool, config)
+        connection.users += 1
+    try:
+        name = config.producer.get("name")
+        if name is None:
+            yield _shared(pool, connection, config)
+        else:
+            options: dict[str, Any] = {**config.producer, "name": f"{name}-{partition}"}
+            with connection.client.producer(config.topic, **options) as own:
+                yield own
+    except BaseException:
+        connection.broken = True
+        raise
+    finally:
+        with pool.lock:
+            connection.users -= 1
+            connection.used = time.monotonic()
+            if connection.broken:
+                if pool.connections.get(config.pool_key) is connection:
+                    del pool.connections[config.pool_key]
+                if not connection.users:
+                    with contextlib.suppress(Exception):
+                        connection.client.close()
+
+
+def _shared(pool: _Pool, connection: _Connection, config: SinkConfig) -> blocking.Producer:
+    key = f"{config.topic}\n{sorted(config.producer.items())!r}"
+    with pool.lock:
+        shared = connection.producers.get(key)
+        if shared is None or shared.closed:
+            shared = connection.client.producer(config.topic, **config.producer)
+            connection.producers[key] = shared
+        return shared
+
+
+def _connection(pool: _Pool, config: SinkConfig) -> _Connection:
+    connection = pool.connections.get(config.pool_key)
+    if connection is None or connection.client.closed:
+        from penstock import blocking
+
+        connection = _Connection(blocking.connect(config.url, **config.client))
+        pool.connections[config.pool_key] = connection
+    return connection
+
+
+def _close_idle(pool: _Pool) -> None:
+    now = time.monotonic()
+    for key, connection in list(pool.connections.items()):
+        if not connection.users and now - connection.used > IDLE_SECONDS:
+            del pool.connections[key]
+            with contextlib.suppress(Exception):
+                connection.client.close()
+
+
+def close() -> None:
+    """Closes what this process holds, for tests and for a tidy end of a long process."""
+    pool = _current()
+    with pool.lock:
+        connections = list(pool.connections.values())
+        pool.connections.clear()
+    for connection in connections:
+        connection.client.close()
