@@ -466,6 +466,7 @@ impl ConsumerPart {
             id,
             MachineOptions {
                 kind: options.kind,
+                durable: options.durable,
                 receiver_queue: options.receiver_queue,
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,

@@ -1,0 +1,316 @@
+//! Acknowledgements that wait to be sent together, and which messages of a batch still need one.
+//!
+//! A batch is one entry: the broker is told of it when all its messages are acknowledged, or, with
+//! batch-index acknowledgement, by a bit set of those that are not (1 = not yet acknowledged).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::MessageId;
+use crate::pulsar::hot::IdData;
+
+/// Ledger and entry.
+pub(super) type Entry = (u64, u64);
+
+/// `CommandAck.AckType`.
+const INDIVIDUAL: i32 = 0;
+const CUMULATIVE: i32 = 1;
+
+/// Messages of one batch that are not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Batch {
+    words: Vec<u64>,
+    left: u32,
+}
+
+impl Batch {
+    fn new(size: u32) -> Self {
+        let mut words = vec![u64::MAX; size.div_ceil(64) as usize];
+        if let Some(last) = words.last_mut().filter(|_| size % 64 != 0) {
+            *last = (1 << (size % 64)) - 1;
+        }
+        Self { words, left: size }
+    }
+
+    fn is_open(&self, index: u32) -> bool {
+        self.words.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    fn acknowledge(&mut self, index: u32) -> bool {
+        let open = self.is_open(index);
+        if open {
+            self.words[index as usize / 64] &= !(1 << (index % 64));
+            self.left -= 1;
+        }
+        open
+    }
+
+    /// As Java's `BitSet.toLongArray`: words of bits from the lowest, without trailing empty ones.
+    fn to_ack_set(&self) -> Vec<i64> {
+        let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        self.words[..used].iter().map(|word| *word as i64).collect()
+    }
+}
+
+/// What to send: the type and the ids.
+#[derive(Debug, PartialEq)]
+pub(super) struct AckGroup {
+    pub(super) ack_type: i32,
+    pub(super) ids: Vec<IdData>,
+}
+
+/// The acknowledgements of one consumer.
+#[derive(Debug, Default)]
+pub(super) struct Acks {
+    index_ack: bool,
+    /// Batches of which some messages are acknowledged.
+    batches: BTreeMap<Entry, Batch>,
+    /// Entries to be acknowledged whole.
+    whole: BTreeSet<Entry>,
+    /// Batches whose bit set has changed since it was last sent.
+    partial: BTreeSet<Entry>,
+    /// Everything up to here is acknowledged.
+    through: Option<MessageId>,
+    /// `through` has moved since it was last sent.
+    through_changed: bool,
+}
+
+impl Acks {
+    pub(super) fn new(index_ack: bool) -> Self {
+        Self { index_ack, ..Self::default() }
+    }
+
+    /// Number of ids that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.whole.len() + self.partial.len() + usize::from(self.through_changed)
+    }
+
+    /// Whether the message has been acknowledged here, so that it must not be given again.
+    pub(super) fn contains(&self, id: &MessageId) -> bool {
+        if self.whole.contains(&id.entry_id()) || self.through.is_some_and(|through| covers(&through, id)) {
+            return true;
+        }
+        id.batch_index >= 0
+            && self.batches.get(&id.entry_id()).is_some_and(|batch| !batch.is_open(id.batch_index as u32))
+    }
+
+    /// Acknowledges one message.
+    pub(super) fn individual(&mut self, id: &MessageId) {
+        let entry = id.entry_id();
+        if id.batch_index < 0 || id.batch_size == 1 {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+            self.whole.insert(entry);
+            return;
+        }
+        // Without the size of its batch (an id that was parsed from text) nothing can be said about the
+        // others in it; acknowledging them unseen would lose them.
+        if id.batch_size <= 0 && !self.batches.contains_key(&entry) {
+            return;
+        }
+        if self.whole.contains(&entry) {
+            return;
+        }
+        let batch = self.batches.entry(entry).or_insert_with(|| Batch::new(id.batch_size as u32));
+        if !batch.acknowledge(id.batch_index as u32) {
+            return;
+        }
+        if batch.left == 0 {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+            self.whole.insert(entry);
+        } else if self.index_ack {
+            self.partial.insert(entry);
+        }
+    }
+
+    /// Acknowledges this message and all before it.
+    pub(super) fn cumulative(&mut self, id: &MessageId) -> Result<()> {
+        if id.batch_index >= 0 && id.batch_size <= 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a cumulative acknowledgement needs the size of the batch: use the message or its to_bytes() form",
+            ));
+        }
+        if self.through.is_none_or(|through| !covers(&through, id)) {
+            self.through = Some(*id);
+            self.through_changed = true;
+            let before = |entry: &Entry| order(*entry) < order(id.entry_id());
+            self.whole.retain(|entry| !before(entry));
+            self.partial.retain(|entry| !before(entry));
+            self.batches.retain(|entry, _| !before(entry));
+        }
+        Ok(())
+    }
+
+    /// Takes everything that waits.
+    pub(super) fn take(&mut self) -> Vec<AckGroup> {
+        let mut groups = Vec::new();
+        if std::mem::take(&mut self.through_changed)
+            && let Some(id) = self.through.and_then(|through| self.cumulative_id(&through))
+        {
+            groups.push(AckGroup { ack_type: CUMULATIVE, ids: vec![id] });
+        }
+        let whole = std::mem::take(&mut self.whole).into_iter().map(|entry| id_data(entry, Vec::new()));
+        let partial = std::mem::take(&mut self.partial);
+        let ids: Vec<_> = whole
+            .chain(
+                partial
+                    .iter()
+                    .filter_map(|entry| Some(id_data(*entry, self.batches.get(entry)?.to_ack_set()))),
+            )
+            .collect();
+        if !ids.is_empty() {
+            groups.push(AckGroup { ack_type: INDIVIDUAL, ids });
+        }
+        groups
+    }
+
+    /// Acknowledges `ids` and takes just what has to be sent for them.
+    pub(super) fn take_for(&mut self, ids: &[MessageId], cumulative: bool) -> Result<Option<AckGroup>> {
+        if cumulative {
+            for id in ids {
+                self.cumulative(id)?;
+            }
+            self.through_changed = false;
+            let id = self.through.and_then(|through| self.cumulative_id(&through));
+            return Ok(id.map(|id| AckGroup { ack_type: CUMULATIVE, ids: vec![id] }));
+        }
+        let mut entries = BTreeSet::new();
+        for id in ids {
+            self.individual(id);
+            entries.insert(id.entry_id());
+        }
+        let ids: Vec<_> = entries
+            .into_iter()
+            .filter_map(|entry| {
+                if self.whole.remove(&entry) {
+                    Some(id_data(entry, Vec::new()))
+                } else if self.partial.remove(&entry) {
+                    Some(id_data(entry, self.batches.get(&entry)?.to_ack_set()))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        Ok((!ids.is_empty()).then_some(AckGroup { ack_type: INDIVIDUAL, ids }))
+    }
+
+    /// Forgets everything: the subscription was moved.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.index_ack);
+    }
+
+    /// The id that acknowledges up to and with `through`. In the middle of a batch without batch-index
+    /// acknowledgement that is the entry before, which for entry 0 wraps, as the official clients send it.
+    fn cumulative_id(&self, through: &MessageId) -> Option<IdData> {
+        let entry = through.entry_id();
+        if through.batch_index < 0 || through.batch_index + 1 >= through.batch_size {
+            return Some(id_data(entry, Vec::new()));
+        }
+        if self.index_ack {
+            let mut batch = Batch::new(through.batch_size as u32);
+            for index in 0..=through.batch_index as u32 {
+                batch.acknowledge(index);
+            }
+            return Some(id_data(entry, batch.to_ack_set()));
+        }
+        Some(id_data((entry.0, entry.1.wrapping_sub(1)), Vec::new()))
+    }
+}
+
+/// Whether a cumulative acknowledgement of `through` includes `id`.
+fn covers(through: &MessageId, id: &MessageId) -> bool {
+    match order(id.entry_id()).cmp(&order(through.entry_id())) {
+        std::cmp::Ordering::Less => true,
+        std::cmp::Ordering::Equal => {
+            through.batch_index < 0
+                || through.batch_index + 1 >= through.batch_size
+                || (id.batch_index >= 0 && id.batch_index <= through.batch_index)
+        }
+        std::cmp::Ordering::Greater => false,
+    }
+}
+
+/// -1 wraps on the wire but comes first.
+pub(super) fn order((ledger, entry): Entry) -> (i64, i64) {
+    (ledger as i64, entry as i64)
+}
+
+fn id_data((ledger_id, entry_id): Entry, ack_set: Vec<i64>) -> IdData {
+    IdData { ledger_id, entry_id, ack_set, ..IdData::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batched(entry: u64, index: i32, size: i32) -> MessageId {
+        MessageId::new(1, entry).in_batch(index, size)
+    }
+
+    #[test]
+    fn without_index_ack_an_entry_is_acknowledged_with_its_last_message() {
+        let mut acks = Acks::new(false);
+        acks.individual(&batched(0, 1, 2));
+        assert_eq!(acks.take(), []);
+        assert!(acks.contains(&batched(0, 1, 2)) && !acks.contains(&batched(0, 0, 2)));
+        acks.individual(&batched(0, 0, 2));
+        assert_eq!(acks.take(), [AckGroup { ack_type: INDIVIDUAL, ids: vec![id_data((1, 0), vec![])] }]);
+    }
+
+    #[test]
+    fn with_index_ack_the_bits_of_what_is_left_are_sent() {
+        let mut acks = Acks::new(true);
+        for index in [0, 64, 65] {
+            acks.individual(&batched(0, index, 66));
+        }
+        let group = acks.take().pop().unwrap();
+        assert_eq!(group.ids[0].ack_set, [-2], "bits 1 to 63; the second word is empty and trimmed");
+        assert_eq!(group.ids[0].batch_size, None, "no client sends it");
+    }
+
+    #[test]
+    fn a_cumulative_ack_in_a_batch_is_the_entry_before_or_a_bit_set() {
+        let mut acks = Acks::new(false);
+        acks.cumulative(&batched(0, 0, 3)).unwrap();
+        assert_eq!(acks.take()[0].ids, [id_data((1, u64::MAX), vec![])]);
+        let mut acks = Acks::new(true);
+        acks.cumulative(&batched(5, 0, 3)).unwrap();
+        assert_eq!(acks.take()[0].ids, [id_data((1, 5), vec![0b110])]);
+        acks.cumulative(&batched(5, 2, 3)).unwrap();
+        assert_eq!(acks.take()[0].ids, [id_data((1, 5), vec![])]);
+        acks.cumulative(&batched(4, 0, 3)).unwrap();
+        assert_eq!(acks.take(), [], "a lower one says nothing new");
+    }
+
+    #[test]
+    fn a_cumulative_ack_swallows_individual_ones_before_it() {
+        let mut acks = Acks::new(true);
+        acks.individual(&MessageId::new(1, 3));
+        acks.individual(&MessageId::new(1, 9));
+        acks.cumulative(&MessageId::new(1, 5)).unwrap();
+        let groups = acks.take();
+        assert_eq!(groups[0], AckGroup { ack_type: CUMULATIVE, ids: vec![id_data((1, 5), vec![])] });
+        assert_eq!(groups[1].ids, [id_data((1, 9), vec![])]);
+        assert!(acks.contains(&MessageId::new(1, 3)), "it is still known, lest it be given again");
+    }
+
+    #[test]
+    fn an_index_without_the_size_of_its_batch_acknowledges_nothing_else() {
+        let mut acks = Acks::new(true);
+        acks.individual(&batched(0, 1, 0));
+        assert_eq!(acks.waiting(), 0);
+        assert!(acks.cumulative(&batched(0, 1, 0)).is_err());
+    }
+
+    #[test]
+    fn an_ack_that_wants_a_receipt_takes_only_its_own_ids() {
+        let mut acks = Acks::new(false);
+        acks.individual(&MessageId::new(1, 1));
+        let group = acks.take_for(&[MessageId::new(1, 2), batched(3, 0, 2)], false).unwrap().unwrap();
+        assert_eq!(group.ids, [id_data((1, 2), vec![])]);
+        assert_eq!(acks.waiting(), 1);
+        assert_eq!(acks.take_for(&[batched(4, 0, 2)], false).unwrap(), None);
+    }
+}

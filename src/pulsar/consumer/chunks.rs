@@ -1,0 +1,164 @@
+//! Messages that were split over several entries.
+//!
+//! Bounded in number and bytes: a peer that never finishes what it starts costs a little memory, then its
+//! oldest pieces are dropped, to be delivered again when nobody acknowledges them.
+
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::pulsar::consumer::acks::Entry;
+use crate::pulsar::pb;
+
+/// Messages being put together at a time.
+const MAX_OPEN: usize = 10;
+/// Chunks of one message.
+const MAX_CHUNKS: i32 = 10_000;
+/// Bytes of all messages being put together.
+const MAX_BYTES: usize = 128 << 20;
+
+/// What became of a chunk.
+#[derive(Debug, PartialEq)]
+pub(super) enum Chunk {
+    /// It was kept; more must come.
+    Kept,
+    /// It does not continue anything: dropped.
+    Stray,
+    /// It was the last: the message's bytes, still compressed, and the entries it came in.
+    Complete(Bytes, Vec<Entry>),
+}
+
+#[derive(Debug)]
+struct Open {
+    bytes: BytesMut,
+    total: usize,
+    next: i32,
+    entries: Vec<Entry>,
+    /// Smaller is older.
+    age: u64,
+}
+
+/// The messages of one consumer that are being put together.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    open: HashMap<String, Open>,
+    held: usize,
+    clock: u64,
+}
+
+impl Chunks {
+    /// Takes the chunk that `metadata` describes.
+    pub(super) fn take(&mut self, metadata: &pb::MessageMetadata, entry: Entry, body: &Bytes) -> Chunk {
+        let (uuid, count, id) = (metadata.uuid(), metadata.num_chunks_from_msg(), metadata.chunk_id());
+        let total = usize::try_from(metadata.total_chunk_msg_size()).unwrap_or(usize::MAX);
+        if !(1..=MAX_CHUNKS).contains(&count) || !(0..count).contains(&id) || total > MAX_BYTES {
+            return Chunk::Stray;
+        }
+        if id == 0 {
+            // A known uuid that starts again: its producer restarted.
+            self.forget(uuid);
+            while self.open.len() >= MAX_OPEN || self.held + body.len() > MAX_BYTES {
+                let Some(oldest) =
+                    self.open.iter().min_by_key(|(_, open)| open.age).map(|(uuid, _)| uuid.clone())
+                else {
+                    return Chunk::Stray;
+                };
+                self.forget(&oldest);
+            }
+            self.clock += 1;
+            let open = Open { bytes: BytesMut::new(), total, next: 0, entries: Vec::new(), age: self.clock };
+            self.open.insert(uuid.to_owned(), open);
+        }
+        let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
+        if id < open.next {
+            return Chunk::Stray;
+        }
+        if id > open.next || open.total != total || open.bytes.len() + body.len() > total {
+            self.forget(uuid);
+            return Chunk::Stray;
+        }
+        open.bytes.extend_from_slice(body);
+        open.entries.push(entry);
+        open.next += 1;
+        self.held += body.len();
+        if open.next < count {
+            return Chunk::Kept;
+        }
+        let complete = open.bytes.len() == total;
+        match self.forget(uuid) {
+            Some(open) if complete => Chunk::Complete(open.bytes.freeze(), open.entries),
+            _ => Chunk::Stray,
+        }
+    }
+
+    /// Forgets everything: it will be delivered again.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn forget(&mut self, uuid: &str) -> Option<Open> {
+        let open = self.open.remove(uuid)?;
+        self.held -= open.bytes.len();
+        Some(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(uuid: &str, id: i32, count: i32, total: i32) -> pb::MessageMetadata {
+        pb::MessageMetadata {
+            uuid: Some(uuid.into()),
+            chunk_id: Some(id),
+            num_chunks_from_msg: Some(count),
+            total_chunk_msg_size: Some(total),
+            ..Default::default()
+        }
+    }
+
+    fn body(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn interleaved_messages_come_together() {
+        let mut chunks = Chunks::default();
+        assert_eq!(chunks.take(&chunk("a", 0, 2, 4), (1, 0), &body("ab")), Chunk::Kept);
+        assert_eq!(chunks.take(&chunk("b", 0, 2, 2), (1, 1), &body("x")), Chunk::Kept);
+        assert_eq!(
+            chunks.take(&chunk("a", 1, 2, 4), (1, 2), &body("cd")),
+            Chunk::Complete(body("abcd"), vec![(1, 0), (1, 2)])
+        );
+        assert_eq!(
+            chunks.take(&chunk("b", 1, 2, 2), (1, 3), &body("y")),
+            Chunk::Complete(body("xy"), vec![(1, 1), (1, 3)])
+        );
+        assert_eq!(chunks.held, 0);
+    }
+
+    #[test]
+    fn gaps_repeats_and_lies_are_dropped() {
+        let mut chunks = Chunks::default();
+        assert_eq!(chunks.take(&chunk("a", 1, 2, 4), (1, 0), &body("ab")), Chunk::Stray, "no beginning");
+        chunks.take(&chunk("a", 0, 3, 6), (1, 0), &body("ab"));
+        assert_eq!(chunks.take(&chunk("a", 0, 3, 6), (1, 1), &body("ab")), Chunk::Kept, "it starts again");
+        assert_eq!(chunks.take(&chunk("a", 2, 3, 6), (1, 2), &body("ef")), Chunk::Stray, "a gap");
+        for lie in
+            [chunk("c", 0, i32::MAX, 4), chunk("c", 0, 2, -1), chunk("c", -1, 2, 4), chunk("c", 5, 2, 4)]
+        {
+            assert_eq!(chunks.take(&lie, (1, 0), &body("ab")), Chunk::Stray);
+        }
+        assert_eq!(chunks.take(&chunk("d", 0, 1, 1), (1, 0), &body("too long")), Chunk::Stray);
+        assert_eq!(chunks.held, 0);
+    }
+
+    #[test]
+    fn a_million_beginnings_hold_ten() {
+        let mut chunks = Chunks::default();
+        for i in 0..1000 {
+            chunks.take(&chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
+        }
+        assert_eq!((chunks.open.len(), chunks.held), (MAX_OPEN, 2 * MAX_OPEN));
+    }
+}

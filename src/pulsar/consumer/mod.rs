@@ -1,0 +1,670 @@
+//! A consumer, without its connection.
+//!
+//! ```text
+//!            attach: one full FLOW          begin_seek
+//!   Detached ─────────────────────► Attached ─────────► Seeking
+//!      ▲                              │  ▲  abort_seek     │ end_seek: new filter
+//!      └──────────────────────────────┘  └─────────────────┤
+//!                 detach: queue dropped, permits void      │
+//!      ▲────────────────────────────────────────────────────┘
+//! ```
+//! **Permits.** The unit is a message. The broker charges an entry its size less the messages of it that
+//! are already acknowledged; the consumer gives a permit back when a message is taken, or dropped here
+//! (a duplicate, before the start, compacted out, broken). At any time granted = charged + outstanding, and
+//! outstanding may be below zero by one batch less one. All of it is void when the connection ends.
+//!
+//! * `acks`: what is acknowledged and not yet sent
+//! * `chunks`: messages in several entries
+//!
+//! Poll order of the owner: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
+//! [`Consumer::poll_timeout`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::compression::{Compression, decompress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::earliest;
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload, encode_command};
+use crate::pulsar::message::{EntryInfo, Message, MessageId};
+use crate::pulsar::pb::command_ack::ValidationError;
+use crate::pulsar::pb::command_subscribe::SubType;
+use crate::pulsar::{hot, pb};
+use crate::transmit::Transmit;
+use crate::wire::Reader;
+
+mod acks;
+mod chunks;
+
+use acks::{AckGroup, Acks, Entry, order};
+use chunks::{Chunk, Chunks};
+
+/// What a consumer is made with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Type of the subscription.
+    pub kind: SubType,
+    /// Whether the broker keeps the position; if not, this consumer does.
+    pub durable: bool,
+    /// Messages fetched ahead.
+    pub receiver_queue: u32,
+    /// Acknowledges single messages of a batch.
+    pub batch_index_ack: bool,
+    /// How long acknowledgements are gathered.
+    pub ack_group_time: Duration,
+    /// How many are gathered at most.
+    pub ack_group_max: usize,
+    /// When a nacked message is asked for again.
+    pub nack_delay: Duration,
+    /// The message to start at.
+    pub start: Option<MessageId>,
+    /// Whether `start` itself is given.
+    pub start_inclusive: bool,
+    /// Full name of the topic, with its partition.
+    pub topic: Arc<str>,
+    /// The partition, -1 for a plain topic.
+    pub partition: i32,
+    /// Largest message, uncompressed, that is not chunked.
+    pub max_message_size: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            kind: SubType::Exclusive,
+            durable: true,
+            receiver_queue: 1000,
+            batch_index_ack: true,
+            ack_group_time: Duration::from_millis(100),
+            ack_group_max: 1000,
+            nack_delay: Duration::from_secs(60),
+            start: None,
+            start_inclusive: false,
+            topic: "".into(),
+            partition: -1,
+            max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Detached,
+    Attached,
+    Seeking,
+}
+
+/// Messages before this one are not given.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    id: MessageId,
+    inclusive: bool,
+}
+
+impl Start {
+    fn admits(&self, id: &MessageId) -> bool {
+        match order(id.entry_id()).cmp(&order(self.id.entry_id())) {
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Greater => true,
+            // The id of a whole entry stands for all messages in it.
+            std::cmp::Ordering::Equal if self.id.batch_index < 0 => self.inclusive,
+            std::cmp::Ordering::Equal => {
+                id.batch_index > self.id.batch_index
+                    || (self.inclusive && id.batch_index == self.id.batch_index)
+            }
+        }
+    }
+}
+
+/// Permits of one connection.
+#[derive(Debug, Default)]
+struct Permits {
+    granted: u64,
+    charged: u64,
+    /// Given back by taking or dropping, not granted anew yet.
+    returned: u32,
+}
+
+/// The consumer of one partition.
+#[derive(Debug)]
+pub struct Consumer {
+    id: u64,
+    options: Options,
+    state: State,
+    start: Option<Start>,
+    queue: VecDeque<Message>,
+    permits: Permits,
+    acks: Acks,
+    ack_due: Option<Instant>,
+    chunks: Chunks,
+    /// The other entries of a chunked message, by its last.
+    chunked: HashMap<Entry, Vec<Entry>>,
+    nacks: BTreeMap<Instant, BTreeSet<Entry>>,
+    /// To be written as they are.
+    immediate: VecDeque<Command>,
+    last_taken: Option<MessageId>,
+}
+
+impl Consumer {
+    /// A consumer that `consumer_id` names on every connection.
+    pub fn new(consumer_id: u64, options: Options) -> Self {
+        Self {
+            id: consumer_id,
+            state: State::Detached,
+            start: options.start.map(|id| Start { id, inclusive: options.start_inclusive }),
+            queue: VecDeque::new(),
+            permits: Permits::default(),
+            acks: Acks::new(options.batch_index_ack),
+            ack_due: None,
+            chunks: Chunks::default(),
+            chunked: HashMap::new(),
+            nacks: BTreeMap::new(),
+            immediate: VecDeque::new(),
+            last_taken: None,
+            options,
+        }
+    }
+
+    /// The broker has subscribed it: grants a full queue, once.
+    pub fn attach(&mut self, _now: Instant) {
+        self.state = State::Attached;
+        self.permits = Permits::default();
+        self.grant(self.options.receiver_queue.max(1));
+    }
+
+    /// The connection ended or the broker closed the consumer. What was not taken comes again, what was
+    /// not acknowledged too; acknowledgements that wait are kept.
+    pub fn detach(&mut self) {
+        self.state = State::Detached;
+        self.queue.clear();
+        self.chunks.clear();
+        self.permits = Permits::default();
+        self.immediate.clear();
+        if !self.options.durable
+            && let Some(id) = self.last_taken
+        {
+            self.start = Some(Start { id, inclusive: false });
+        }
+    }
+
+    /// Whether it is subscribed.
+    pub fn is_attached(&self) -> bool {
+        self.state != State::Detached
+    }
+
+    /// Where a consumer whose position the broker does not keep goes on.
+    pub fn resume_position(&self) -> Option<MessageId> {
+        if self.options.durable { None } else { self.last_taken.or(self.start.map(|start| start.id)) }
+    }
+
+    /// Takes an entry. An error means that it was broken: it has been put away at the broker.
+    pub fn handle_message(&mut self, _now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+        let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
+        let id = MessageId { batch_index: -1, batch_size: 0, ..id };
+        if !payload.checksum_ok() {
+            // The metadata cannot be trusted, but the permits it claims are what the broker charged.
+            let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
+            return self.put_away(
+                &id,
+                count,
+                ValidationError::ChecksumMismatch,
+                Error::new(ErrorKind::Checksum, "the entry's checksum does not match"),
+            );
+        }
+        let (metadata, body) =
+            match payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body))) {
+                Ok(parts) => parts,
+                Err(error) => return self.put_away(&id, 1, ValidationError::BatchDeSerializeError, error),
+            };
+        let size = metadata.num_messages_in_batch;
+        let charge = charge(size, &delivery.ack_set);
+        self.permits.charged += u64::from(charge);
+        if !metadata.encryption_keys.is_empty() {
+            // Never delivered and never acknowledged: whoever has the key can still read it.
+            self.give_back(charge);
+            return Err(Error::new(ErrorKind::Unsupported, "the entry is encrypted, which is not supported"));
+        }
+        let mut chunk_entries = Vec::new();
+        let mut body = body;
+        let chunked = metadata.num_chunks_from_msg() > 1;
+        if chunked {
+            match self.chunks.take(&metadata, id.entry_id(), &body) {
+                Chunk::Kept | Chunk::Stray => {
+                    self.give_back(charge);
+                    return Ok(());
+                }
+                Chunk::Complete(bytes, entries) => (body, chunk_entries) = (bytes, entries),
+            }
+        }
+        let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
+            let error = Error::new(ErrorKind::Compression, "the entry's compression is not known");
+            return self.put_away_charged(&id, charge, ValidationError::DecompressionError, error);
+        };
+        let uncompressed = metadata.uncompressed_size() as usize;
+        let limit = if chunked {
+            body.len().saturating_mul(256).max(self.options.max_message_size)
+        } else {
+            self.options.max_message_size.max(DEFAULT_MAX_MESSAGE_SIZE)
+        };
+        let body = match decompress(compression, &body, uncompressed, limit) {
+            Ok(body) => body,
+            Err(error) => {
+                let reason = if uncompressed > limit {
+                    ValidationError::UncompressedSizeCorruption
+                } else {
+                    ValidationError::DecompressionError
+                };
+                return self.put_away_charged(&id, charge, reason, error);
+            }
+        };
+        if !chunk_entries.is_empty() {
+            chunk_entries.pop();
+            self.chunked.insert(id.entry_id(), chunk_entries);
+        }
+        let entry = Arc::new(EntryInfo {
+            topic: Arc::clone(&self.options.topic),
+            producer_name: metadata.producer_name.clone(),
+            publish_time: metadata.publish_time,
+            broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
+            redelivery_count: delivery.redelivery_count.unwrap_or_default(),
+            schema_version: metadata.schema_version.clone(),
+            replicated_from: metadata.replicated_from.clone(),
+        });
+        let index = payload.entry.as_ref().and_then(|entry| entry.index);
+        match size {
+            // Its presence, even as 1, marks the batch format.
+            Some(size) if !chunked => {
+                self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, index, charge)
+            }
+            _ => {
+                self.admit(
+                    charge,
+                    Message {
+                        id,
+                        entry,
+                        payload: body,
+                        key: metadata.partition_key.map(String::into_boxed_str),
+                        key_is_base64: metadata.partition_key_b64_encoded.unwrap_or_default(),
+                        ordering_key: metadata.ordering_key,
+                        properties: properties(metadata.properties),
+                        event_time: metadata.event_time.unwrap_or_default(),
+                        sequence_id: metadata.sequence_id,
+                        null_value: metadata.null_value.unwrap_or_default(),
+                        index,
+                    },
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves up to `max` messages to `out` and gives their number.
+    pub fn take(&mut self, max: usize, out: &mut Vec<Message>) -> usize {
+        let n = max.min(self.queue.len());
+        if n > 0 {
+            out.extend(self.queue.drain(..n));
+            self.last_taken = out.last().map(|message| message.id);
+            self.give_back(n as u32);
+        }
+        n
+    }
+
+    /// Number of messages that can be taken.
+    pub fn available(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Acknowledges one message.
+    pub fn ack(&mut self, now: Instant, id: &MessageId) {
+        for first in self.chunked.remove(&id.entry_id()).into_iter().flatten() {
+            self.acks.individual(&MessageId::new(first.0, first.1));
+        }
+        self.acks.individual(id);
+        self.arm_acks(now);
+    }
+
+    /// Acknowledges this message and all before it.
+    pub fn ack_cumulative(&mut self, now: Instant, id: &MessageId) -> Result<()> {
+        self.check_cumulative()?;
+        self.acks.cumulative(id)?;
+        self.chunked.retain(|entry, _| order(*entry) > order(id.entry_id()));
+        self.arm_acks(now);
+        Ok(())
+    }
+
+    /// Acknowledges `ids` and gives the ACK to be sent for them at once, its request id to be filled in.
+    /// `None` when only parts of batches were acknowledged that the broker is told of when they are whole.
+    pub fn receipt_ack(&mut self, ids: &[MessageId], cumulative: bool) -> Result<Option<hot::Ack>> {
+        if cumulative {
+            self.check_cumulative()?;
+        }
+        let mut all = ids.to_vec();
+        for id in ids {
+            let others = self.chunked.remove(&id.entry_id()).into_iter().flatten();
+            all.extend(others.map(|(ledger, entry)| MessageId::new(ledger, entry)));
+        }
+        Ok(self.acks.take_for(&all, cumulative)?.map(|group| self.ack_command(group)))
+    }
+
+    /// Gives a message back: its entry comes again after `delay`.
+    pub fn nack(&mut self, now: Instant, id: &MessageId, delay: Option<Duration>) {
+        let due = now + delay.unwrap_or(self.options.nack_delay);
+        let entries = self.nacks.entry(due).or_default();
+        entries.insert(id.entry_id());
+        // All chunks must come again for the message to.
+        entries.extend(self.chunked.remove(&id.entry_id()).into_iter().flatten());
+    }
+
+    /// Asks for everything again that is not acknowledged, what waits in the queue included.
+    pub fn redeliver_unacknowledged(&mut self, _now: Instant) {
+        self.nacks.clear();
+        if self.state == State::Attached {
+            self.redeliver(Vec::new());
+        }
+    }
+
+    /// Sends what is gathered with the next transmit.
+    pub fn flush_acks(&mut self) {
+        if self.acks.waiting() > 0 {
+            self.queue_acks();
+        }
+    }
+
+    /// A SEEK is being sent: what arrives from now on belongs to the old position.
+    pub fn begin_seek(&mut self) {
+        self.flush_acks();
+        let dropped = self.queue.len() as u32;
+        self.queue.clear();
+        self.give_back(dropped);
+        if self.state == State::Attached {
+            self.state = State::Seeking;
+        }
+    }
+
+    /// The broker has moved the subscription: behind `target`, or with `inclusive` to it.
+    pub fn end_seek(&mut self, target: Option<MessageId>, inclusive: bool) {
+        self.acks.clear();
+        self.ack_due = None;
+        self.chunks.clear();
+        self.chunked.clear();
+        self.nacks.clear();
+        self.last_taken = None;
+        let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
+        self.start = exact.map(|id| Start { id, inclusive });
+    }
+
+    /// The SEEK failed: what was dropped meanwhile must come again.
+    pub fn abort_seek(&mut self) {
+        if self.state == State::Seeking {
+            self.state = State::Attached;
+            self.redeliver(Vec::new());
+        }
+    }
+
+    /// Lets what is due be sent.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.ack_due.is_some_and(|due| due <= now) {
+            self.flush_acks();
+        }
+        if self.state != State::Attached {
+            return;
+        }
+        let mut due = BTreeSet::new();
+        while let Some(first) = self.nacks.first_entry()
+            && *first.key() <= now
+        {
+            due.extend(first.remove());
+        }
+        if !due.is_empty() {
+            // Otherwise the broker would give acknowledged messages of the same batch again.
+            self.flush_acks();
+            self.redeliver(due.into_iter().collect());
+        }
+    }
+
+    /// When something is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.state == State::Detached {
+            return None;
+        }
+        earliest(self.ack_due, self.nacks.first_key_value().map(|(due, _)| *due))
+    }
+
+    /// Whether [`Self::poll_transmit`] has something to write.
+    pub fn wants_transmit(&self) -> bool {
+        self.state != State::Detached && (!self.immediate.is_empty() || self.flow_is_due())
+    }
+
+    /// Writes ACK, REDELIVER and FLOW frames that are due.
+    pub fn poll_transmit(&mut self, _now: Instant, out: &mut Transmit) {
+        if self.state == State::Detached {
+            return;
+        }
+        if self.flow_is_due() {
+            let returned = self.permits.returned;
+            self.permits.returned = 0;
+            self.grant(returned);
+        }
+        while let Some(command) = self.immediate.pop_front() {
+            out.append(|buffer| encode_command(&command, buffer));
+        }
+    }
+
+    /// Messages granted and not charged yet; below zero by at most a batch less one.
+    pub fn outstanding_permits(&self) -> i64 {
+        self.permits.granted as i64 - self.permits.charged as i64
+    }
+
+    fn flow_is_due(&self) -> bool {
+        self.permits.returned > 0 && self.permits.returned >= self.options.receiver_queue / 2
+    }
+
+    fn grant(&mut self, permits: u32) {
+        self.permits.granted += u64::from(permits);
+        self.immediate.push_back(Command::Flow(hot::Flow { consumer_id: self.id, permits }));
+    }
+
+    fn give_back(&mut self, count: u32) {
+        self.permits.returned += count;
+        debug_assert!(
+            self.state == State::Detached
+                || u64::from(self.permits.returned) + self.queue.len() as u64 <= self.permits.charged,
+            "more permits returned than the broker charged"
+        );
+    }
+
+    fn arm_acks(&mut self, now: Instant) {
+        let waiting = self.acks.waiting();
+        if waiting == 0 {
+            return;
+        }
+        if waiting >= self.options.ack_group_max {
+            self.flush_acks();
+        } else if self.ack_due.is_none() {
+            self.ack_due = Some(now + self.options.ack_group_time);
+        }
+    }
+
+    /// Moves the gathered acknowledgements to what is written next. While detached they stay gathered.
+    fn queue_acks(&mut self) {
+        if self.state == State::Detached {
+            return;
+        }
+        self.ack_due = None;
+        for group in self.acks.take() {
+            let command = Command::Ack(self.ack_command(group));
+            self.immediate.push_back(command);
+        }
+    }
+
+    fn ack_command(&self, group: AckGroup) -> hot::Ack {
+        hot::Ack {
+            consumer_id: self.id,
+            ack_type: group.ack_type,
+            message_ids: group.ids,
+            ..hot::Ack::default()
+        }
+    }
+
+    fn check_cumulative(&self) -> Result<()> {
+        match self.options.kind {
+            SubType::Exclusive | SubType::Failover => Ok(()),
+            SubType::Shared | SubType::KeyShared => Err(Error::new(
+                ErrorKind::NotAllowed,
+                "a cumulative acknowledgement needs an exclusive or failover subscription",
+            )),
+        }
+    }
+
+    /// Asks for `entries` again; for none in particular means all. Exclusive and Failover subscriptions
+    /// know only all: the broker ignores a list there.
+    fn redeliver(&mut self, entries: Vec<Entry>) {
+        let listed = matches!(self.options.kind, SubType::Shared | SubType::KeyShared) && !entries.is_empty();
+        if !listed {
+            let dropped = self.queue.len() as u32;
+            self.queue.clear();
+            self.give_back(dropped);
+        }
+        let message_ids = if listed { entries } else { Vec::new() }
+            .into_iter()
+            .map(|(ledger_id, entry_id)| hot::IdData { ledger_id, entry_id, ..Default::default() })
+            .collect();
+        self.immediate.push_back(Command::RedeliverUnacknowledgedMessages(
+            pb::CommandRedeliverUnacknowledgedMessages {
+                consumer_id: self.id,
+                message_ids,
+                consumer_epoch: None,
+            },
+        ));
+    }
+
+    /// Queues a message, or drops it here and gives its permits back.
+    fn admit(&mut self, charge: u32, message: Message) {
+        let wanted = self.state == State::Attached
+            && self.start.is_none_or(|start| start.admits(&message.id))
+            && !self.acks.contains(&message.id);
+        if wanted { self.queue.push_back(message) } else { self.give_back(charge) }
+    }
+
+    /// Splits a batch. The messages share its buffer.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one entry, taken apart by the only caller")]
+    fn split(
+        &mut self,
+        id: MessageId,
+        size: i32,
+        ack_set: &[i64],
+        entry: &Arc<EntryInfo>,
+        metadata: &pb::MessageMetadata,
+        body: &Bytes,
+        last_index: Option<u64>,
+        charge: u32,
+    ) -> Result<()> {
+        let messages = match unbatch(id, size, ack_set, entry, metadata, body, last_index) {
+            Ok(messages) => messages,
+            Err(error) => {
+                return self.put_away_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
+            }
+        };
+        // Compacted-out slots have no message, but were charged.
+        self.give_back(charge - (messages.len() as u32).min(charge));
+        for message in messages {
+            self.admit(1, message);
+        }
+        Ok(())
+    }
+
+    fn put_away(&mut self, id: &MessageId, count: i32, reason: ValidationError, error: Error) -> Result<()> {
+        let charge = charge(Some(count), &[]);
+        self.permits.charged += u64::from(charge);
+        self.put_away_charged(id, charge, reason, error)
+    }
+
+    /// Acknowledges a broken entry with the reason, so that it does not come for ever.
+    fn put_away_charged(
+        &mut self,
+        id: &MessageId,
+        charge: u32,
+        reason: ValidationError,
+        error: Error,
+    ) -> Result<()> {
+        self.give_back(charge);
+        self.immediate.push_back(Command::Ack(hot::Ack {
+            consumer_id: self.id,
+            message_ids: vec![hot::IdData { ledger_id: id.ledger, entry_id: id.entry, ..Default::default() }],
+            validation_error: Some(reason as i32),
+            ..hot::Ack::default()
+        }));
+        Err(error.with_topic(Arc::clone(&self.options.topic)))
+    }
+}
+
+/// What the broker charges for an entry: its messages less those already acknowledged. A claim beyond what
+/// a frame can hold is cut.
+fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
+    const MOST: i32 = 1 << 20;
+    let size = size.unwrap_or(1).clamp(1, MOST) as u32;
+    if ack_set.is_empty() {
+        return size;
+    }
+    (0..size).filter(|index| is_set(ack_set, *index)).count() as u32
+}
+
+fn is_set(ack_set: &[i64], index: u32) -> bool {
+    ack_set.get(index as usize / 64).is_some_and(|word| *word as u64 >> (index % 64) & 1 == 1)
+}
+
+fn unbatch(
+    id: MessageId,
+    size: i32,
+    ack_set: &[i64],
+    entry: &Arc<EntryInfo>,
+    metadata: &pb::MessageMetadata,
+    body: &Bytes,
+    last_index: Option<u64>,
+) -> Result<Vec<Message>> {
+    let malformed =
+        |what: &str| Error::protocol(format!("the batch of {size} messages is malformed: {what}"));
+    // Each message takes at least its length prefix and the payload size in its metadata.
+    if size < 1 || size as usize > body.len() / 6 + 1 {
+        return Err(malformed("it cannot hold that many"));
+    }
+    let mut messages = Vec::with_capacity(size as usize);
+    let mut reader = Reader::new(body);
+    for index in 0..size {
+        let length = reader.u32().map_err(|_| malformed("it ends early"))? as usize;
+        let single = body.slice_ref(reader.take(length).map_err(|_| malformed("it ends in metadata"))?);
+        let single = hot::decode_single(&single)?;
+        let length =
+            usize::try_from(single.payload_size).map_err(|_| malformed("a payload size is negative"))?;
+        let payload = reader.take(length).map_err(|_| malformed("it ends in a payload"))?;
+        let acknowledged = !ack_set.is_empty() && !is_set(ack_set, index as u32);
+        if acknowledged || single.compacted_out() {
+            continue;
+        }
+        messages.push(Message {
+            id: id.in_batch(index, size),
+            entry: Arc::clone(entry),
+            payload: body.slice_ref(payload),
+            key: single.partition_key.map(String::into_boxed_str),
+            key_is_base64: single.partition_key_b64_encoded.unwrap_or_default(),
+            ordering_key: single.ordering_key,
+            properties: properties(single.properties),
+            event_time: single.event_time.unwrap_or_default(),
+            sequence_id: single.sequence_id.unwrap_or(metadata.sequence_id + index as u64),
+            null_value: single.null_value.unwrap_or_default(),
+            index: last_index.map(|last| (last + index as u64 + 1).saturating_sub(size as u64)),
+        });
+    }
+    Ok(messages)
+}
+
+fn properties(pairs: Vec<pb::KeyValue>) -> Vec<(Box<str>, Box<str>)> {
+    pairs.into_iter().map(|pair| (pair.key.into_boxed_str(), pair.value.into_boxed_str())).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+use bytes::BytesMut;
+
+use super::*;
+use crate::pulsar::frame::Decoder;
+use crate::pulsar::message::Outgoing;
+
+fn consumer(options: Options) -> Consumer {
+    let mut consumer = Consumer::new(7, Options { receiver_queue: 10, ..options });
+    consumer.attach(Instant::now());
+    consumer
+}
+
+fn payload(metadata: &pb::MessageMetadata, body: &[u8]) -> Payload {
+    let mut bytes = BytesMut::new();
+    hot::encode_metadata(metadata, &mut bytes);
+    Payload::build(&bytes, body)
+}
+
+fn single(text: &str) -> Payload {
+    payload(&pb::MessageMetadata::default(), text.as_bytes())
+}
+
+fn batch_body(size: u64) -> BytesMut {
+    let mut body = BytesMut::new();
+    for i in 0..size {
+        hot::put_batched(&Outgoing { payload: &[i as u8], ..Default::default() }, i, &mut body);
+    }
+    body
+}
+
+fn batch(size: i32) -> Payload {
+    let metadata = pb::MessageMetadata { num_messages_in_batch: Some(size), ..Default::default() };
+    payload(&metadata, &batch_body(size as u64))
+}
+
+fn delivery(entry: u64, ack_set: &[i64]) -> hot::Delivery {
+    hot::Delivery {
+        consumer_id: 7,
+        message_id: hot::IdData { ledger_id: 1, entry_id: entry, ..Default::default() },
+        ack_set: ack_set.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn give(consumer: &mut Consumer, entry: u64, payload: Payload) -> Result<()> {
+    consumer.handle_message(Instant::now(), delivery(entry, &[]), payload)
+}
+
+fn take(consumer: &mut Consumer) -> Vec<Message> {
+    let mut out = Vec::new();
+    consumer.take(usize::MAX, &mut out);
+    out
+}
+
+fn written(consumer: &mut Consumer) -> Vec<Command> {
+    let mut out = Transmit::default();
+    consumer.poll_transmit(Instant::now(), &mut out);
+    let mut bytes = out.take();
+    let mut decoder = Decoder::new(1 << 20);
+    std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).map(|frame| frame.command).collect()
+}
+
+fn flow(permits: u32) -> Command {
+    Command::Flow(hot::Flow { consumer_id: 7, permits })
+}
+
+#[test]
+fn a_full_flow_once_and_refills_at_half() {
+    let mut c = consumer(Options::default());
+    assert_eq!(written(&mut c), [flow(10)]);
+    for entry in 0..4 {
+        give(&mut c, entry, single("x")).unwrap();
+    }
+    take(&mut c);
+    assert_eq!(written(&mut c), []);
+    give(&mut c, 4, single("x")).unwrap();
+    take(&mut c);
+    assert_eq!(written(&mut c), [flow(5)]);
+    c.detach();
+    c.attach(Instant::now());
+    assert_eq!(written(&mut c), [flow(10)], "permits of the old connection are void");
+}
+
+#[test]
+fn a_batch_is_charged_less_what_is_acknowledged_and_nothing_is_refunded() {
+    let mut c = consumer(Options::default());
+    c.handle_message(Instant::now(), delivery(0, &[0b11_1110_0000]), batch(10)).unwrap();
+    assert_eq!(c.outstanding_permits(), 5);
+    let got = take(&mut c);
+    assert_eq!(got.iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [5, 6, 7, 8, 9]);
+    assert_eq!(written(&mut c), [flow(10), flow(5)]);
+    assert_eq!(c.outstanding_permits(), 10);
+}
+
+#[test]
+fn permits_may_fall_below_zero_by_a_batch_less_one() {
+    let mut c = consumer(Options { receiver_queue: 1, ..Options::default() });
+    c.options.receiver_queue = 1;
+    c.permits = Permits { granted: 1, ..Default::default() };
+    give(&mut c, 0, batch(10)).unwrap();
+    assert_eq!(c.outstanding_permits(), -9);
+    assert_eq!(take(&mut c).len(), 10);
+}
+
+#[test]
+fn messages_share_the_entry_and_keep_their_order() {
+    let mut c = consumer(Options { partition: 3, ..Options::default() });
+    give(&mut c, 5, batch(3)).unwrap();
+    let got = take(&mut c);
+    assert_eq!(got.iter().map(|m| m.payload[0]).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(got[1].id, MessageId::new(1, 5).in_partition(3).in_batch(1, 3));
+    assert!(Arc::ptr_eq(&got[0].entry, &got[2].entry));
+}
+
+#[test]
+fn a_broken_entry_is_put_away_with_its_reason_and_its_permit_returned() {
+    let bad_crc = Payload { checksum: Some(1), ..single("x") };
+    let bomb =
+        pb::MessageMetadata { compression: Some(3), uncompressed_size: Some(u32::MAX), ..Default::default() };
+    let garbage =
+        pb::MessageMetadata { compression: Some(1), uncompressed_size: Some(100), ..Default::default() };
+    let unknown =
+        pb::MessageMetadata { compression: Some(9), uncompressed_size: Some(1), ..Default::default() };
+    let short = pb::MessageMetadata { num_messages_in_batch: Some(3), ..Default::default() };
+    let huge = pb::MessageMetadata { num_messages_in_batch: Some(i32::MAX), ..Default::default() };
+    let negative = pb::MessageMetadata { num_messages_in_batch: Some(-1), ..Default::default() };
+    for (broken, reason) in [
+        (bad_crc, ValidationError::ChecksumMismatch),
+        (payload(&bomb, b"x"), ValidationError::UncompressedSizeCorruption),
+        (payload(&garbage, b"\xff\xff\xff"), ValidationError::DecompressionError),
+        (payload(&unknown, b"x"), ValidationError::DecompressionError),
+        (payload(&short, &batch_body(2)), ValidationError::BatchDeSerializeError),
+        (payload(&huge, &batch_body(2)), ValidationError::BatchDeSerializeError),
+        (payload(&negative, &batch_body(2)), ValidationError::BatchDeSerializeError),
+        (
+            Payload { entry: None, checksum: None, covered: Bytes::from_static(&[0, 0, 1]) },
+            ValidationError::BatchDeSerializeError,
+        ),
+    ] {
+        let mut c = consumer(Options::default());
+        assert!(give(&mut c, 3, broken).is_err(), "{reason:?}");
+        assert_eq!(c.available(), 0);
+        let acked = written(&mut c).into_iter().find_map(|command| match command {
+            Command::Ack(ack) => Some(ack),
+            _ => None,
+        });
+        let ack = acked.expect("an ack");
+        assert_eq!((ack.validation_error, ack.message_ids[0].entry_id), (Some(reason as i32), 3));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_does_not_come_again_after_a_cut() {
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, batch(3)).unwrap();
+    let got = take(&mut c);
+    c.ack(Instant::now(), &got[1].id);
+    c.detach();
+    c.attach(Instant::now());
+    give(&mut c, 0, batch(3)).unwrap();
+    assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [0, 2]);
+}
+
+#[test]
+fn acks_are_gathered_for_a_time_or_a_number_and_survive_a_cut() {
+    let now = Instant::now();
+    let mut c = consumer(Options { ack_group_max: 3, ..Options::default() });
+    written(&mut c);
+    c.ack(now, &MessageId::new(1, 0));
+    assert_eq!(c.poll_timeout(), Some(now + Duration::from_millis(100)));
+    assert_eq!(written(&mut c), []);
+    c.detach();
+    assert_eq!(c.poll_timeout(), None);
+    c.attach(now);
+    c.handle_timeout(now + Duration::from_millis(100));
+    assert!(
+        matches!(&written(&mut c)[..], [Command::Flow(_), Command::Ack(ack)] if ack.message_ids.len() == 1)
+    );
+    for entry in 1..4 {
+        c.ack(now, &MessageId::new(1, entry));
+    }
+    assert!(matches!(&written(&mut c)[..], [Command::Ack(ack)] if ack.message_ids.len() == 3));
+    assert_eq!(c.poll_timeout(), None);
+}
+
+#[test]
+fn a_nack_asks_for_the_entry_on_shared_and_for_all_on_exclusive() {
+    let now = Instant::now();
+    for (kind, listed) in
+        [(SubType::Shared, 1), (SubType::KeyShared, 1), (SubType::Exclusive, 0), (SubType::Failover, 0)]
+    {
+        let mut c = consumer(Options { kind, nack_delay: Duration::from_secs(1), ..Options::default() });
+        written(&mut c);
+        give(&mut c, 0, single("a")).unwrap();
+        give(&mut c, 1, single("b")).unwrap();
+        let mut out = Vec::new();
+        c.take(1, &mut out);
+        c.nack(now, &out[0].id, None);
+        c.handle_timeout(now + Duration::from_millis(999));
+        assert_eq!(written(&mut c), []);
+        c.handle_timeout(now + Duration::from_secs(1));
+        let [Command::RedeliverUnacknowledgedMessages(ask)] = &written(&mut c)[..] else {
+            panic!("{kind:?}")
+        };
+        assert_eq!(ask.message_ids.len(), listed, "{kind:?}");
+        assert_eq!(c.available(), listed, "what waited comes again too when all is asked for");
+    }
+}
+
+#[test]
+fn cumulative_acks_are_refused_where_they_mean_nothing() {
+    for kind in [SubType::Shared, SubType::KeyShared] {
+        let mut c = consumer(Options { kind, ..Options::default() });
+        let error = c.ack_cumulative(Instant::now(), &MessageId::new(1, 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAllowed);
+    }
+}
+
+#[test]
+fn a_seek_is_exclusive_of_its_id_unless_asked_otherwise() {
+    for (inclusive, first) in [(false, 2), (true, 1)] {
+        let mut c = consumer(Options::default());
+        c.begin_seek();
+        give(&mut c, 9, single("old")).unwrap();
+        c.end_seek(Some(MessageId::new(1, 0).in_batch(1, 3)), inclusive);
+        c.detach();
+        c.attach(Instant::now());
+        give(&mut c, 0, batch(3)).unwrap();
+        assert_eq!(take(&mut c)[0].id.batch_index, first);
+    }
+    let mut c = consumer(Options::default());
+    c.begin_seek();
+    c.end_seek(Some(MessageId::new(1, 4)), false);
+    c.detach();
+    c.attach(Instant::now());
+    give(&mut c, 4, batch(3)).unwrap();
+    assert_eq!(c.available(), 0, "the id of a whole entry stands for all in it");
+}
+
+#[test]
+fn a_reader_goes_on_behind_what_was_taken() {
+    let mut c = consumer(Options { durable: false, ..Options::default() });
+    give(&mut c, 0, batch(3)).unwrap();
+    let mut out = Vec::new();
+    c.take(2, &mut out);
+    assert_eq!(c.resume_position(), Some(out[1].id));
+    c.detach();
+    c.attach(Instant::now());
+    give(&mut c, 0, batch(3)).unwrap();
+    assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn chunks_become_one_message_and_are_acknowledged_together() {
+    let mut c = consumer(Options::default());
+    for (entry, id, text) in [(0, 0, "ab"), (1, 1, "cd")] {
+        let metadata = pb::MessageMetadata {
+            uuid: Some("u".into()),
+            chunk_id: Some(id),
+            num_chunks_from_msg: Some(2),
+            total_chunk_msg_size: Some(4),
+            ..Default::default()
+        };
+        give(&mut c, entry, payload(&metadata, text.as_bytes())).unwrap();
+    }
+    let got = take(&mut c);
+    assert_eq!((&got[0].payload[..], got[0].id.entry), (&b"abcd"[..], 1));
+    c.ack(Instant::now(), &got[0].id);
+    c.flush_acks();
+    let acks: Vec<_> = written(&mut c)
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::Ack(ack) => Some(ack.message_ids.iter().map(|id| id.entry_id).collect::<Vec<_>>()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(acks, [vec![0, 1]]);
+}
