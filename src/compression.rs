@@ -87,8 +87,10 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
         Compression::Zlib => inflate(input, size)?,
         Compression::Zstd => {
             use std::io::Read as _;
-            let decoder =
+            let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(&input[..]).map_err(|e| corrupt(kind, e))?;
+            // The frame claims a window, which would be allocated at once: no more than the limit needs.
+            decoder.window_log_max(window_log(limit)).map_err(|e| corrupt(kind, e))?;
             let mut out = Vec::with_capacity(size.min(input.len().saturating_mul(8).max(4096)));
             decoder.take(size as u64 + 1).read_to_end(&mut out).map_err(|e| corrupt(kind, e))?;
             out
@@ -106,6 +108,11 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
         return Err(corrupt(kind, format!("{} bytes came out, not the {size} announced", out.len())));
     }
     Ok(out.into())
+}
+
+/// Bits of the smallest window that holds `limit` bytes, at least the 8 MiB of RFC 8878, 3.1.1.1.2.
+fn window_log(limit: usize) -> u32 {
+    limit.max(8 << 20).next_power_of_two().ilog2().min(27)
 }
 
 /// Block formats need their output buffer at once; none can expand by more than `ratio`, so a larger
@@ -169,6 +176,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_zstd_window_over_the_limit_is_refused_before_it_is_allocated() {
+        // Header of a frame with a window of 128 MiB, and an empty last block.
+        let frame = Bytes::from_static(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, (27 - 10) << 3, 1, 0, 0]);
+        let error = decompress(Compression::Zstd, &frame, 0, 5 << 20).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Compression);
+        assert!(decompress(Compression::Zstd, &frame, 0, 128 << 20).is_ok());
     }
 
     #[test]

@@ -1,0 +1,61 @@
+"""Fills fuzz/corpus from the recorded frames of tests/golden. Safe to run again."""
+
+import hashlib
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parent / "tests" / "golden" / "pulsar"
+
+
+def seed(target: str, data: bytes) -> None:
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+
+
+def entry(data: bytes) -> tuple[bytes, bytes] | None:
+    """Metadata and payload of a frame of SEND or MESSAGE."""
+    rest = data[8 + int.from_bytes(data[4:8]) :]
+    if rest[:2] == b"\x0e\x02":
+        rest = rest[6 + int.from_bytes(rest[2:6]) :]
+    if rest[:2] == b"\x0e\x01":
+        rest = rest[6:]
+    if len(rest) < 4:
+        return None
+    size = int.from_bytes(rest[:4])
+    return rest[4 : 4 + size], rest[4 + size :]
+
+
+def main() -> None:
+    index = json.loads((GOLDEN / "index.json").read_text())
+    kinds = {"NONE": 0, "LZ4": 1, "ZLIB": 2, "ZSTD": 3, "SNAPPY": 4}
+    for connection in index["connections"]:
+        streams = {
+            side: bytes.fromhex("".join((GOLDEN / name).read_text().split()))
+            for side, name in connection["files"].items()
+        }
+        for stream in streams.values():
+            seed("frame", b"\x80" + stream[:8192])
+        for frame in connection["frames"]:
+            data = streams[frame["dir"]][frame["offset"] : frame["offset"] + frame["length"]]
+            if len(data) > 8192:
+                continue
+            seed("frame", b"\x40" + data)
+            seed("command", data[8 : 8 + int.from_bytes(data[4:8])])
+            if parts := entry(data):
+                metadata, payload = parts
+                seed("metadata", metadata)
+                meta = frame.get("meta", {})
+                if "compression" in meta:
+                    size = meta["uncompressed_size"].to_bytes(3)
+                    seed("compression", bytes([kinds[meta["compression"]]]) + size + payload)
+                elif "batch" in frame:
+                    seed("batch", payload)
+    for text in ("(1,2,-1,-1)", "(9223372036854775807,9223372036854775807,-1,-1)", "(-1,-1,3,10)"):
+        seed("message_id", text.encode())
+    for data in (b"\x08\x07\x10\x03", b"\x08\x07\x10\x03\x18\x02\x20\x05\x30\x0a"):
+        seed("message_id", data)
+
+
+main()

@@ -1,0 +1,247 @@
+"""Brokers and small helpers for all suites."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PULSAR = HERE / "brokers" / "pulsar"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Service:
+    """A broker that tests talk to, and what only its administrator can do."""
+
+    name: str
+    url: str
+
+    @property
+    def is_real(self) -> bool:
+        return self.name != "embedded"
+
+    def topic(self, partitions: int = 0) -> str:
+        """A topic that no other test uses; it comes into being on first use unless it has partitions."""
+        topic = f"persistent://public/default/t-{uuid.uuid4().hex[:12]}"
+        if partitions:
+            self.create_topic(topic, partitions)
+        return topic
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        raise NotImplementedError
+
+    def delete_topic(self, topic: str) -> None:
+        raise NotImplementedError
+
+
+class EmbeddedBroker(Service):
+    """``penstock.Broker`` in a process of its own."""
+
+    name = "embedded"
+
+    def __init__(self, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "brokers" / "embedded.py"), json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self.url = self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the embedded broker ended with status {self.process.wait(10)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([method, *arguments]) + "\n")
+        return self._answer()
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self.call("create_topic", topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        self.call("delete_topic", topic)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class RealPulsar(Service):
+    """Apache Pulsar standalone, fetched once and started on free ports."""
+
+    name = "pulsar"
+
+    def __init__(self, *, secure: bool = False, url: str | None = None, admin: str | None = None) -> None:
+        self.secure = secure
+        self.data: Path | None = None
+        self._context: ssl.SSLContext | None = None
+        if url and admin:
+            self.url, self.admin = url, admin
+            return
+        self.data = Path(tempfile.mkdtemp(prefix="penstock-pulsar-"))
+        names = (
+            "PULSAR_PORT",
+            "PULSAR_WEB_PORT",
+            "PULSAR_TLS_PORT",
+            "PULSAR_WEB_TLS_PORT",
+            "PULSAR_BOOKIE_PORT",
+        )
+        self._environment = os.environ | {name: str(free_port()) for name in names}
+        self._environment |= {"PULSAR_SECURE": "1" if secure else "0", "PULSAR_WATCH_PID": str(os.getpid())}
+        self.start()
+
+    def start(self) -> None:
+        """Starts it; the same ports and data when it was stopped."""
+        assert self.data is not None, "a broker that somebody else started is left alone"
+        done = subprocess.run(
+            [str(PULSAR / "start-pulsar"), str(self.data)],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        if done.returncode != 0:
+            shutil.rmtree(self.data, ignore_errors=True)
+            raise RuntimeError(
+                f"the real Pulsar did not start (status {done.returncode}):\n{done.stdout}\n{done.stderr}"
+            )
+        facts = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+        self.url, self.admin = facts["service_url"], facts["admin_url"]
+
+    def halt(self, *, kill: bool = False) -> None:
+        """Ends the process and keeps the data."""
+        assert self.data is not None, "a broker that somebody else started is left alone"
+        environment = self._environment | ({"PULSAR_STOP_TIMEOUT": "0"} if kill else {})
+        subprocess.run(
+            [str(PULSAR / "stop-pulsar"), str(self.data)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
+
+    def stop(self) -> None:
+        if self.data is not None:
+            self.halt()
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    # -- the secure one
+
+    def _secret(self, name: str) -> Path:
+        assert self.data is not None
+        return self.data / "secure" / name
+
+    @property
+    def ca(self) -> Path:
+        return self._secret("ca.crt")
+
+    def token(self, role: str) -> str:
+        return self._secret(f"{role}.token").read_text().strip()
+
+    # -- administration
+
+    def rest(self, method: str, path: str, body: object = None, *, timeout: float = 30) -> Any:
+        headers = {"Content-Type": "application/json"}
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if self.secure:
+            headers["Authorization"] = f"Bearer {self.token('admin')}"
+            context = ssl.create_default_context(cafile=str(self.ca))
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.admin}/admin/v2/{path}", data, headers, method=method)
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return topic.replace("://", "/")
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        if partitions:
+            self.rest("PUT", f"{self.path(topic)}/partitions", partitions)
+        else:
+            self.rest("PUT", self.path(topic))
+
+    def delete_topic(self, topic: str) -> None:
+        self.rest("DELETE", f"{self.path(topic)}?force=true")
+
+    def unload(self, topic: str) -> None:
+        """Closes the topic in the broker: its clients have to look it up and connect again."""
+        self.rest("PUT", f"{self.path(topic)}/unload")
+
+
+def eventually(check: Callable[[], bool], timeout: float = 10.0) -> None:
+    """Waits until ``check`` holds, without a fixed sleep."""
+    deadline = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+async def receive(consumer: Any, count: int, timeout: float = 10.0) -> list[Any]:
+    """Exactly ``count`` messages, in the order they came."""
+    messages: list[Any] = []
+    deadline = time.monotonic() + timeout
+    while len(messages) < count:
+        left = deadline - time.monotonic()
+        got = await consumer.receive_many(count - len(messages), timeout=max(left, 0.01))
+        assert got or left > 0, f"{len(messages)} of {count} messages came in {timeout} s"
+        messages += got
+    return messages
+
+
+async def nothing(consumer: Any, wait: float = 0.3) -> None:
+    """Nothing (more) comes."""
+    got = await consumer.receive_many(10, timeout=wait)
+    assert got == [], [bytes(message.data) for message in got]
+
+
+def payloads(messages: list[Any]) -> list[bytes]:
+    return [bytes(message.data) for message in messages]
+
+
+def numbered(count: int, size: int = 0) -> list[bytes]:
+    return [b"m%06d" % number + bytes(size) for number in range(count)]
+
+
+async def gather(*futures: Any) -> list[Any]:
+    return list(await asyncio.gather(*futures))
