@@ -1,8 +1,8 @@
 """The embedded broker in a process of its own, for tests: ``embedded.py '{"durability": "memory"}'``.
 
 Prints its URL as the first line of JSON, then answers each line of JSON on standard input, ``[method,
-arguments...]``, with ``{"ok": result}`` or ``{"error": text}``. The end of standard input ends it, so it never
-outlives the tests.
+arguments...]``, with ``{"ok": result}`` or ``{"error": text}``. The end of standard input ends it, so it
+never outlives the tests.
 """
 
 import json

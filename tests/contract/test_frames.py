@@ -1,0 +1,106 @@
+"""DataFrames in, Arrow out."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from harness import receive
+from penstock import errors
+
+TABLE = pa.table(
+    {
+        "id": pa.array([f"id-{i}" for i in range(500)]),
+        "payload": pa.array([b"payload %d" % i for i in range(500)], pa.binary()),
+        "amount": pa.array(list(range(500)), pa.int64()),
+        "when": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 500, pa.timestamp("ms", tz="UTC")),
+    }
+)
+
+
+async def rows(consumer: Any, count: int) -> pa.Table:
+    parts: list[pa.Table] = []
+    while sum(part.num_rows for part in parts) < count:
+        part = await consumer.read_frame(count, timeout=10)
+        assert part.num_rows
+        parts.append(part)
+    return pa.concat_tables(parts)
+
+
+async def test_a_column_of_bytes_there_and_back(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        ids = await producer.send_frame(TABLE, value="payload", key="id", event_time="when")
+        assert len(ids) == 500
+        got = await rows(consumer, 500)
+        assert got["value"].to_pylist() == TABLE["payload"].to_pylist()
+        assert got["key"].to_pylist() == TABLE["id"].to_pylist()
+        assert set(got["event_time"].to_pylist()) == {datetime(2024, 1, 1, tzinfo=UTC)}
+        assert set(got["topic"].to_pylist()) == {topic}
+        assert got["message_id"].to_pylist() == [str(message_id) for message_id in ids]
+
+
+async def test_rows_as_json(client: Any, topic: str) -> None:
+    table = TABLE.select(["id", "amount"])
+    async with (
+        client.consumer(topic, "s") as consumer,
+        client.producer(topic, compression="zstd") as producer,
+    ):
+        await producer.send_frame(table, encoding="json", key="id")
+        got = await rows(consumer, 500)
+        assert [json.loads(value) for value in got["value"].to_pylist()] == table.to_pylist()
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "duckdb"])
+async def test_frames_of_other_libraries(client: Any, topic: str, library: str) -> None:
+    frame: Any
+    if library == "polars":
+        import polars
+
+        frame = polars.DataFrame({"id": ["a", "b"], "n": [1, 2]})
+    elif library == "pandas":
+        import pandas
+
+        frame = pandas.DataFrame({"id": ["a", "b"], "n": [1, 2]})
+    else:
+        import duckdb
+
+        frame = duckdb.sql("select * from (values ('a', 1), ('b', 2)) t(id, n)")
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await producer.send_frame(frame, encoding="json", key="id")
+        messages = await receive(consumer, 2)
+        assert [message.key for message in messages] == ["a", "b"]
+        assert [json.loads(bytes(message.data))["n"] for message in messages] == [1, 2]
+
+
+async def test_properties_from_a_map_column(client: Any, topic: str) -> None:
+    table = pa.table(
+        {
+            "v": pa.array([b"1", b"2"], pa.binary()),
+            "p": pa.array([[("a", "b")], []], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await producer.send_frame(table, value="v", properties="p")
+        assert [message.properties for message in await receive(consumer, 2)] == [{"a": "b"}, {}]
+
+
+async def test_a_frame_of_no_rows(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        assert len(await producer.send_frame(TABLE.slice(0, 0), value="payload")) == 0
+        assert (await consumer.read_frame(10, timeout=0.05)).num_rows == 0
+
+
+async def test_a_column_that_is_not_there_is_named(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        with pytest.raises(errors.InvalidArgument, match="payloads"):
+            await producer.send_frame(TABLE, value="payloads")
+
+
+async def test_what_is_no_frame_is_refused(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        with pytest.raises((errors.InvalidArgument, TypeError)):
+            await producer.send_frame([1, 2, 3], value="x")
