@@ -1,5 +1,122 @@
 //! Names of topics, hashing of keys, choice of partitions.
 
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long keyless messages stay with one partition, so that they fill batches instead of scattering.
+const SWITCH_AFTER: Duration = Duration::from_millis(10);
+
+/// A checked name: `domain://tenant/namespace/local`, perhaps one partition of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TopicName {
+    persistent: bool,
+    tenant: String,
+    namespace: String,
+    /// Without the partition suffix.
+    local: String,
+    partition: Option<u32>,
+}
+
+impl TopicName {
+    /// Parses `topic`, `tenant/namespace/topic` and the full form. `topic` alone is in `public/default`.
+    pub fn parse(name: &str) -> Result<Self> {
+        let bad = |why: &str| {
+            Error::new(
+                ErrorKind::InvalidTopic,
+                format!(
+                    "{name:?} is not a topic name: {why}; expected topic, tenant/namespace/topic or persistent://tenant/namespace/topic"
+                ),
+            )
+        };
+        let (persistent, rest) = match name.split_once("://") {
+            None => (true, name),
+            Some(("persistent", rest)) => (true, rest),
+            Some(("non-persistent", rest)) => (false, rest),
+            Some(_) => return Err(bad("its domain is not known")),
+        };
+        let parts: Vec<&str> = rest.split('/').collect();
+        let (tenant, namespace, local) = match parts[..] {
+            [local] if !name.contains("://") => ("public", "default", local),
+            [tenant, namespace, local] => (tenant, namespace, local),
+            _ => return Err(bad("it does not have one or three parts")),
+        };
+        if local.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        let legal = |part: &str| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-=:._".contains(&b))
+        };
+        if !legal(tenant) || !legal(namespace) {
+            return Err(bad("tenant and namespace may hold letters, digits and -=:._ only"));
+        }
+        if local.chars().any(char::is_control) {
+            return Err(bad("it holds a control character"));
+        }
+        let (local, partition) = split_partition(local);
+        Ok(Self {
+            persistent,
+            tenant: tenant.into(),
+            namespace: namespace.into(),
+            local: local.into(),
+            partition,
+        })
+    }
+
+    /// The partition that the name ends in.
+    pub fn partition(&self) -> Option<u32> {
+        self.partition
+    }
+
+    /// Partition `partition` of the same topic.
+    #[must_use]
+    pub fn with_partition(&self, partition: u32) -> Self {
+        Self { partition: Some(partition), ..self.clone() }
+    }
+
+    /// The same topic without its partition.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self { partition: None, ..self.clone() }
+    }
+
+    /// `tenant/namespace`.
+    pub fn namespace(&self) -> String {
+        format!("{}/{}", self.tenant, self.namespace)
+    }
+
+    /// Whether messages are stored.
+    pub fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+}
+
+/// `x-partition-7` is partition 7 of `x`; oddities such as `-partition-07` or `-partition--2` are names.
+fn split_partition(local: &str) -> (&str, Option<u32>) {
+    const MARK: &str = "-partition-";
+    let Some(at) = local.rfind(MARK).filter(|at| *at > 0) else { return (local, None) };
+    let digits = &local[at + MARK.len()..];
+    let canonical = !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'));
+    match digits.parse() {
+        Ok(partition) if canonical => (&local[..at], Some(partition)),
+        _ => (local, None),
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let domain = if self.persistent { "persistent" } else { "non-persistent" };
+        write!(f, "{domain}://{}/{}/{}", self.tenant, self.namespace, self.local)?;
+        match self.partition {
+            Some(partition) => write!(f, "-partition-{partition}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How a key becomes a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashingScheme {
@@ -12,6 +129,51 @@ pub enum HashingScheme {
     Boost,
 }
 
+impl HashingScheme {
+    /// The hash of `key`, never negative as an `i32`.
+    pub fn hash(self, key: &str) -> u32 {
+        let hash = match self {
+            Self::JavaStringHash => java_string_hash(key),
+            Self::Murmur3 => murmur3_32(key.as_bytes()),
+            Self::Boost => boost_hash(key.as_bytes()),
+        };
+        hash & 0x7fff_ffff
+    }
+}
+
+fn java_string_hash(key: &str) -> u32 {
+    key.encode_utf16().fold(0, |hash: u32, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit)))
+}
+
+/// MurmurHash3, x86, 32 bits, seed 0.
+pub fn murmur3_32(bytes: &[u8]) -> u32 {
+    const C1: u32 = 0xcc9e_2d51;
+    const C2: u32 = 0x1b87_3593;
+    let mix = |k: u32| k.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
+    let (blocks, tail) = bytes.as_chunks::<4>();
+    let mut hash = blocks.iter().fold(0_u32, |hash, block| {
+        (hash ^ mix(u32::from_le_bytes(*block))).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
+    });
+    if !tail.is_empty() {
+        hash ^= mix(tail.iter().rev().fold(0, |k, byte| k << 8 | u32::from(*byte)));
+    }
+    hash ^= bytes.len() as u32;
+    hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    hash ^ hash >> 16
+}
+
+/// `boost::hash<std::string>` on 64 bits as of Boost before 1.81: `hash_combine` over signed characters.
+fn boost_hash(bytes: &[u8]) -> u32 {
+    const M: u64 = 0xc6a4_a793_5bd1_e995;
+    let hash = bytes.iter().fold(0_u64, |hash, byte| {
+        let mut k = (*byte as i8 as i64 as u64).wrapping_mul(M);
+        k = (k ^ k >> 47).wrapping_mul(M);
+        (hash ^ k).wrapping_mul(M).wrapping_add(0xe654_6b64)
+    });
+    hash as u32
+}
+
 /// Where messages without a key go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
@@ -22,30 +184,109 @@ pub enum Routing {
     Single,
 }
 
-pub struct TopicName;
-impl TopicName {
-    pub fn parse(_: &str) -> crate::error::Result<Self> {
-        todo!()
-    }
-    pub fn partition(&self) -> Option<u32> {
-        todo!()
-    }
-    pub fn with_partition(&self, _: u32) -> Self {
-        todo!()
-    }
-}
-impl std::fmt::Display for TopicName {
-    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        todo!()
-    }
-}
+/// Chooses a partition for each message.
 #[derive(Debug)]
-pub struct Router;
+pub struct Router {
+    partitions: u32,
+    hashing: HashingScheme,
+    routing: Routing,
+    current: u32,
+    switch_at: Option<Instant>,
+}
+
 impl Router {
-    pub fn new(_: u32, _: HashingScheme, _: Routing, _: u64) -> Self {
-        todo!()
+    /// For `partitions` (at least one); `seed` chooses the first.
+    pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, seed: u64) -> Self {
+        let partitions = partitions.max(1);
+        let current = (seed % u64::from(partitions)) as u32;
+        Self { partitions, hashing, routing, current, switch_at: None }
     }
-    pub fn pick(&mut self, _: Option<&str>, _: std::time::Instant) -> u32 {
-        todo!()
+
+    /// The partition of a message with this key.
+    pub fn pick(&mut self, key: Option<&str>, now: Instant) -> u32 {
+        if let Some(key) = key {
+            return self.hashing.hash(key) % self.partitions;
+        }
+        if self.routing == Routing::RoundRobin {
+            if self.switch_at.is_some_and(|at| at <= now) {
+                self.current = (self.current + 1) % self.partitions;
+                self.switch_at = None;
+            }
+            self.switch_at.get_or_insert(now + SWITCH_AFTER);
+        }
+        self.current
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_in_the_default_namespace() {
+        for (name, full) in [
+            ("a", "persistent://public/default/a"),
+            ("t/n/a", "persistent://t/n/a"),
+            ("persistent://t/n/a", "persistent://t/n/a"),
+            ("non-persistent://t/n/a-partition-3", "non-persistent://t/n/a-partition-3"),
+        ] {
+            let topic = TopicName::parse(name).unwrap();
+            assert_eq!(topic.to_string(), full);
+            assert_eq!(TopicName::parse(full).unwrap(), topic);
+        }
+    }
+
+    #[test]
+    fn a_partition_is_digits_without_leading_zeros() {
+        let partition = |name| TopicName::parse(name).unwrap().partition();
+        assert_eq!(partition("a-partition-0"), Some(0));
+        assert_eq!(partition("a-partition-12"), Some(12));
+        assert_eq!(partition("a-partition-1-partition-2"), Some(2));
+        for name in
+            ["a-partition-", "a-partition-01", "a-partition--2", "a-partition-99999999999", "a-partition-x"]
+        {
+            assert_eq!(partition(name), None, "{name}");
+        }
+        assert_eq!(
+            TopicName::parse("a").unwrap().with_partition(2).to_string(),
+            "persistent://public/default/a-partition-2"
+        );
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for name in
+            ["", "a/b", "a/b/c/d", "x://t/n/a", "persistent://a", "t//a", "t/n/", "t t/n/a", "a\nb", "/"]
+        {
+            assert_eq!(TopicName::parse(name).unwrap_err().kind(), ErrorKind::InvalidTopic, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn hashes_have_their_published_answers() {
+        let java = |key| HashingScheme::JavaStringHash.hash(key);
+        assert_eq!(
+            (java("key1"), java("keykeykeykeykey1"), java("hello")),
+            (3_288_498, 434_058_482, 0x05e9_18d2)
+        );
+        assert_eq!(java("Ünï"), 215_069, "UTF-16 units, as Java");
+        let murmur = |key| HashingScheme::Murmur3.hash(key);
+        assert_eq!(
+            (murmur("key1"), murmur("key2"), murmur("hello")),
+            (462_881_061, 1_936_800_180, 0x248b_fa47)
+        );
+        assert_eq!(murmur3_32(b"key1"), 2_610_364_709);
+    }
+
+    #[test]
+    fn keyless_messages_stay_a_while_then_move_on() {
+        let now = Instant::now();
+        let mut router = Router::new(3, HashingScheme::default(), Routing::RoundRobin, 1);
+        assert_eq!((router.pick(None, now), router.pick(None, now)), (1, 1));
+        assert_eq!(router.pick(None, now + SWITCH_AFTER), 2);
+        assert_eq!(router.pick(None, now + 2 * SWITCH_AFTER), 0);
+        assert_eq!(router.pick(Some("key1"), now), 3_288_498 % 3);
+        let mut single = Router::new(3, HashingScheme::default(), Routing::Single, 4);
+        assert_eq!((single.pick(None, now), single.pick(None, now + SWITCH_AFTER)), (1, 1));
     }
 }
