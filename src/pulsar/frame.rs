@@ -182,6 +182,27 @@ pub fn encode_head(command: &Command, payload: &Payload, out: &mut BytesMut) {
     payload.header(out);
 }
 
+/// Everything of a SEND before the body, with the checksum over metadata and body: so a large body is never
+/// copied to stand behind its metadata.
+pub fn entry_head(command: &Command, metadata: &pb::MessageMetadata, body: &[u8]) -> Bytes {
+    let mut encoded = BytesMut::with_capacity(128);
+    encoded.extend_from_slice(&[0; 4]);
+    hot::encode_metadata(metadata, &mut encoded);
+    let size = (encoded.len() - 4) as u32;
+    encoded[..4].copy_from_slice(&size.to_be_bytes());
+    let checksum = crc32c(crc32c(0, &encoded), body);
+    let command_size = command.encoded_len();
+    let total = 4 + command_size + 6 + encoded.len() + body.len();
+    let mut out = BytesMut::with_capacity(4 + total - body.len());
+    out.extend_from_slice(&(total as u32).to_be_bytes());
+    out.extend_from_slice(&(command_size as u32).to_be_bytes());
+    command.encode(&mut out);
+    out.extend_from_slice(&CHECKSUM_MAGIC.to_be_bytes());
+    out.extend_from_slice(&checksum.to_be_bytes());
+    out.extend_from_slice(&encoded);
+    out.freeze()
+}
+
 /// Cuts a byte stream into frames. Never waits for more than the limit allows.
 #[derive(Clone, Debug)]
 pub struct Decoder {

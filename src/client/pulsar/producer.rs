@@ -287,7 +287,6 @@ impl ProducerPart {
                 compression: options.compression,
                 send_timeout: options.send_timeout,
                 max_pending: options.max_pending,
-                max_pending_bytes: shared.options.memory_limit,
                 initial_sequence_id: options.initial_sequence_id,
                 chunking: options.chunking,
                 key_based: options.key_based_batching,

@@ -1,0 +1,230 @@
+//! From messages to entries: the open batch, single messages, chunks.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::compression::{Compression, compress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::entry_head;
+use crate::pulsar::message::Outgoing;
+use crate::pulsar::{hot, pb};
+use crate::transmit::Transmit;
+
+/// What an entry's metadata may take besides properties and keys, generously.
+const METADATA_ROOM: usize = 256;
+
+/// Who sends, as it stands in each entry.
+#[derive(Debug)]
+pub(super) struct Sender<'a> {
+    pub(super) producer_id: u64,
+    pub(super) name: &'a str,
+    pub(super) compression: Compression,
+    pub(super) max_message_size: usize,
+}
+
+/// Messages that will be one entry.
+#[derive(Debug)]
+pub(super) struct OpenBatch {
+    pub(super) body: BytesMut,
+    pub(super) count: u32,
+    /// Bytes of the payloads alone.
+    pub(super) bytes: usize,
+    /// When its first message was pushed.
+    pub(super) since: Instant,
+    publish_time: u64,
+    first_sequence: u64,
+    last_sequence: u64,
+    key: Option<String>,
+    key_is_base64: bool,
+    ordering_key: Option<Bytes>,
+}
+
+impl OpenBatch {
+    pub(super) fn new(
+        now: Instant,
+        wall_ms: u64,
+        message: &Outgoing<'_>,
+        sequence_id: u64,
+        room: usize,
+    ) -> Self {
+        Self {
+            body: BytesMut::with_capacity(room),
+            count: 0,
+            bytes: 0,
+            since: now,
+            publish_time: wall_ms,
+            first_sequence: sequence_id,
+            last_sequence: sequence_id,
+            key: message.key.map(str::to_owned),
+            key_is_base64: message.key_is_base64,
+            ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
+        }
+    }
+
+    pub(super) fn push(&mut self, message: &Outgoing<'_>, sequence_id: u64) {
+        hot::put_batched(message, sequence_id, &mut self.body);
+        self.last_sequence = sequence_id;
+        self.count += 1;
+        self.bytes += message.payload.len();
+    }
+
+    /// Whether the message has the key this batch is for.
+    pub(super) fn has_key_of(&self, message: &Outgoing<'_>) -> bool {
+        match (message.ordering_key, &self.ordering_key) {
+            (None, None) => message.key == self.key.as_deref(),
+            (theirs, ours) => theirs == ours.as_deref(),
+        }
+    }
+
+    /// The entry.
+    pub(super) fn close(self, sender: &Sender<'_>) -> Result<Entry> {
+        let uncompressed = self.body.len();
+        let body = self.body.freeze();
+        let body = match sender.compression {
+            Compression::None => body,
+            kind => compress(kind, &body)?,
+        };
+        let several = self.count > 1;
+        let metadata = pb::MessageMetadata {
+            producer_name: sender.name.into(),
+            sequence_id: self.first_sequence,
+            publish_time: self.publish_time,
+            partition_key_b64_encoded: self.key_is_base64.then_some(true),
+            partition_key: self.key,
+            ordering_key: self.ordering_key,
+            compression: compression_field(sender.compression),
+            uncompressed_size: Some(uncompressed as u32),
+            // Its presence, even as 1, marks the batch format.
+            num_messages_in_batch: Some(self.count as i32),
+            highest_sequence_id: several.then_some(self.last_sequence),
+            ..Default::default()
+        };
+        let command = Command::Send(hot::Send {
+            producer_id: sender.producer_id,
+            sequence_id: self.first_sequence,
+            num_messages: several.then_some(self.count as i32),
+            highest_sequence_id: several.then_some(self.last_sequence),
+            ..hot::Send::default()
+        });
+        Ok(Entry {
+            head: entry_head(&command, &metadata, &body),
+            body,
+            first_sequence: self.first_sequence,
+            last_sequence: self.last_sequence,
+            count: self.count,
+            bytes: self.bytes,
+            batch: true,
+            since: self.since,
+            doomed: None,
+        })
+    }
+}
+
+/// An entry on its way, kept byte for byte until its receipt.
+#[derive(Debug)]
+pub(super) struct Entry {
+    head: Bytes,
+    body: Bytes,
+    pub(super) first_sequence: u64,
+    pub(super) last_sequence: u64,
+    /// Messages whose outcome this entry's receipt is; 0 for all chunks but the last.
+    pub(super) count: u32,
+    /// Bytes of their payloads.
+    pub(super) bytes: usize,
+    pub(super) batch: bool,
+    pub(super) since: Instant,
+    /// It will not be sent (again): its messages fail when their turn comes.
+    pub(super) doomed: Option<Error>,
+}
+
+impl Entry {
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    pub(super) fn write(&self, out: &mut Transmit) {
+        out.push(self.head.clone());
+        out.push(self.body.clone());
+    }
+}
+
+/// A message as an entry of its own, or, with `chunking`, as several if it is too large for one.
+pub(super) fn single(
+    sender: &Sender<'_>,
+    now: Instant,
+    wall_ms: u64,
+    message: &Outgoing<'_>,
+    sequence_id: u64,
+    chunking: bool,
+) -> Result<Vec<Entry>> {
+    let metadata = pb::MessageMetadata {
+        producer_name: sender.name.into(),
+        sequence_id,
+        publish_time: wall_ms,
+        properties: message
+            .properties
+            .iter()
+            .map(|(key, value)| pb::KeyValue { key: (*key).into(), value: (*value).into() })
+            .collect(),
+        partition_key: message.key.map(str::to_owned),
+        partition_key_b64_encoded: message.key_is_base64.then_some(true),
+        ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
+        compression: compression_field(sender.compression),
+        uncompressed_size: Some(message.payload.len() as u32),
+        event_time: (message.event_time != 0).then_some(message.event_time),
+        deliver_at_time: message.deliver_at,
+        null_value: message.null_value.then_some(true),
+        ..Default::default()
+    };
+    let body = compress(sender.compression, message.payload)?;
+    let command = hot::Send { producer_id: sender.producer_id, sequence_id, ..hot::Send::default() };
+    let room = METADATA_ROOM + prost::Message::encoded_len(&metadata);
+    let whole = |head, body| Entry {
+        head,
+        body,
+        first_sequence: sequence_id,
+        last_sequence: sequence_id,
+        count: 1,
+        bytes: message.payload.len(),
+        batch: false,
+        since: now,
+        doomed: None,
+    };
+    if body.len() + room - METADATA_ROOM <= sender.max_message_size {
+        return Ok(vec![whole(entry_head(&Command::Send(command), &metadata, &body), body)]);
+    }
+    if !chunking || room >= sender.max_message_size {
+        return Err(Error::new(
+            ErrorKind::MessageTooLarge,
+            format!(
+                "a message of {} bytes ({} compressed, with metadata) is over the broker's limit of {}: split it or use chunking",
+                message.payload.len(),
+                body.len() + room - METADATA_ROOM,
+                sender.max_message_size
+            ),
+        ));
+    }
+    let piece = sender.max_message_size - room;
+    let count = body.len().div_ceil(piece);
+    let chunks = (0..count).map(|id| {
+        let part = body.slice(id * piece..body.len().min((id + 1) * piece));
+        let metadata = pb::MessageMetadata {
+            uuid: Some(format!("{}-{sequence_id}", sender.name)),
+            num_chunks_from_msg: Some(count as i32),
+            total_chunk_msg_size: Some(body.len() as i32),
+            chunk_id: Some(id as i32),
+            ..metadata.clone()
+        };
+        let command = Command::Send(hot::Send { is_chunk: Some(true), ..command.clone() });
+        let last = id + 1 == count;
+        let entry = whole(entry_head(&command, &metadata, &part), part);
+        if last { entry } else { Entry { count: 0, bytes: 0, ..entry } }
+    });
+    Ok(chunks.collect())
+}
+
+fn compression_field(kind: Compression) -> Option<i32> {
+    (kind != Compression::None).then_some(kind as i32)
+}

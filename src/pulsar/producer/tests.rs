@@ -1,0 +1,357 @@
+use bytes::BytesMut;
+use proptest::prelude::*;
+
+use super::*;
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{Decoder, Frame};
+
+const WALL: u64 = 1_700_000_000_000;
+
+fn producer(options: Options) -> Producer {
+    let mut producer = Producer::new(3, options);
+    producer.attach(Instant::now(), "p", -1, 1000);
+    producer
+}
+
+fn push(p: &mut Producer, payload: &[u8]) -> Result<u64> {
+    p.push(Instant::now(), WALL, &Outgoing { payload, ..Default::default() })
+}
+
+fn bytes(p: &mut Producer) -> BytesMut {
+    let mut out = Transmit::default();
+    while p.poll_transmit(Instant::now(), &mut out, usize::MAX) {}
+    out.take()
+}
+
+fn frames(p: &mut Producer) -> Vec<Frame> {
+    let mut bytes = bytes(p);
+    let mut decoder = Decoder::new(1 << 20);
+    std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).collect()
+}
+
+/// First sequence id and number of messages of each frame, checksums checked.
+fn sent(p: &mut Producer) -> Vec<(u64, i32)> {
+    frames(p)
+        .into_iter()
+        .map(|frame| {
+            let payload = frame.payload.unwrap();
+            assert!(payload.checksum_ok());
+            let Command::Send(send) = frame.command else { panic!("SEND") };
+            let metadata = payload.metadata().unwrap();
+            assert_eq!(metadata.sequence_id, send.sequence_id);
+            (send.sequence_id, metadata.num_messages_in_batch.unwrap_or(0))
+        })
+        .collect()
+}
+
+fn receipt(p: &mut Producer, sequence_id: u64) -> Result<()> {
+    let id = hot::IdData { ledger_id: 9, entry_id: sequence_id, ..Default::default() };
+    let receipt =
+        hot::SendReceipt { producer_id: 3, sequence_id, message_id: Some(id), highest_sequence_id: None };
+    p.handle_receipt(Instant::now(), &receipt)
+}
+
+fn outcomes(p: &mut Producer) -> Vec<(u32, bool)> {
+    std::iter::from_fn(|| p.poll_event())
+        .map(|event| match event {
+            Event::Sent { count, .. } => (count, true),
+            Event::Failed { count, .. } => (count, false),
+        })
+        .collect()
+}
+
+#[test]
+fn one_at_a_time_goes_at_once_and_load_makes_batches() {
+    let mut p = producer(Options::default());
+    push(&mut p, b"a").unwrap();
+    assert_eq!(sent(&mut p), [(0, 1)]);
+    for _ in 0..5 {
+        push(&mut p, b"b").unwrap();
+    }
+    assert_eq!(sent(&mut p), [], "something is in flight");
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(sent(&mut p), [(1, 5)]);
+    receipt(&mut p, 5).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (5, true)]);
+    assert!(p.is_idle());
+}
+
+#[test]
+fn a_batch_closes_when_full_when_due_and_when_flushed() {
+    let options = Options { batch_max_messages: 2, ..Options::default() };
+    let mut p = producer(options);
+    for _ in 0..6 {
+        push(&mut p, b"x").unwrap();
+    }
+    assert_eq!(sent(&mut p), [(0, 2), (2, 2), (4, 2)]);
+    push(&mut p, b"x").unwrap();
+    let due = p.poll_timeout().unwrap();
+    p.handle_timeout(due);
+    assert_eq!(sent(&mut p), [(6, 1)]);
+    push(&mut p, b"x").unwrap();
+    p.flush();
+    assert_eq!(sent(&mut p), [(7, 1)]);
+    let mut p = producer(Options { batch_max_bytes: 200, ..Options::default() });
+    for _ in 0..4 {
+        push(&mut p, &[0; 100]).unwrap();
+    }
+    assert_eq!(sent(&mut p).len(), 3, "the fourth waits: others are in flight");
+}
+
+#[test]
+fn after_a_cut_the_same_bytes_go_again_before_anything_new() {
+    let mut p =
+        producer(Options { batch_max_messages: 2, compression: Compression::Zstd, ..Options::default() });
+    for i in 0..6 {
+        push(&mut p, &[i; 50]).unwrap();
+    }
+    let first = bytes(&mut p);
+    p.detach();
+    assert!(bytes(&mut p).is_empty());
+    push(&mut p, b"new").unwrap();
+    push(&mut p, b"new").unwrap();
+    p.attach(Instant::now(), "p", -1, 1000);
+    let again = bytes(&mut p);
+    assert_eq!(again[..first.len()], first[..]);
+    assert!(again.len() > first.len());
+}
+
+#[test]
+fn a_receipt_ahead_of_the_head_closes_the_connection_and_one_behind_is_ignored() {
+    let mut p = producer(Options { batch_max_messages: 2, ..Options::default() });
+    assert!(receipt(&mut p, 77).is_ok(), "nothing is pending: late");
+    for _ in 0..6 {
+        push(&mut p, b"x").unwrap();
+    }
+    assert!(receipt(&mut p, 0).is_err(), "nothing has been sent");
+    sent(&mut p);
+    assert_eq!(receipt(&mut p, 2).unwrap_err().kind(), ErrorKind::Protocol);
+    receipt(&mut p, 1).unwrap();
+    receipt(&mut p, 0).unwrap();
+    receipt(&mut p, 2).unwrap();
+    assert_eq!(outcomes(&mut p), [(2, true), (2, true)], "by its last id or its first");
+}
+
+#[test]
+fn the_window_bounds_what_is_in_flight_and_parking_what_waits() {
+    let mut p = producer(Options { max_pending: 4, batching: false, ..Options::default() });
+    for _ in 0..4 {
+        p.try_push(Instant::now(), WALL, &Outgoing::default()).unwrap();
+    }
+    assert_eq!(
+        p.try_push(Instant::now(), WALL, &Outgoing::default()).unwrap_err().kind(),
+        ErrorKind::QueueFull
+    );
+    for _ in 0..4 {
+        push(&mut p, b"").unwrap();
+    }
+    assert_eq!(push(&mut p, b"").unwrap_err().kind(), ErrorKind::QueueFull);
+    assert_eq!(sent(&mut p).len(), 3, "the fourth waits: others are in flight");
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(sent(&mut p), [(4, 0)]);
+}
+
+#[test]
+fn a_message_too_large_is_refused_and_leaves_no_gap() {
+    for batching in [true, false] {
+        let mut p = producer(Options { batching, ..Options::default() });
+        assert_eq!(push(&mut p, &[0; 1001]).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+        assert_eq!(push(&mut p, b"x").unwrap(), 0);
+        assert_eq!(p.pending_messages(), 1);
+    }
+    let mut p = producer(Options { compression: Compression::Lz4, ..Options::default() });
+    push(&mut p, &[0; 50_000]).unwrap();
+    assert_eq!(sent(&mut p).len(), 1, "small enough once compressed");
+}
+
+#[test]
+fn chunks_share_a_sequence_id_and_end_as_one_message() {
+    let mut p = producer(Options { chunking: true, ..Options::default() });
+    let large: Vec<u8> = (0..3000_u32).map(|i| (i * 7 % 251) as u8).collect();
+    push(&mut p, &large).unwrap();
+    push(&mut p, b"next").unwrap();
+    p.flush();
+    let frames = frames(&mut p);
+    let mut joined = Vec::new();
+    for frame in &frames[..frames.len() - 1] {
+        let payload = frame.payload.as_ref().unwrap();
+        assert!(payload.covered.len() <= 1000);
+        let metadata = payload.metadata().unwrap();
+        assert_eq!(
+            (metadata.uuid(), metadata.total_chunk_msg_size(), metadata.sequence_id),
+            ("p-0", 3000, 0)
+        );
+        joined.extend_from_slice(&payload.body().unwrap());
+    }
+    assert_eq!(joined, large);
+    for _ in 0..frames.len() - 1 {
+        receipt(&mut p, 0).unwrap();
+    }
+    receipt(&mut p, 1).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (1, true)]);
+}
+
+#[test]
+fn delayed_messages_are_never_batched_and_order_is_kept() {
+    let mut p = producer(Options::default());
+    push(&mut p, b"a").unwrap();
+    let delayed = Outgoing { payload: b"b", deliver_at: Some(5), ..Default::default() };
+    p.push(Instant::now(), WALL, &delayed).unwrap();
+    push(&mut p, b"c").unwrap();
+    p.flush();
+    assert_eq!(sent(&mut p), [(0, 1), (1, 0), (2, 1)]);
+}
+
+#[test]
+fn key_based_batches_hold_one_key() {
+    let mut p = producer(Options { key_based: true, ..Options::default() });
+    for key in ["a", "a", "b", "a"] {
+        p.push(Instant::now(), WALL, &Outgoing { key: Some(key), ..Default::default() }).unwrap();
+    }
+    p.flush();
+    let keys: Vec<_> =
+        frames(&mut p).iter().map(|f| f.payload.as_ref().unwrap().metadata().unwrap()).collect();
+    assert_eq!(
+        keys.iter().map(|m| (m.partition_key(), m.num_messages_in_batch())).collect::<Vec<_>>(),
+        [("a", 2), ("b", 1), ("a", 1)]
+    );
+}
+
+#[test]
+fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alone() {
+    let mut p = Producer::new(3, Options::default());
+    p.attach(Instant::now(), "p", 41, 1000);
+    assert_eq!((push(&mut p, b"x").unwrap(), p.last_sequence_id()), (42, 42));
+    let again = Outgoing { sequence_id: Some(7), ..Default::default() };
+    assert_eq!(p.push(Instant::now(), WALL, &again).unwrap(), 7);
+    assert_eq!(push(&mut p, b"y").unwrap(), 43);
+    p.flush();
+    assert_eq!(sent(&mut p), [(42, 1), (7, 0), (43, 1)]);
+}
+
+#[test]
+fn the_send_timeout_runs_while_detached_and_fails_in_order() {
+    let now = Instant::now();
+    let mut p = producer(Options { batching: false, ..Options::default() });
+    push(&mut p, b"a").unwrap();
+    p.detach();
+    push(&mut p, b"b").unwrap();
+    let due = p.poll_timeout().unwrap();
+    assert!(due >= now + Duration::from_secs(30));
+    p.handle_timeout(due + Duration::from_secs(1));
+    assert_eq!(outcomes(&mut p), [(1, false), (1, false)]);
+    assert_eq!(p.poll_timeout(), None);
+}
+
+#[test]
+fn a_send_error_ends_its_entry_in_its_turn_or_asks_for_a_new_connection() {
+    let mut p = producer(Options { batching: false, ..Options::default() });
+    for _ in 0..3 {
+        push(&mut p, b"x").unwrap();
+    }
+    sent(&mut p);
+    let error = |sequence_id, error: pb::ServerError| pb::CommandSendError {
+        producer_id: 3,
+        sequence_id,
+        error: error as i32,
+        message: "no".into(),
+    };
+    p.handle_send_error(Instant::now(), &error(1, pb::ServerError::ChecksumError)).unwrap();
+    assert_eq!(outcomes(&mut p), [], "the head comes first");
+    receipt(&mut p, 0).unwrap();
+    receipt(&mut p, 2).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (1, false), (1, true)]);
+    assert!(p.handle_send_error(Instant::now(), &error(9, pb::ServerError::PersistenceError)).is_err());
+}
+
+#[test]
+fn close_fails_everything_and_every_later_push() {
+    let mut p = producer(Options::default());
+    push(&mut p, b"a").unwrap();
+    sent(&mut p);
+    push(&mut p, b"b").unwrap();
+    p.close(Error::new(ErrorKind::Closed, "closed"));
+    assert_eq!(outcomes(&mut p), [(1, false), (1, false)]);
+    assert_eq!(push(&mut p, b"c").unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn a_broker_with_a_smaller_limit_fails_what_no_longer_fits() {
+    let mut p = Producer::new(3, Options { batching: false, ..Options::default() });
+    p.attach(Instant::now(), "p", -1, 100_000);
+    push(&mut p, b"small").unwrap();
+    push(&mut p, &[0; 50_000]).unwrap();
+    p.detach();
+    p.attach(Instant::now(), "p", -1, 1000);
+    assert_eq!(sent(&mut p), [(0, 0)]);
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (1, false)]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(usize),
+    Transmit(usize),
+    Receipt,
+    Cut,
+    Flush,
+    Later(u64),
+}
+
+proptest! {
+    #[test]
+    fn every_push_ends_once_and_in_order(steps in proptest::collection::vec(prop_oneof![
+        4 => (0_usize..400).prop_map(Step::Push), 3 => (1_usize..2000).prop_map(Step::Transmit),
+        3 => Just(Step::Receipt), 1 => Just(Step::Cut), 1 => Just(Step::Flush), 1 => (0_u64..20_000).prop_map(Step::Later),
+    ], 0..120)) {
+        let mut now = Instant::now();
+        let mut p = Producer::new(3, Options { max_pending: 8, batch_max_messages: 3, chunking: true, ..Options::default() });
+        p.attach(now, "p", -1, 700);
+        let (mut pushed, mut ended) = (0_u32, 0_u32);
+        // What a broker has received and not answered.
+        let mut wire = BytesMut::new();
+        let mut unanswered = VecDeque::new();
+        for step in steps {
+            match step {
+                Step::Push(size) => {
+                    if p.push(now, WALL, &Outgoing { payload: &vec![1; size * 3], ..Default::default() }).is_ok() {
+                        pushed += 1;
+                    }
+                }
+                Step::Transmit(budget) => {
+                    let mut out = Transmit::default();
+                    p.poll_transmit(now, &mut out, budget);
+                    wire.extend_from_slice(&out.take());
+                    while let Some(frame) = Decoder::new(1 << 20).next(&mut wire).unwrap() {
+                        let Command::Send(send) = frame.command else { unreachable!() };
+                        unanswered.push_back(send.sequence_id);
+                    }
+                }
+                Step::Receipt => if let Some(sequence_id) = unanswered.pop_front() {
+                    let receipt = hot::SendReceipt { producer_id: 3, sequence_id, ..Default::default() };
+                    p.handle_receipt(now, &receipt).unwrap();
+                }
+                Step::Cut => {
+                    p.detach();
+                    wire.clear();
+                    unanswered.clear();
+                    p.attach(now, "p", -1, 700);
+                }
+                Step::Flush => p.flush(),
+                Step::Later(ms) => {
+                    now += Duration::from_millis(ms);
+                    p.handle_timeout(now);
+                }
+            }
+            while let Some(event) = p.poll_event() {
+                ended += match event { Event::Sent { count, .. } | Event::Failed { count, .. } => count };
+            }
+            prop_assert_eq!(pushed - ended, p.pending_messages() as u32);
+        }
+        p.close(Error::new(ErrorKind::Closed, "end"));
+        while let Some(event) = p.poll_event() {
+            ended += match event { Event::Sent { count, .. } | Event::Failed { count, .. } => count };
+        }
+        prop_assert_eq!((pushed, p.pending_bytes()), (ended, 0));
+    }
+}
