@@ -1,0 +1,106 @@
+"""``penstock bench``: what this machine, this network and this broker give."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from penstock.client import Client, connect
+from penstock.progress import Progress
+
+from . import scopes
+
+
+def run(given: argparse.Namespace) -> int:
+    """Measures and prints a table."""
+    figures = asyncio.run(_measure(given))
+    if given.json:
+        print(json.dumps({"messages": given.messages, "size": given.size, "cases": figures}))
+        return 0
+    print(f"{given.messages:,} messages of {given.size} bytes, window {given.window}, {given.url}")
+    for name, case in figures.items():
+        latency = "".join(f"  {q} {case[q]:.2f} ms" for q in ("p50", "p99") if q in case)
+        print(f"{name:<28} {case['rate']:>12,.0f} /s  {case['mb_per_s']:>8,.1f} MB/s{latency}")
+    return 0
+
+
+async def _measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    options = scopes(given.options)
+    options["producer"].setdefault("max_pending", given.window)
+    if given.compression:
+        options["producer"]["compression"] = given.compression
+    payload = b"x" * given.size
+    topic = given.topic or f"penstock-bench-{time.time_ns():x}"
+    figures: dict[str, dict[str, float]] = {}
+
+    async with connect(given.url, **options["client"]) as client:
+        async with client.producer(topic, **options["producer"]) as producer:
+            times: list[float] = []
+            for _ in range(min(1000, given.messages)):
+                started = time.perf_counter()
+                await producer.send(payload)
+                times.append(time.perf_counter() - started)
+            times.sort()
+            figures["send, one at a time"] = {
+                **_case(len(times), given.size, sum(times)),
+                "p50": times[len(times) // 2] * 1000,
+                "p99": times[len(times) * 99 // 100] * 1000,
+            }
+
+            with Progress("send", given.messages, quiet=given.quiet or given.json) as progress:
+                started = time.perf_counter()
+                window: deque[asyncio.Future[Any]] = deque()
+                for number in range(given.messages):
+                    if len(window) >= given.window:
+                        await window.popleft()
+                    window.append(producer.send(payload))
+                    if number % 1000 == 0:
+                        progress.advance(1000)
+                for future in window:
+                    await future
+                figures["send, in a window"] = _case(
+                    given.messages, given.size, time.perf_counter() - started
+                )
+
+        figures.update(await _many(client, given, options, payload))
+    return figures
+
+
+async def _many(
+    client: Client, given: argparse.Namespace, options: dict[str, dict[str, Any]], payload: bytes
+) -> dict[str, dict[str, float]]:
+    topic = f"penstock-bench-{time.time_ns():x}"
+    figures: dict[str, dict[str, float]] = {}
+    async with client.consumer(topic, "bench", **options["consumer"]) as consumer:
+        async with client.producer(topic, **options["producer"]) as producer:
+            started = time.perf_counter()
+            lot = [payload] * min(10_000, given.messages)
+            sent = 0
+            while sent < given.messages:
+                part = lot[: given.messages - sent]
+                await producer.send_many(part)
+                sent += len(part)
+            figures["send_many"] = _case(sent, given.size, time.perf_counter() - started)
+        with Progress("receive", sent, quiet=given.quiet or given.json) as progress:
+            started, received = time.perf_counter(), 0
+            while received < sent:
+                messages = await consumer.receive_many(1000, timeout=30)
+                if not messages:
+                    print(f"penstock: {sent - received} messages did not come back", file=sys.stderr)
+                    break
+                await consumer.ack_many(messages)
+                received += len(messages)
+                progress.advance(len(messages))
+            figures["receive_many and ack_many"] = _case(received, given.size, time.perf_counter() - started)
+        await consumer.unsubscribe()
+    return figures
+
+
+def _case(count: int, size: int, seconds: float) -> dict[str, float]:
+    seconds = max(seconds, 1e-9)
+    return {"seconds": seconds, "rate": count / seconds, "mb_per_s": count * size / seconds / 1e6}

@@ -1,0 +1,54 @@
+"""``penstock broker``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from typing import Any
+
+from penstock.broker import Broker
+from penstock.errors import InvalidArgument
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_OPTIONS = ("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Runs until SIGINT or SIGTERM."""
+    options: dict[str, Any] = {name: getattr(given, name) for name in _OPTIONS}
+    options["allow_insecure_bind"] = given.allow_insecure_bind
+    # Blocked before the broker's threads start, so that they inherit it and only sigwait sees the signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    started = time.perf_counter()
+    with Broker(**options) as broker:
+        for text in given.topic:
+            _create(broker, text)
+        took = (time.perf_counter() - started) * 1000
+        durability = str(broker.status().get("durability", ""))
+        if given.json:
+            import json
+
+            print(
+                json.dumps({"url": broker.url, "durability": durability, "ready_ms": round(took, 1)}),
+                flush=True,
+            )
+        elif not given.quiet:
+            print(
+                f"penstock broker at {broker.url}, durability {durability}, ready in {took:.0f} ms",
+                flush=True,
+            )
+        signal.sigwait(_SIGNALS)
+        if not given.quiet and not given.json:
+            print("penstock broker: stopping", file=sys.stderr, flush=True)
+    return 0
+
+
+def _create(broker: Broker, text: str) -> None:
+    name, equals, count = text.partition("=")
+    if equals and not count.isdecimal():
+        raise InvalidArgument(f"--topic is NAME or NAME=PARTITIONS, not {text!r}")
+    full = name if "://" in name else f"persistent://public/default/{name}"
+    if full not in broker.topics():
+        broker.create_topic(name, int(count or 0))

@@ -1,0 +1,84 @@
+"""``penstock pub``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock import blocking
+from penstock.errors import InvalidArgument, QueueFull
+from penstock.progress import Progress
+
+from . import pairs, scopes
+
+
+def run(given: argparse.Namespace) -> int:
+    """Publishes and waits for all receipts."""
+    options = scopes(given.options)
+    if given.compression:
+        options["producer"]["compression"] = given.compression
+    properties = pairs(given.property, "properties") or None
+    arguments: dict[str, Any] = {"properties": properties, "null_value": given.null}
+    messages = _messages(given)
+    started, count, size = time.monotonic(), 0, 0
+    with (
+        blocking.connect(given.url, **options["client"]) as client,
+        client.producer(given.topic, **options["producer"]) as producer,
+        Progress("publishing", quiet=given.quiet or given.json) as progress,
+    ):
+        for payload, key in messages:
+            if given.json:
+                import json
+
+                print(
+                    json.dumps({"id": str(producer.send(payload, key, **arguments)), "key": key}), flush=True
+                )
+            else:
+                _send(producer, payload, key, arguments)
+            count, size = count + 1, size + len(payload)
+            progress.advance(1)
+        producer.flush()
+    if not given.quiet and not given.json and count > 1:
+        seconds = max(time.monotonic() - started, 1e-9)
+        rate = f"{count / seconds:,.0f} messages/s"
+        print(f"{count:,} messages, {size:,} bytes, {seconds:.2f} s, {rate}", file=sys.stderr)
+    return 0
+
+
+def _send(producer: blocking.Producer, payload: bytes, key: str | None, arguments: dict[str, Any]) -> None:
+    try:
+        producer.send_nowait(payload, key, **arguments)
+    except QueueFull:
+        producer.flush()
+        producer.send_nowait(payload, key, **arguments)
+
+
+def _messages(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
+    if given.key_separator and not given.lines:
+        raise InvalidArgument("-K needs -l")
+    if given.lines:
+        for line in sys.stdin.buffer:
+            payload, key = line.removesuffix(b"\n").removesuffix(b"\r"), given.key
+            if given.key_separator:
+                before, separator, after = payload.partition(given.key_separator.encode())
+                if separator:
+                    key, payload = before.decode(), after
+            yield payload, key
+        return
+    if given.message:
+        payloads = [text.encode() for text in given.message]
+    elif given.file:
+        payloads = [Path(name).read_bytes() for name in given.file]
+    elif given.null:
+        payloads = [b""]
+    elif given.stdin or not sys.stdin.isatty():
+        payloads = [sys.stdin.buffer.read()]
+    else:
+        raise InvalidArgument("nothing to publish: use -m, -f, -l, -s or -n")
+    for _ in range(given.repeat):
+        for payload in payloads:
+            yield payload, given.key
