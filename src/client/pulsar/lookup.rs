@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::net::url::{Address, ServiceUrl};
 use crate::pulsar::command::Command;
+use crate::pulsar::connection::ServerInfo;
 use crate::pulsar::pb;
 use crate::pulsar::pb::command_lookup_topic_response::LookupType;
 
@@ -116,19 +117,14 @@ impl Lookup {
     /// the broker allows.
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let answer = self
-            .retried(async |connection: Arc<Connection>| {
-                let can_ask =
-                    connection.info().features.supports_get_partitioned_metadata_without_auto_creation();
-                connection
-                    .request(|request_id| {
-                        Command::PartitionedMetadata(pb::CommandPartitionedTopicMetadata {
-                            topic: topic.into(),
-                            request_id,
-                            metadata_auto_creation_enabled: (can_ask && !create).then_some(false),
-                            ..Default::default()
-                        })
-                    })
-                    .await
+            .retried(|info, request_id| {
+                let can_ask = info.features.supports_get_partitioned_metadata_without_auto_creation();
+                Command::PartitionedMetadata(pb::CommandPartitionedTopicMetadata {
+                    topic: topic.into(),
+                    request_id,
+                    metadata_auto_creation_enabled: (can_ask && !create).then_some(false),
+                    ..Default::default()
+                })
             })
             .await
             .map_err(|error| error.with_topic(topic))?;
@@ -141,17 +137,13 @@ impl Lookup {
     /// Full names of the persistent topics of `tenant/namespace`.
     pub(super) async fn topics(&self, namespace: &str) -> Result<Vec<String>> {
         let answer = self
-            .retried(async |connection: Arc<Connection>| {
-                connection
-                    .request(|request_id| {
-                        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
-                            request_id,
-                            namespace: namespace.into(),
-                            mode: Some(pb::command_get_topics_of_namespace::Mode::All as i32),
-                            ..Default::default()
-                        }))
-                    })
-                    .await
+            .retried(|_, request_id| {
+                Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+                    request_id,
+                    namespace: namespace.into(),
+                    mode: Some(pb::command_get_topics_of_namespace::Mode::All as i32),
+                    ..Default::default()
+                }))
             })
             .await?;
         match answer {
@@ -163,12 +155,12 @@ impl Lookup {
     }
 
     /// Asks again after a pause while the error is retriable and the operation timeout not over.
-    async fn retried(&self, ask: impl AsyncFn(Arc<Connection>) -> Result<Command>) -> Result<Command> {
+    async fn retried(&self, command: impl Fn(&ServerInfo, u64) -> Command) -> Result<Command> {
         let deadline = Instant::now() + self.options.operation_timeout;
         let mut backoff = Backoff::new(self.options.max_backoff);
         loop {
             let result = match self.service().await {
-                Ok(connection) => ask(connection).await,
+                Ok(connection) => connection.request(|id| command(connection.info(), id)).await,
                 Err(error) => Err(error),
             };
             match result {
