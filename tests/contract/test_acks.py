@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import penstock
-from harness import gather, nothing, numbered, payloads, receive
 from penstock import errors
+
+from harness import gather, nothing, numbered, payloads, receive
 
 TYPES = ["exclusive", "failover", "shared", "key_shared"]
 

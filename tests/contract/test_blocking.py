@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
-from harness import Service, numbered, payloads
 from penstock import errors
+
+from harness import Service, numbered, payloads
 
 
 @pytest.fixture

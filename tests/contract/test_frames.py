@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness import receive
 from penstock import errors
+
+from harness import receive
 
 TABLE = pa.table(
     {

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import penstock
-from harness import Service, free_port, gather, numbered, payloads, receive
 from penstock import errors
+
+from harness import Service, free_port, gather, numbered, payloads, receive
 
 
 async def test_awaited_and_entered_are_the_same(service: Service) -> None:

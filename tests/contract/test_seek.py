@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
-from harness import gather, nothing, numbered, payloads, receive
 from penstock import errors
+
+from harness import gather, nothing, numbered, payloads, receive
 
 
 async def filled(producer: Any, count: int = 10) -> list[Any]:

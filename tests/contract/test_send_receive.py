@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
+
 from harness import Service, gather, nothing, numbered, payloads, receive
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import penstock
-from harness import Service, gather, nothing, numbered, payloads, receive
 from penstock import errors
+
+from harness import Service, gather, nothing, numbered, payloads, receive
 
 
 async def test_every_subscription_gets_every_message(client: Any, topic: str) -> None:
