@@ -1,0 +1,101 @@
+"""A load that knows what was acknowledged, and the check that all of it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Any, Self
+
+import penstock
+
+
+class Load:
+    """Producers of one topic that send numbered messages until told to stop. A message counts as
+    acknowledged when its future has a message id, and only then."""
+
+    def __init__(
+        self, client: Any, topic: str, producers: int = 2, *, window: int = 50, size: int = 100
+    ) -> None:
+        self.client, self.topic, self.window, self.padding = client, topic, window, b"." * size
+        self.names = [f"load-{number}" for number in range(producers)]
+        self.acknowledged: dict[str, list[int]] = {name: [] for name in self.names}
+        self.failed = 0
+        self._stopping = False
+
+    async def _run(self, name: str) -> None:
+        async with self.client.producer(self.topic, name=name, max_pending=self.window) as producer:
+            number, waiting = 0, set[asyncio.Task[None]]()
+
+            async def one(number: int) -> None:
+                try:
+                    await producer.send(b"%s:%d:%s" % (name.encode(), number, self.padding), key=name)
+                except penstock.Error:
+                    self.failed += 1
+                else:
+                    self.acknowledged[name].append(number)
+
+            while not self._stopping:
+                while len(waiting) >= self.window:
+                    _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                waiting.add(asyncio.ensure_future(one(number)))
+                number += 1
+                await asyncio.sleep(0)
+            if waiting:
+                await asyncio.wait(waiting)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.ensure_future(self._run(name)) for name in self.names]
+        return self
+
+    async def progress(self, more: int, timeout: float = 60) -> None:
+        """Waits until ``more`` messages have been acknowledged from now on."""
+        target = self.count + more
+        async with asyncio.timeout(timeout):
+            while self.count < target:
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.005)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        if kind is not None:
+            for task in self._tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+            return
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
+
+
+async def stored(
+    client: Any, topic: str, subscription: str = "check", quiet: float = 2.0
+) -> dict[str, list[int]]:
+    """What the topic holds, by producer, in the order it came."""
+    found: dict[str, list[int]] = {}
+    async with client.consumer(topic, subscription, position="earliest") as consumer:
+        while messages := await consumer.receive_many(5000, timeout=quiet):
+            for message in messages:
+                name, number, _ = bytes(message.data).split(b":", 2)
+                found.setdefault(name.decode(), []).append(int(number))
+            await consumer.ack_many(messages)
+    return found
+
+
+def check(acknowledged: dict[str, list[int]], found: dict[str, list[int]], *, repeats: bool) -> None:
+    """Nothing acknowledged is missing, first occurrences are in order; without ``repeats`` none is twice."""
+    for name, numbers in acknowledged.items():
+        there = found.get(name, [])
+        missing = sorted(set(numbers) - set(there))
+        assert not missing, f"{name}: {len(missing)} of {len(numbers)} acknowledged are lost: {missing[:10]}"
+        first = list(dict.fromkeys(there))
+        assert first == sorted(first), f"{name}: out of order"
+        if not repeats:
+            assert len(first) == len(there), f"{name}: {len(there) - len(first)} repeated"
