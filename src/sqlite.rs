@@ -1,1 +1,244 @@
-//! SQLite: one writer with group commit.
+//! SQLite as a log: how a database is opened, and one writer thread with group commit.
+//!
+//! What waits is gathered until the queue is empty, [`GATHER_BYTES`] or [`GATHER_TIME`] have passed, applied in
+//! one transaction, committed once, and only then reported as done. The order of jobs is the order of their
+//! reports. After a failed commit nothing more is written: the disk's word cannot be taken any more, and a
+//! later success would hide a hole.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Most bytes of one transaction, give or take one job.
+pub const GATHER_BYTES: usize = 1 << 20;
+/// Longest time a transaction is filled.
+pub const GATHER_TIME: Duration = Duration::from_millis(2);
+
+/// When a commit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// When it is on the disk.
+    Full,
+    /// When the operating system has it: survives a kill of the process, not a power cut.
+    Os,
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::new(ErrorKind::Persistence, format!("the store failed: {error}"))
+    }
+}
+
+/// Opens or creates a database that only its owner may read.
+pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
+    // SQLite gives the journal and the shared memory file the permissions of the database.
+    private_file(path)?;
+    let connection = Connection::open(path)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", if sync == Sync::Full { "FULL" } else { "OFF" })?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(connection)
+}
+
+/// Creates `path` with mode 0600, or takes the rights of others from it.
+pub fn private_file(path: &Path) -> Result<std::fs::File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        options.mode(0o600);
+        let file = options.open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    Ok(options.open(path)?)
+}
+
+/// Creates the directory with mode 0700; one that exists keeps its mode.
+pub fn private_directory(path: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    Ok(builder.create(path)?)
+}
+
+/// Bytes in use: pages of the file that are not free.
+pub fn used_bytes(connection: &Connection) -> Result<u64> {
+    let number = |pragma: &str| -> rusqlite::Result<u64> {
+        connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map(|n| n.max(0) as u64)
+    };
+    Ok((number("page_count")? - number("freelist_count")?) * number("page_size")?)
+}
+
+/// Something to be written.
+pub trait Job: Send + 'static {
+    /// About how many bytes it writes.
+    fn size(&self) -> usize;
+    /// Writes it, inside a transaction that the caller holds.
+    fn apply(&self, connection: &Connection) -> rusqlite::Result<()>;
+}
+
+/// What became of the oldest jobs without a report.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How many jobs this is about.
+    pub jobs: u64,
+    /// Bytes the database uses, after a success.
+    pub outcome: Result<u64>,
+}
+
+/// The only one who writes.
+#[derive(Debug)]
+pub struct Writer<J> {
+    jobs: Option<mpsc::Sender<J>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<J: Job> Writer<J> {
+    /// Starts the thread; `report` is called on it after each commit.
+    pub fn start(connection: Connection, report: impl FnMut(Report) + Send + 'static) -> Result<Self> {
+        let (jobs, queue) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("penstock-store".into())
+            .spawn(move || run(connection, &queue, report))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Queues a job. Whoever calls bounds how much is queued, by the reports.
+    pub fn submit(&self, job: J) {
+        if let Some(jobs) = &self.jobs {
+            // The thread ends only after the sender is gone.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Writes what is queued and ends.
+    pub fn close(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<J> Drop for Writer<J> {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: impl FnMut(Report)) {
+    let mut batch = Vec::new();
+    let mut failed: Option<Error> = None;
+    while let Ok(first) = queue.recv() {
+        let started = Instant::now();
+        let mut bytes = first.size();
+        batch.push(first);
+        while bytes < GATHER_BYTES && started.elapsed() < GATHER_TIME {
+            let Ok(job) = queue.try_recv() else { break };
+            bytes += job.size();
+            batch.push(job);
+        }
+        let outcome = match &failed {
+            Some(error) => Err(error.clone()),
+            None => commit(&connection, &batch),
+        };
+        if let Err(error) = &outcome {
+            failed = Some(error.clone());
+        }
+        report(Report { jobs: batch.len() as u64, outcome });
+        batch.clear();
+    }
+    if failed.is_none() {
+        let _ = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+    }
+}
+
+fn commit<J: Job>(connection: &Connection, batch: &[J]) -> Result<u64> {
+    let transaction = connection.unchecked_transaction()?;
+    for job in batch {
+        job.apply(&transaction)?;
+    }
+    transaction.commit()?;
+    used_bytes(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Insert(i64);
+
+    impl Job for Insert {
+        fn size(&self) -> usize {
+            8
+        }
+
+        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+            connection.prepare_cached("INSERT INTO t VALUES (?1)")?.execute([self.0]).map(drop)
+        }
+    }
+
+    fn count(path: &Path) -> i64 {
+        open(path, Sync::Os).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn what_is_reported_is_committed_and_readable_by_the_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Full).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (done, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, move |report| done.send(report).unwrap()).unwrap();
+        for i in 0..100 {
+            writer.submit(Insert(i));
+        }
+        let mut jobs = 0;
+        while jobs < 100 {
+            let report = reports.recv().unwrap();
+            assert!(report.outcome.unwrap() > 0);
+            jobs += report.jobs;
+            assert!(count(&path) as u64 >= jobs);
+        }
+        writer.close();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn after_a_failure_nothing_is_written_any_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (done, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, move |report| done.send(report).unwrap()).unwrap();
+        writer.submit(Insert(1));
+        assert!(reports.recv().unwrap().outcome.is_ok());
+        writer.submit(Insert(1));
+        assert!(reports.recv().unwrap().outcome.is_err());
+        writer.submit(Insert(2));
+        assert!(reports.recv().unwrap().outcome.is_err());
+        writer.close();
+        assert_eq!(count(&path), 1);
+    }
+}

@@ -1,0 +1,425 @@
+//! SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and what is asked about a consumer.
+
+use std::sync::Arc;
+
+use super::names::Name;
+use super::produce::PER_SESSION;
+use super::{Action, Hub, Reader};
+use crate::broker::store::Op;
+use crate::broker::topic::cursor::Cursor;
+use crate::broker::topic::log::Log;
+use crate::broker::topic::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
+
+/// Most subscriptions of a topic.
+const PER_TOPIC: usize = 1_000;
+/// Most permits a consumer may have: more could not be used, and sums must not overflow.
+const MAX_PERMITS: i64 = i32::MAX as i64;
+
+impl Hub {
+    pub(super) fn subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
+        if pb::command_subscribe::SubType::try_from(command.sub_type).is_err() {
+            return Err(Error::protocol("an unknown type of subscription"));
+        }
+        let request_id = command.request_id;
+        if let Err(error) = self.try_subscribe(id, command) {
+            self.reply_error(id, request_id, &error);
+        }
+        Ok(())
+    }
+
+    fn try_subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
+        let success = |request_id| Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }));
+        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
+        if seat.consumers.contains_key(&command.consumer_id) {
+            self.reply_written(id, success(command.request_id));
+            return Ok(());
+        }
+        if seat.consumers.len() >= PER_SESSION {
+            return Err(Error::new(ErrorKind::TooManyRequests, "too many consumers on one connection"));
+        }
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
+        if command.subscription.is_empty() || command.subscription.len() > 1024 {
+            return Err(Error::new(ErrorKind::Metadata, "Empty or too long subscription name"));
+        }
+        let name = Name::parse(&command.topic)?;
+        let topic_id = self.open_topic(&name, command.force_topic_creation())?;
+        if let Some(schema) = command.schema.as_ref().filter(|s| s.r#type != pb::schema::Type::AutoConsume as i32) {
+            self.add_schema(&name, schema)?;
+        }
+        let kind = Kind::from_number(command.sub_type);
+        let durable = command.durable();
+        let subscription: Arc<str> = command.subscription.as_str().into();
+        let start = self.start_position(topic_id, &command);
+        let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
+        let fresh = !topic.subscriptions.contains_key(&subscription);
+        if fresh {
+            if topic.subscriptions.len() >= PER_TOPIC {
+                return Err(Error::new(ErrorKind::TooManyRequests, format!("the topic has {PER_TOPIC} subscriptions")));
+            }
+            let made = Subscription::new(subscription.clone(), kind, durable, Cursor::new(start));
+            topic.subscriptions.insert(subscription.clone(), made);
+        }
+        let Some(entry) = topic.subscriptions.get_mut(&subscription) else { return Ok(()) };
+        if entry.durable != durable {
+            return Err(Error::new(
+                ErrorKind::NotAllowed,
+                format!("Durable subscription with the same name already exists: {}", entry.durable),
+            ));
+        }
+        let key = ConsumerKey { session: id, id: command.consumer_id };
+        let consumer_name = command.consumer_name.as_deref().unwrap_or_default();
+        let mut consumer = Consumer::new(key, consumer_name.into(), command.priority_level.unwrap_or(0));
+        if matches!(kind, Kind::Exclusive | Kind::Failover) {
+            consumer.epoch = command.consumer_epoch;
+        }
+        consumer.ranges = command.key_shared_meta.filter(|_| kind == Kind::KeyShared).and_then(|meta| {
+            let sticky = meta.key_shared_mode == pb::KeySharedMode::Sticky as i32;
+            let slot = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
+            sticky.then(|| meta.hash_ranges.iter().map(|r| (slot(r.start), slot(r.end))).collect())
+        });
+        if let Err(error) = entry.attach(kind, consumer) {
+            if fresh {
+                topic.subscriptions.remove(&subscription);
+            }
+            return Err(error);
+        }
+        entry.dirty |= fresh;
+        let was_dirty = entry.dirty;
+        if let Some(seat) = self.seats.get_mut(&id) {
+            let reader = Reader { topic: topic_id, subscription: subscription.clone() };
+            seat.consumers.insert(command.consumer_id, reader);
+        }
+        if was_dirty {
+            self.flush_cursor(topic_id, &subscription);
+        }
+        self.reply_written(id, success(command.request_id));
+        // After the SUCCESS, or a client hears of a change in a consumer that it does not have yet.
+        self.when_written(Action::Elect { topic: topic_id, subscription });
+        Ok(())
+    }
+
+    /// Where a subscription begins that is not there yet.
+    fn start_position(&mut self, topic: u64, command: &pb::CommandSubscribe) -> u64 {
+        let wall_ms = self.wall_ms();
+        let Some(topic) = self.topics.get(&topic) else { return 0 };
+        if let Some(seconds) = command.start_message_rollback_duration_sec.filter(|seconds| *seconds > 0) {
+            let since = wall_ms.saturating_sub(seconds.saturating_mul(1000));
+            return topic.log.search(&mut self.source, |entry| entry.publish_ms >= since);
+        }
+        match &command.start_message_id {
+            // The entry itself is given; clients drop what they did not want of it.
+            Some(start) => position(topic.id, &topic.log, start),
+            None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => topic.log.first(),
+            None => topic.log.next(),
+        }
+    }
+
+    /// A durable subscription without a consumer, if it is not there.
+    pub(super) fn create_subscription(&mut self, topic: u64, name: &str, below: u64) {
+        let Some(topic) = self.topics.get_mut(&topic) else { return };
+        let name: Arc<str> = name.into();
+        if topic.subscriptions.contains_key(&name) || topic.subscriptions.len() >= PER_TOPIC {
+            return;
+        }
+        let mut made = Subscription::new(name.clone(), Kind::Exclusive, true, Cursor::new(below));
+        made.dirty = true;
+        topic.subscriptions.insert(name.clone(), made);
+        let id = topic.id;
+        self.flush_cursor(id, &name);
+    }
+
+    /// Chooses the active consumer and tells those whom it concerns.
+    pub(super) fn elect(&mut self, topic: u64, subscription: &Arc<str>) {
+        let Some(topic) = self.topics.get_mut(&topic) else { return };
+        let partition = topic.partition;
+        let id = topic.id;
+        let Some(subscription) = topic.subscriptions.get_mut(subscription) else { return };
+        for (consumer, is_active) in subscription.elect(partition) {
+            let change = pb::CommandActiveConsumerChange { consumer_id: consumer.id, is_active: Some(is_active) };
+            self.reply(consumer.session, &Command::ActiveConsumerChange(change));
+        }
+        self.due.insert(id);
+    }
+
+    pub(super) fn flow(&mut self, id: u64, flow: hot::Flow) -> Result<()> {
+        if flow.permits == 0 {
+            return Err(Error::protocol("FLOW of nothing"));
+        }
+        let Some((key, reader)) = self.reader(id, flow.consumer_id) else { return Ok(()) };
+        if let Some(consumer) = self.subscription(&reader).and_then(|s| s.consumer(key)) {
+            consumer.permits = (consumer.permits + i64::from(flow.permits)).min(MAX_PERMITS);
+            self.due.insert(reader.topic);
+        }
+        Ok(())
+    }
+
+    pub(super) fn ack(&mut self, id: u64, ack: hot::Ack) -> Result<()> {
+        let Some((key, reader)) = self.reader(id, ack.consumer_id) else { return Ok(()) };
+        let txn = ack.txnid_most_bits.is_some() || ack.txnid_least_bits.is_some();
+        let wall_ms = self.wall_ms();
+        if let Some(topic) = self.topics.get_mut(&reader.topic).filter(|_| !txn)
+            && let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription)
+        {
+            let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+            let blocked = subscription.consumer(key).is_some_and(|c| c.permits > 0);
+            for message in ack.message_ids.iter().filter(|message| message.ledger_id == reader.topic) {
+                match ack.ack_type {
+                    0 => subscription.ack(key, message.entry_id, &message.ack_set, &mut reading),
+                    // Before the first entry is -1: nothing.
+                    _ if message.entry_id == u64::MAX => {}
+                    _ => subscription.ack_cumulative(message.entry_id, &message.ack_set, &mut reading),
+                }
+            }
+            if blocked && !matches!(subscription.kind, Kind::Exclusive | Kind::Failover) {
+                // It may have held the limit, or a slot of the ring, back.
+                self.due.insert(reader.topic);
+            }
+            if subscription.dirty && subscription.durable {
+                self.mark_dirty(reader.topic, &reader.subscription);
+            }
+        }
+        if let Some(request_id) = ack.request_id {
+            self.flush_cursor(reader.topic, &reader.subscription);
+            let error = txn.then_some(pb::ServerError::NotAllowedError as i32);
+            let response = pb::CommandAckResponse {
+                consumer_id: ack.consumer_id,
+                error,
+                message: txn.then(|| "the embedded broker has no transactions".to_owned()),
+                request_id: Some(request_id),
+                ..Default::default()
+            };
+            if self.failed.is_some() {
+                let error = pb::ServerError::PersistenceError as i32;
+                self.reply(id, &Command::AckResponse(pb::CommandAckResponse { error: Some(error), ..response }));
+            } else {
+                self.reply_written(id, Command::AckResponse(response));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn redeliver(&mut self, id: u64, command: &pb::CommandRedeliverUnacknowledgedMessages) -> Result<()> {
+        let Some((key, reader)) = self.reader(id, command.consumer_id) else { return Ok(()) };
+        let sequences: Vec<u64> = command
+            .message_ids
+            .iter()
+            .filter(|message| message.ledger_id == reader.topic)
+            .map(|message| message.entry_id)
+            .collect();
+        if let Some(subscription) = self.subscription(&reader)
+            && (command.message_ids.is_empty() || !sequences.is_empty())
+        {
+            subscription.redeliver(key, &sequences, command.consumer_epoch);
+            self.due.insert(reader.topic);
+        }
+        Ok(())
+    }
+
+    pub(super) fn seek(&mut self, id: u64, command: &pb::CommandSeek) -> Result<()> {
+        if let Err(error) = self.try_seek(id, command) {
+            self.reply_error(id, command.request_id, &error);
+        }
+        Ok(())
+    }
+
+    fn try_seek(&mut self, id: u64, command: &pb::CommandSeek) -> Result<()> {
+        if command.message_id.is_none() && command.message_publish_time.is_none() {
+            let text = "Message id and message publish time were not present";
+            return Err(Error::new(ErrorKind::Metadata, text));
+        }
+        let Some((_, reader)) = self.reader(id, command.consumer_id) else {
+            return Err(Error::new(ErrorKind::Metadata, "Consumer not found"));
+        };
+        let Some(topic) = self.topics.get_mut(&reader.topic) else { return Ok(()) };
+        let (sequence, set) = match (&command.message_id, command.message_publish_time) {
+            (Some(message), _) => {
+                let at = position(topic.id, &topic.log, message);
+                let inside = message.ledger_id == topic.id && at == message.entry_id && at < topic.log.committed();
+                (at, if inside { message.ack_set.clone() } else { Vec::new() })
+            }
+            (None, time) => {
+                let since = time.unwrap_or_default();
+                (topic.log.search(&mut self.source, |entry| entry.publish_ms >= since), Vec::new())
+            }
+        };
+        let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
+        subscription.seek(sequence, &set);
+        // The consumers are sent away before the answer: what they have in their queues is not theirs any more.
+        self.send_away(&reader, true);
+        self.flush_cursor(reader.topic, &reader.subscription);
+        let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
+        self.reply_written(id, Command::Success(Box::new(success)));
+        Ok(())
+    }
+
+    /// Closes all consumers of a subscription.
+    pub(super) fn send_away(&mut self, reader: &Reader, reset: bool) {
+        let Some(subscription) = self.subscription(reader) else { return };
+        let keys: Vec<ConsumerKey> = subscription.consumers().iter().map(|consumer| consumer.key).collect();
+        for key in keys {
+            let close = pb::CommandCloseConsumer { consumer_id: key.id, request_id: NO_REQUEST, ..Default::default() };
+            self.reply(key.session, &Command::CloseConsumer(close));
+            if let Some(seat) = self.seats.get_mut(&key.session) {
+                seat.consumers.remove(&key.id);
+            }
+            self.detach(reader, key, reset);
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, id: u64, command: &pb::CommandUnsubscribe) -> Result<()> {
+        let Some((key, reader)) = self.reader(id, command.consumer_id) else {
+            let error = Error::new(ErrorKind::Metadata, "Consumer not found");
+            self.reply_error(id, command.request_id, &error);
+            return Ok(());
+        };
+        let others = self.subscription(&reader).is_some_and(|s| s.consumers().iter().any(|c| c.key != key));
+        if others && !command.force() {
+            let error = Error::new(ErrorKind::Metadata, "Unconnected or shared consumer attempting to unsubscribe");
+            self.reply_error(id, command.request_id, &error);
+            return Ok(());
+        }
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.consumers.remove(&command.consumer_id);
+        }
+        self.detach(&reader, key, true);
+        self.send_away(&reader, true);
+        self.drop_subscription(reader.topic, &reader.subscription);
+        let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
+        self.reply_written(id, Command::Success(Box::new(success)));
+        Ok(())
+    }
+
+    fn drop_subscription(&mut self, topic: u64, name: &Arc<str>) {
+        let gone = self.topics.get_mut(&topic).and_then(|topic| topic.subscriptions.remove(name));
+        if gone.is_some_and(|subscription| subscription.durable) {
+            self.write(Op::DropCursor { topic, subscription: name.clone() });
+        }
+    }
+
+    pub(super) fn close_consumer(&mut self, id: u64, command: &pb::CommandCloseConsumer) -> Result<()> {
+        if let Some((key, reader)) = self.reader(id, command.consumer_id) {
+            if let Some(seat) = self.seats.get_mut(&id) {
+                seat.consumers.remove(&command.consumer_id);
+            }
+            self.detach(&reader, key, false);
+            // What it acknowledged before it closed must not come again after a restart.
+            self.flush_cursor(reader.topic, &reader.subscription);
+        }
+        let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
+        self.reply_written(id, Command::Success(Box::new(success)));
+        Ok(())
+    }
+
+    /// A consumer has gone. A non-durable subscription goes with its last one, unless a seek sent it away: then
+    /// it is expected back.
+    pub(super) fn detach(&mut self, reader: &Reader, key: ConsumerKey, expected_back: bool) {
+        let now = self.now;
+        let Some(topic) = self.topics.get_mut(&reader.topic) else { return };
+        let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return };
+        subscription.detach(key);
+        if subscription.consumers().is_empty() && !subscription.durable {
+            if expected_back {
+                subscription.abandoned = Some(now);
+            } else {
+                topic.subscriptions.remove(&reader.subscription);
+                return;
+            }
+        }
+        self.elect(reader.topic, &reader.subscription);
+    }
+
+    pub(super) fn last_message_id(&mut self, id: u64, command: &pb::CommandGetLastMessageId) -> Result<()> {
+        let Some((_, reader)) = self.reader(id, command.consumer_id) else {
+            let error = Error::new(ErrorKind::Metadata, "Consumer not found");
+            self.reply_error(id, command.request_id, &error);
+            return Ok(());
+        };
+        let Some(topic) = self.topics.get(&reader.topic) else { return Ok(()) };
+        let partition = topic.partition.map_or(-1, |partition| partition as i32);
+        let last = match topic.log.last() {
+            Some(last) => pb::MessageIdData {
+                ledger_id: topic.id,
+                entry_id: last.sequence,
+                partition: Some(partition),
+                batch_index: Some(if last.batch { last.count as i32 - 1 } else { -1 }),
+                ..Default::default()
+            },
+            None => pb::MessageIdData {
+                ledger_id: u64::MAX,
+                entry_id: u64::MAX,
+                partition: Some(partition),
+                batch_index: Some(-1),
+                ..Default::default()
+            },
+        };
+        let mark = topic.subscriptions.get(&reader.subscription).map(|subscription| pb::MessageIdData {
+            ledger_id: topic.id,
+            entry_id: subscription.cursor.below().wrapping_sub(1),
+            ..Default::default()
+        });
+        let response = pb::CommandGetLastMessageIdResponse {
+            last_message_id: last,
+            request_id: command.request_id,
+            consumer_mark_delete_position: mark,
+        };
+        self.reply(id, &Command::GetLastMessageIdResponse(Box::new(response)));
+        Ok(())
+    }
+
+    pub(super) fn consumer_stats(&mut self, id: u64, command: &pb::CommandConsumerStats) -> Result<()> {
+        let Some((key, reader)) = self.reader(id, command.consumer_id) else {
+            return Err(Error::protocol("CONSUMER_STATS of a consumer that is not there"));
+        };
+        let address = self.seats.get(&id).map(|seat| seat.address.to_string());
+        let Some(topic) = self.topics.get_mut(&reader.topic) else { return Ok(()) };
+        let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
+        let backlog = subscription.backlog(&topic.log);
+        let kind = subscription.kind.name();
+        let Some(consumer) = subscription.consumer(key) else { return Ok(()) };
+        let response = pb::CommandConsumerStatsResponse {
+            request_id: command.request_id,
+            consumer_name: Some(consumer.name.to_string()),
+            available_permits: Some(consumer.permits.max(0) as u64),
+            unacked_messages: Some(consumer.unacked().max(0) as u64),
+            blocked_consumer_on_unacked_msgs: Some(
+                consumer.unacked() >= crate::broker::topic::subscription::MAX_UNACKED,
+            ),
+            address,
+            r#type: Some(kind.to_owned()),
+            msg_backlog: Some(backlog),
+            msg_rate_out: Some(0.0),
+            msg_throughput_out: Some(0.0),
+            msg_rate_redeliver: Some(0.0),
+            ..Default::default()
+        };
+        self.reply(id, &Command::ConsumerStatsResponse(Box::new(response)));
+        Ok(())
+    }
+
+    fn reader(&self, id: u64, consumer: u64) -> Option<(ConsumerKey, Reader)> {
+        let reader = self.seats.get(&id)?.consumers.get(&consumer)?.clone();
+        Some((ConsumerKey { session: id, id: consumer }, reader))
+    }
+
+    fn subscription(&mut self, reader: &Reader) -> Option<&mut Subscription> {
+        self.topics.get_mut(&reader.topic)?.subscriptions.get_mut(&reader.subscription)
+    }
+}
+
+/// The entry that a message id means in this log: itself, or the nearest there is.
+fn position(topic: u64, log: &Log, message: &pb::MessageIdData) -> u64 {
+    let id = MessageId::from(message);
+    if id.entry_id() == MessageId::EARLIEST.entry_id() || (id.ledger as i64) < topic as i64 {
+        return log.first();
+    }
+    if id.ledger > topic {
+        return log.next();
+    }
+    // Before the first entry is -1.
+    (id.entry as i64).clamp(log.first() as i64, log.next() as i64) as u64
+}

@@ -1,0 +1,281 @@
+//! What is asked about topics and schemas, and what the embedded broker does not do.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::names::Name;
+use super::{Hub, server_error};
+use crate::broker::store::Op;
+use crate::checksum::crc32c;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::pb;
+
+/// Most versions of a schema.
+const VERSIONS: usize = 1_000;
+/// Most partitions of a topic.
+pub(super) const MAX_PARTITIONS: u32 = 10_000;
+
+impl Hub {
+    pub(super) fn handle_lookup(&mut self, id: u64, command: Command) -> Result<()> {
+        match command {
+            Command::PartitionedMetadata(command) => self.partitions(id, &command),
+            Command::Lookup(command) => self.lookup(id, &command),
+            Command::GetTopicsOfNamespace(command) => self.topics_of_namespace(id, &command),
+            Command::GetSchema(command) => self.get_schema(id, &command),
+            Command::GetOrCreateSchema(command) => self.create_schema(id, &command),
+            Command::NewTxn(_)
+            | Command::AddPartitionToTxn(_)
+            | Command::AddSubscriptionToTxn(_)
+            | Command::EndTxn(_)
+            | Command::EndTxnOnPartition(_)
+            | Command::EndTxnOnSubscription(_)
+            | Command::TcClientConnectRequest(_)
+            | Command::WatchTopicList(_)
+            | Command::WatchTopicListClose(_) => {
+                let error = unsupported(&command);
+                self.reply_error(id, command.request_id().unwrap_or_default(), &error);
+            }
+            other => return Err(Error::protocol(format!("{} from a client", other.name()))),
+        }
+        Ok(())
+    }
+
+    fn partitions(&mut self, id: u64, command: &pb::CommandPartitionedTopicMetadata) {
+        let result = self.try_partitions(&command.topic, command.metadata_auto_creation_enabled());
+        use pb::command_partitioned_topic_metadata_response::LookupType;
+        let mut response = pb::CommandPartitionedTopicMetadataResponse {
+            request_id: command.request_id,
+            response: Some(LookupType::Success as i32),
+            ..Default::default()
+        };
+        match result {
+            Ok(partitions) => response.partitions = Some(partitions),
+            Err(error) => {
+                response.response = Some(LookupType::Failed as i32);
+                response.error = Some(server_error(error.kind()) as i32);
+                response.message = Some(error.message().to_owned());
+            }
+        }
+        self.reply_written(id, Command::PartitionedMetadataResponse(response));
+    }
+
+    fn try_partitions(&mut self, topic: &str, create: bool) -> Result<u32> {
+        let name = Name::parse(topic)?;
+        if let Some((_, partitions)) = self.parents.get(&name.full) {
+            return Ok(*partitions);
+        }
+        if self.names.contains_key(&name.full) || name.partition.is_some() {
+            return Ok(0);
+        }
+        if !create || !self.settings.auto_create {
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full)));
+        }
+        if self.settings.partitions > 0 {
+            self.create_topic(topic, self.settings.partitions)?;
+        }
+        // A plain topic comes into being with its first producer or subscription.
+        Ok(self.settings.partitions)
+    }
+
+    /// Creates a topic: a plain one, or one of `partitions`.
+    pub fn create_topic(&mut self, topic: &str, partitions: u32) -> Result<()> {
+        let name = Name::parse(topic)?;
+        let exists = self.names.contains_key(&name.full) || self.parents.contains_key(&name.full);
+        if exists {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the topic exists").with_topic(name.full));
+        }
+        if partitions == 0 {
+            return self.create_log(&name).map(drop);
+        }
+        if partitions > MAX_PARTITIONS {
+            let text = format!("{partitions} partitions are over the limit of {MAX_PARTITIONS}");
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(name.full));
+        }
+        if name.partition.is_some() {
+            let text = "a partition cannot have partitions";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(name.full));
+        }
+        let id = self.new_topic_id(name.full.clone(), partitions)?;
+        self.parents.insert(name.full.clone(), (id, partitions));
+        for partition in 0..partitions {
+            let part = Name::parse(&format!("{}-partition-{partition}", name.full))?;
+            if !self.names.contains_key(&part.full) {
+                self.create_log(&part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a topic with its partitions, entries and subscriptions; whoever uses it is sent away.
+    pub fn delete_topic(&mut self, topic: &str) -> Result<()> {
+        let name = Name::parse(topic)?;
+        let mut logs: Vec<Arc<str>> = Vec::new();
+        if let Some((id, partitions)) = self.parents.remove(&name.full) {
+            self.write(Op::DeleteTopic { id });
+            logs.extend((0..partitions).map(|partition| format!("{}-partition-{partition}", name.full).into()));
+        } else if self.names.contains_key(&name.full) {
+            logs.push(name.full.clone());
+        } else {
+            return Err(Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full));
+        }
+        for log in logs {
+            let Some(id) = self.names.remove(&log) else { continue };
+            let (producers, subscriptions) = match self.topics.get(&id) {
+                Some(topic) => (
+                    topic.producers().map(|producer| producer.key).collect::<Vec<_>>(),
+                    topic.subscriptions.keys().cloned().collect::<Vec<_>>(),
+                ),
+                None => continue,
+            };
+            producers.into_iter().for_each(|key| self.put_out(key));
+            for subscription in subscriptions {
+                self.send_away(&super::Reader { topic: id, subscription }, true);
+            }
+            self.topics.remove(&id);
+            self.write(Op::DeleteTopic { id });
+        }
+        Ok(())
+    }
+
+    fn lookup(&mut self, id: u64, command: &pb::CommandLookupTopic) {
+        use pb::command_lookup_topic_response::LookupType;
+        let mut response = pb::CommandLookupTopicResponse { request_id: command.request_id, ..Default::default() };
+        match Name::parse(&command.topic) {
+            Ok(_) => {
+                let url = self.settings.url.clone();
+                if url.starts_with("pulsar+ssl:") {
+                    response.broker_service_url_tls = Some(url);
+                } else {
+                    response.broker_service_url = Some(url);
+                }
+                response.response = Some(LookupType::Connect as i32);
+                response.authoritative = Some(true);
+                // Whoever came by another name (a forwarded port, a container) stays on it.
+                response.proxy_through_service_url = Some(true);
+            }
+            Err(error) => {
+                response.response = Some(LookupType::Failed as i32);
+                response.error = Some(server_error(error.kind()) as i32);
+                response.message = Some(error.message().to_owned());
+            }
+        }
+        self.reply(id, &Command::LookupResponse(response));
+    }
+
+    fn topics_of_namespace(&mut self, id: u64, command: &pb::CommandGetTopicsOfNamespace) {
+        use pb::command_get_topics_of_namespace::Mode;
+        let topics: Vec<String> = if command.mode() == Mode::NonPersistent {
+            Vec::new()
+        } else {
+            let prefix = format!("persistent://{}/", command.namespace);
+            self.names.keys().filter(|name| name.starts_with(&prefix)).map(|name| name.to_string()).collect()
+        };
+        let hash = crc32c(0, topics.join(",").as_bytes());
+        let hash = format!("{:08x}", hash.swap_bytes());
+        let changed = command.topics_hash.as_deref() != Some(&hash);
+        let response = pb::CommandGetTopicsOfNamespaceResponse {
+            request_id: command.request_id,
+            topics: if changed { topics } else { Vec::new() },
+            filtered: Some(false),
+            topics_hash: Some(hash),
+            changed: Some(changed),
+        };
+        self.reply(id, &Command::GetTopicsOfNamespaceResponse(response));
+    }
+
+    /// Keeps a schema; gives its version. The same schema has one version; whether a new one fits the ones
+    /// before is not checked, except that the type may not change.
+    pub(super) fn add_schema(&mut self, name: &Name, schema: &pb::Schema) -> Result<Bytes> {
+        let parent = name.parent();
+        let versions = self.schemas.entry(parent.clone()).or_default();
+        let same = |data: &Bytes| {
+            pb::Schema::decode(data.clone())
+                .is_ok_and(|known| known.r#type == schema.r#type && known.schema_data == schema.schema_data)
+        };
+        if let Some(version) = versions.iter().rposition(same) {
+            return Ok(version_bytes(version));
+        }
+        let kind = |data: &Bytes| pb::Schema::decode(data.clone()).map(|known| known.r#type).ok();
+        if versions.last().and_then(kind).is_some_and(|known| known != schema.r#type) {
+            return Err(Error::new(
+                ErrorKind::IncompatibleSchema,
+                "Incompatible schema: the topic has a schema of another type",
+            ));
+        }
+        if versions.len() >= VERSIONS {
+            return Err(Error::new(ErrorKind::TooManyRequests, format!("the topic has {VERSIONS} schemas")));
+        }
+        let data: Bytes = schema.encode_to_vec().into();
+        let version = versions.len();
+        versions.push(data.clone());
+        self.write(Op::Schema { name: parent, version: version as u64, data });
+        Ok(version_bytes(version))
+    }
+
+    fn create_schema(&mut self, id: u64, command: &pb::CommandGetOrCreateSchema) {
+        let result = Name::parse(&command.topic).and_then(|name| self.add_schema(&name, &command.schema));
+        let mut response =
+            pb::CommandGetOrCreateSchemaResponse { request_id: command.request_id, ..Default::default() };
+        match result {
+            Ok(version) => response.schema_version = Some(version),
+            Err(error) => {
+                response.error_code = Some(server_error(error.kind()) as i32);
+                response.error_message = Some(error.message().to_owned());
+            }
+        }
+        self.reply_written(id, Command::GetOrCreateSchemaResponse(response));
+    }
+
+    fn get_schema(&mut self, id: u64, command: &pb::CommandGetSchema) {
+        let mut response = pb::CommandGetSchemaResponse { request_id: command.request_id, ..Default::default() };
+        match self.find_schema(command) {
+            Ok((schema, version)) => {
+                response.schema = Some(schema);
+                response.schema_version = Some(version);
+            }
+            Err(error) => {
+                response.error_code = Some(server_error(error.kind()) as i32);
+                response.error_message = Some(error.message().to_owned());
+            }
+        }
+        self.reply(id, &Command::GetSchemaResponse(Box::new(response)));
+    }
+
+    fn find_schema(&self, command: &pb::CommandGetSchema) -> Result<(pb::Schema, Bytes)> {
+        let name = Name::parse(&command.topic)?;
+        let parent = name.parent();
+        let none = || Error::new(ErrorKind::TopicNotFound, format!("Topic not found or no-schema {parent}"));
+        let versions = self.schemas.get(&parent).ok_or_else(none)?;
+        let version = match &command.schema_version {
+            None => versions.len().checked_sub(1).ok_or_else(none)?,
+            Some(bytes) if bytes.is_empty() => {
+                return Err(Error::new(ErrorKind::IncompatibleSchema, "Empty schema version"));
+            }
+            Some(bytes) => {
+                let number = bytes[..].try_into().map(u64::from_be_bytes).map_err(|_| none())?;
+                usize::try_from(number).map_err(|_| none())?
+            }
+        };
+        let data = versions.get(version).ok_or_else(none)?;
+        let mut schema = pb::Schema::decode(data.clone()).map_err(|_| none())?;
+        schema.name = parent.trim_start_matches("persistent://").to_owned();
+        Ok((schema, version_bytes(version)))
+    }
+}
+
+fn version_bytes(version: usize) -> Bytes {
+    Bytes::copy_from_slice(&(version as u64).to_be_bytes())
+}
+
+fn unsupported(command: &Command) -> Error {
+    let text = match command {
+        Command::WatchTopicList(_) | Command::WatchTopicListClose(_) => {
+            "the embedded broker does not watch topic lists: ask with GET_TOPICS_OF_NAMESPACE"
+        }
+        _ => "the embedded broker has no transactions",
+    };
+    Error::new(ErrorKind::NotAllowed, text)
+}

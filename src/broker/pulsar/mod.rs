@@ -1,0 +1,683 @@
+//! The broker as Pulsar's clients see it, sans-IO: sessions, topics and what joins them.
+//!
+//! * [`session`]: one connection: handshake, authentication, keep-alive
+//! * `produce`, `consume`, `lookup`: what the commands do
+//! * `names`: topic names and the facts of an entry
+//!
+//! A [`Hub`] is the whole broker without sockets, disk and clock. Poll order of whoever drives it:
+//!
+//! 1. [`Hub::handle_input`] when bytes arrived, [`Hub::handle_timeout`] when [`Hub::poll_timeout`] has come,
+//!    [`Hub::handle_report`] when the store has written;
+//! 2. [`Hub::poll_op`] until it is `None`: changes for the store, to be reported in this order. Without a store
+//!    [`Hub::handle_report`] at once;
+//! 3. [`Hub::take_output`] of the session that was called, and of those that [`Hub::poll_wake`] names: they have
+//!    something to write, or may read again.
+//!
+//! What must not be said before it is on disk waits in one queue with the number of the change it depends on;
+//! the store reports in order, so answers leave in order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::broker::store::{Found, Op};
+use crate::broker::topic::Topic;
+use crate::broker::topic::log::{Log, Source};
+use crate::broker::topic::subscription::{ConsumerKey, Delivery, Reading, Sink, Subscription};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Machine, earliest};
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{Payload, encode_head};
+use crate::pulsar::{hot, pb};
+use crate::sqlite::{Job, Report};
+use crate::transmit::Transmit;
+
+mod consume;
+mod lookup;
+mod names;
+mod produce;
+pub mod session;
+mod status;
+
+use names::Name;
+use session::{Clock, Session, Terms};
+
+pub use status::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
+
+/// Bytes that wait for one connection before no more is dispatched to it.
+const OUTPUT_HIGH_WATER: usize = 1 << 20;
+/// Bytes that wait for one connection before no more is read from it.
+const OUTPUT_LIMIT: usize = 8 << 20;
+/// Bytes of one session that are not written yet before no more is read from it.
+const SESSION_QUEUE: usize = 16 << 20;
+/// The same of all sessions.
+const TOTAL_QUEUE: usize = 64 << 20;
+/// Acknowledgements without receipt are at most this far behind in the store.
+const CURSOR_DELAY: Duration = Duration::from_millis(100);
+/// Between looks for what can go.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Caches of all logs together, when there is a store behind them.
+const CACHE_TOTAL: usize = 128 << 20;
+/// A non-durable subscription without consumers (they come back after a seek) goes after this time.
+const ABANDONED: Duration = Duration::from_secs(60);
+/// Producers are forgotten after this time without a message, as by the real broker.
+const PRODUCER_KEPT_MS: u64 = 6 * 3_600_000;
+
+/// How a hub behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where clients find this broker.
+    pub url: String,
+    /// Of all sessions.
+    pub terms: Terms,
+    /// Where monotonic time is in calendar time.
+    pub clock: Clock,
+    /// Whether a store is behind the logs. If not, memory keeps all.
+    pub stored: bool,
+    /// Whether topics come into being when they are asked for.
+    pub auto_create: bool,
+    /// Partitions of topics that come into being; 0 is a plain topic.
+    pub partitions: u32,
+    /// Whether sequence ids that were there are dropped.
+    pub deduplicate: bool,
+    /// How long entries stay that nobody needs, for those who seek back.
+    pub retention: Duration,
+    /// Bytes of memory for such entries, of each topic, without a store.
+    pub retention_bytes: usize,
+    /// Bytes of all entries; above, producers are refused.
+    pub max_store: u64,
+    /// Most topics.
+    pub max_topics: usize,
+}
+
+/// A producer of a session.
+#[derive(Debug)]
+struct Writer {
+    topic: u64,
+    name: Arc<str>,
+    /// False while it stands in line to be exclusive; then the request to be answered when it is in.
+    ready: bool,
+    request: u64,
+    schema_version: Option<Bytes>,
+}
+
+/// A consumer of a session.
+#[derive(Clone, Debug)]
+struct Reader {
+    topic: u64,
+    subscription: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    session: Session,
+    address: Arc<str>,
+    producers: BTreeMap<u64, Writer>,
+    consumers: BTreeMap<u64, Reader>,
+    /// Producers that the broker closed: what they had already sent is passed over, for a while.
+    dismissed: HashMap<u64, Instant>,
+    /// Topics that had more for it than fits.
+    starved: BTreeSet<u64>,
+    /// Bytes taken in and not written yet.
+    queued: usize,
+    paused: bool,
+}
+
+/// What waits for the store.
+#[derive(Debug)]
+enum Action {
+    Committed { topic: u64, end: u64, session: u64, bytes: usize },
+    Receipt { session: u64, receipt: hot::SendReceipt },
+    Reply { session: u64, command: Box<Command> },
+    Elect { topic: u64, subscription: Arc<str> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    source: Option<Box<dyn Source>>,
+    seats: BTreeMap<u64, Seat>,
+    next_session: u64,
+    topics: BTreeMap<u64, Topic>,
+    names: BTreeMap<Arc<str>, u64>,
+    /// Parents: their number in the store and the count of their partitions.
+    parents: BTreeMap<Arc<str>, (u64, u32)>,
+    schemas: BTreeMap<Arc<str>, Vec<Bytes>>,
+    next_topic: u64,
+    next_producer: u64,
+    ops: VecDeque<Op>,
+    issued: u64,
+    written: u64,
+    waiting: VecDeque<(u64, Action)>,
+    queued: usize,
+    /// Set when the store failed: nothing is written any more.
+    failed: Option<Error>,
+    used: u64,
+    wakes: VecDeque<u64>,
+    /// Topics to be dispatched.
+    due: BTreeSet<u64>,
+    dirty: BTreeSet<(u64, Arc<str>)>,
+    flush_at: Option<Instant>,
+    housekeeping_at: Instant,
+    delayed_at: Option<Instant>,
+    now: Instant,
+    counters: status::Counters,
+}
+
+impl Hub {
+    /// A broker with the topics that were `found`.
+    pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
+        let mut hub = Self {
+            source,
+            seats: BTreeMap::new(),
+            next_session: 1,
+            topics: BTreeMap::new(),
+            names: BTreeMap::new(),
+            parents: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+            next_topic: found.next_topic.max(1),
+            next_producer: 0,
+            ops: VecDeque::new(),
+            issued: 0,
+            written: 0,
+            waiting: VecDeque::new(),
+            queued: 0,
+            failed: None,
+            used: found.bytes,
+            wakes: VecDeque::new(),
+            due: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            flush_at: None,
+            housekeeping_at: now + HOUSEKEEPING,
+            delayed_at: None,
+            now,
+            counters: status::Counters::default(),
+            settings,
+        };
+        for stored in found.topics {
+            hub.names.insert(stored.name.clone(), stored.id);
+            if stored.partitions > 0 {
+                hub.parents.insert(stored.name.clone(), (stored.id, stored.partitions));
+                hub.names.remove(&stored.name);
+                continue;
+            }
+            let log = Log::new(
+                stored.id,
+                hub.settings.stored,
+                stored.first,
+                stored.next,
+                stored.next_index,
+                stored.last,
+            );
+            let partition = Name::parse(&stored.name).ok().and_then(|name| name.partition);
+            let mut topic = Topic::new(stored.id, stored.name, partition, log);
+            topic.epoch = stored.epoch;
+            let wall_ms = hub.settings.clock.wall_ms(now);
+            topic.sequences = stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
+            for (name, kind, cursor) in stored.cursors {
+                topic.subscriptions.insert(name.clone(), Subscription::new(name, kind, true, cursor));
+            }
+            hub.topics.insert(stored.id, topic);
+        }
+        for (name, _, data) in found.schemas {
+            hub.schemas.entry(name).or_default().push(data);
+        }
+        hub
+    }
+
+    /// A connection was accepted.
+    pub fn connect(&mut self, now: Instant, address: &str) -> u64 {
+        let id = self.next_session;
+        self.next_session += 1;
+        let session = Session::new(self.settings.terms.clone(), self.settings.clock, now);
+        self.seats.insert(
+            id,
+            Seat {
+                session,
+                address: address.into(),
+                producers: BTreeMap::new(),
+                consumers: BTreeMap::new(),
+                dismissed: HashMap::new(),
+                starved: BTreeSet::new(),
+                queued: 0,
+                paused: false,
+            },
+        );
+        id
+    }
+
+    /// A connection ended; everything that hung on it goes.
+    pub fn disconnect(&mut self, now: Instant, id: u64) {
+        self.now = now;
+        let Some(seat) = self.seats.remove(&id) else { return };
+        for (producer, writer) in seat.producers {
+            self.dismiss(writer.topic, id, producer);
+        }
+        for (consumer, reader) in seat.consumers {
+            self.detach(&reader, ConsumerKey { session: id, id: consumer }, false);
+        }
+        self.pump();
+    }
+
+    /// Bytes arrived. An error ends the connection, after what is queued for it.
+    pub fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
+        self.now = now;
+        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+        let mut result = seat.session.handle_input(now, input);
+        while let Some(frame) = self.seats.get_mut(&id).and_then(|seat| seat.session.poll_event()) {
+            if let Err(error) = self.handle_command(id, frame.command, frame.payload) {
+                result = Err(error);
+                break;
+            }
+        }
+        self.pump();
+        result
+    }
+
+    /// The time of [`Self::session_timeout`] has come. An error ends the connection.
+    pub fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
+        self.now = now;
+        self.seats.get_mut(&id).map_or(Ok(()), |seat| seat.session.handle_timeout(now))
+    }
+
+    /// When the session wants to be called again.
+    pub fn session_timeout(&self, id: u64) -> Option<Instant> {
+        self.seats.get(&id)?.session.poll_timeout()
+    }
+
+    /// Whether more may be read from the connection now. After a no, it is woken.
+    pub fn may_read(&mut self, id: u64) -> bool {
+        let total = self.queued;
+        let Some(seat) = self.seats.get_mut(&id) else { return true };
+        seat.paused = total > TOTAL_QUEUE
+            || seat.queued > SESSION_QUEUE
+            || seat.session.transmit().len() > OUTPUT_LIMIT;
+        !seat.paused
+    }
+
+    /// Moves what is to be written to `output`, which is empty.
+    pub fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
+        self.now = now;
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        std::mem::swap(seat.session.transmit(), output);
+        if !seat.starved.is_empty() {
+            self.due.append(&mut seat.starved);
+            self.pump();
+        }
+    }
+
+    /// The next change for the store.
+    pub fn poll_op(&mut self) -> Option<Op> {
+        self.ops.pop_front()
+    }
+
+    /// The next session that has something to write or may read again.
+    pub fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop_front()
+    }
+
+    /// The broker is about to end: the last acknowledgements go to the store.
+    pub fn shut_down(&mut self, now: Instant) {
+        self.now = now;
+        self.flush_cursors();
+    }
+
+    /// Bytes of the store, or of memory without one.
+    pub fn used_bytes(&self) -> u64 {
+        self.used
+    }
+
+    /// Changes that were asked for and not reported.
+    pub fn unreported(&self) -> u64 {
+        self.issued - self.written
+    }
+
+    /// The store wrote, or could not.
+    pub fn handle_report(&mut self, now: Instant, report: Report) {
+        self.now = now;
+        self.written += report.jobs;
+        match report.outcome {
+            Ok(used) => self.used = used,
+            Err(error) => self.failed = Some(error),
+        }
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
+            if let Some((_, action)) = self.waiting.pop_front() {
+                self.act(action);
+            }
+        }
+        if self.queued <= TOTAL_QUEUE {
+            let paused = self.seats.iter().filter(|(_, seat)| seat.paused).map(|(id, _)| *id);
+            self.wakes.extend(paused.collect::<Vec<_>>());
+        }
+        self.pump();
+    }
+
+    /// When [`Self::handle_timeout`] is wanted.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        earliest(Some(self.housekeeping_at), earliest(self.flush_at, self.delayed_at))
+    }
+
+    /// The time of [`Self::poll_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush_cursors();
+        }
+        if self.delayed_at.is_some_and(|at| at <= now) {
+            self.delayed_at = None;
+            let topics = self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
+            self.due.extend(topics.map(|topic| topic.id));
+        }
+        if self.housekeeping_at <= now {
+            self.housekeeping_at = now + HOUSEKEEPING;
+            self.housekeeping(self.settings.retention);
+        }
+        self.pump();
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.settings.clock.wall_ms(self.now)
+    }
+
+    fn handle_command(&mut self, id: u64, command: Command, payload: Option<Payload>) -> Result<()> {
+        match (command, payload) {
+            (Command::Send(send), Some(payload)) => self.send(id, send, payload),
+            (Command::Ack(ack), _) => self.ack(id, ack),
+            (Command::Flow(flow), _) => self.flow(id, flow),
+            (Command::Producer(producer), _) => self.producer(id, *producer),
+            (Command::CloseProducer(close), _) => self.close_producer(id, &close),
+            (Command::Subscribe(subscribe), _) => self.subscribe(id, *subscribe),
+            (Command::CloseConsumer(close), _) => self.close_consumer(id, &close),
+            (Command::Unsubscribe(unsubscribe), _) => self.unsubscribe(id, &unsubscribe),
+            (Command::RedeliverUnacknowledgedMessages(redeliver), _) => self.redeliver(id, &redeliver),
+            (Command::Seek(seek), _) => self.seek(id, &seek),
+            (Command::GetLastMessageId(get), _) => self.last_message_id(id, &get),
+            (Command::ConsumerStats(stats), _) => self.consumer_stats(id, &stats),
+            (command, _) => self.handle_lookup(id, command),
+        }
+    }
+
+    /// Sends at once.
+    fn reply(&mut self, id: u64, command: &Command) {
+        if let Some(seat) = self.seats.get_mut(&id) {
+            if seat.session.transmit().is_empty() {
+                self.wakes.push_back(id);
+            }
+            seat.session.send(command);
+        }
+    }
+
+    /// Sends when everything asked of the store so far is written.
+    fn reply_written(&mut self, id: u64, command: Command) {
+        self.when_written(Action::Reply { session: id, command: Box::new(command) });
+    }
+
+    fn reply_error(&mut self, id: u64, request_id: u64, error: &Error) {
+        self.reply(id, &error_command(request_id, error));
+    }
+
+    fn when_written(&mut self, action: Action) {
+        if self.issued == self.written && self.waiting.is_empty() {
+            self.act(action);
+        } else {
+            self.waiting.push_back((self.issued, action));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Committed { topic, end, session, bytes } => {
+                self.queued -= bytes;
+                if let Some(seat) = self.seats.get_mut(&session) {
+                    seat.queued -= bytes;
+                }
+                if self.failed.is_none()
+                    && let Some(topic) = self.topics.get_mut(&topic)
+                {
+                    topic.log.commit(end);
+                    self.due.insert(topic.id);
+                }
+            }
+            Action::Receipt { session, receipt } => {
+                let command = match &self.failed {
+                    None => Command::SendReceipt(receipt),
+                    Some(error) => Command::SendError(pb::CommandSendError {
+                        producer_id: receipt.producer_id,
+                        sequence_id: receipt.sequence_id,
+                        error: pb::ServerError::PersistenceError as i32,
+                        message: error.message().to_owned(),
+                    }),
+                };
+                self.reply(session, &command);
+            }
+            Action::Reply { session, command } => match (&self.failed, command.request_id()) {
+                (Some(error), Some(request)) => self.reply(session, &error_command(request, &error.clone())),
+                _ => self.reply(session, &command),
+            },
+            Action::Elect { topic, subscription } => self.elect(topic, &subscription),
+        }
+    }
+
+    /// Asks the store for a change.
+    fn write(&mut self, op: Op) {
+        self.issued += 1;
+        self.ops.push_back(op);
+    }
+
+    /// Why nothing can be written, if so.
+    fn refusal(&self) -> Option<Error> {
+        let error = self.failed.as_ref()?;
+        Some(Error::new(ErrorKind::Persistence, format!("{}; the broker must be started anew", error.message())))
+    }
+
+    /// Dispatches the topics that have something new to give or somebody new to take.
+    fn pump(&mut self) {
+        while let Some(id) = self.due.pop_first() {
+            let wall_ms = self.settings.clock.wall_ms(self.now);
+            let Some(topic) = self.topics.get_mut(&id) else { continue };
+            let mut outlet =
+                Outlet { topic: id, seats: &mut self.seats, wakes: &mut self.wakes, counters: &mut self.counters };
+            for subscription in topic.subscriptions.values_mut() {
+                let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+                subscription.dispatch(&mut reading, &mut outlet);
+                if let Some(due) = subscription.next_due() {
+                    self.delayed_at = earliest(self.delayed_at, Some(self.settings.clock.at(self.now, due)));
+                }
+            }
+        }
+    }
+
+    /// A cursor moved; the store learns of it soon.
+    fn mark_dirty(&mut self, topic: u64, subscription: &Arc<str>) {
+        self.dirty.insert((topic, subscription.clone()));
+        self.flush_at.get_or_insert(self.now + CURSOR_DELAY);
+    }
+
+    fn flush_cursors(&mut self) {
+        self.flush_at = None;
+        for (topic, name) in std::mem::take(&mut self.dirty) {
+            self.flush_cursor(topic, &name);
+        }
+    }
+
+    fn flush_cursor(&mut self, topic: u64, name: &Arc<str>) {
+        let Some(subscription) = self.topics.get_mut(&topic).and_then(|t| t.subscriptions.get_mut(name)) else { return };
+        if !std::mem::take(&mut subscription.dirty) || !subscription.durable {
+            return;
+        }
+        let op = Op::Cursor {
+            topic,
+            subscription: name.clone(),
+            kind: subscription.kind,
+            below: subscription.cursor.below(),
+            state: subscription.cursor.encode(),
+        };
+        self.write(op);
+    }
+
+    /// Lets go what nobody needs any more.
+    fn housekeeping(&mut self, retention: Duration) {
+        let wall_ms = self.wall_ms();
+        let stored_before = wall_ms.saturating_sub(retention.as_millis() as u64);
+        let limit = if self.settings.stored { usize::MAX } else { self.settings.retention_bytes };
+        let mut cache = 0;
+        let mut trims = Vec::new();
+        for topic in self.topics.values_mut() {
+            if let Some(first) = topic.cut(&mut self.source, stored_before, limit) {
+                topic.log.trim(first);
+                trims.push(Op::Trim {
+                    topic: topic.id,
+                    first,
+                    next: topic.log.next(),
+                    next_index: topic.log.next_index(),
+                });
+            }
+            let now = self.now;
+            topic.subscriptions.retain(|_, s| s.durable || s.abandoned.is_none_or(|at| now < at + ABANDONED));
+            topic.sequences.retain(|_, (_, touched)| *touched + PRODUCER_KEPT_MS > wall_ms);
+            cache += topic.log.cache_bytes();
+        }
+        if self.settings.stored && cache > CACHE_TOTAL {
+            let share = CACHE_TOTAL / self.topics.len().max(1);
+            self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
+        }
+        if !self.settings.stored {
+            self.used = cache as u64;
+        }
+        for trim in trims {
+            if self.settings.stored && self.failed.is_none() {
+                self.write(trim);
+            }
+        }
+        let now = self.now;
+        for seat in self.seats.values_mut() {
+            seat.dismissed.retain(|_, until| *until > now);
+        }
+    }
+
+    /// The topic of a producer or consumer, made if need be.
+    fn open_topic(&mut self, name: &Name, create: bool) -> Result<u64> {
+        if let Some(id) = self.names.get(&name.full) {
+            return Ok(*id);
+        }
+        if self.parents.contains_key(&name.full) {
+            return Err(Error::new(ErrorKind::NotAllowed, "the topic has partitions: name one of them"));
+        }
+        if !create || !self.settings.auto_create {
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full)));
+        }
+        self.create_log(name)
+    }
+
+    fn create_log(&mut self, name: &Name) -> Result<u64> {
+        let id = self.new_topic_id(name.full.clone(), 0)?;
+        let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
+        self.topics.insert(id, Topic::new(id, name.full.clone(), name.partition, log));
+        self.names.insert(name.full.clone(), id);
+        Ok(id)
+    }
+
+    fn new_topic_id(&mut self, name: Arc<str>, partitions: u32) -> Result<u64> {
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
+        if self.topics.len() + self.parents.len() >= self.settings.max_topics {
+            return Err(Error::new(ErrorKind::TooManyRequests, format!("there are {} topics", self.settings.max_topics)));
+        }
+        let id = self.next_topic;
+        self.next_topic += 1;
+        self.write(Op::CreateTopic { id, name, partitions });
+        Ok(id)
+    }
+}
+
+/// The protocol's number for an error.
+fn server_error(kind: ErrorKind) -> pb::ServerError {
+    use pb::ServerError as S;
+    match kind {
+        ErrorKind::Metadata => S::MetadataError,
+        ErrorKind::Persistence => S::PersistenceError,
+        ErrorKind::ConsumerBusy => S::ConsumerBusy,
+        ErrorKind::ConsumerAssign => S::ConsumerAssignError,
+        ErrorKind::ServiceNotReady => S::ServiceNotReady,
+        ErrorKind::QuotaExceeded => S::ProducerBlockedQuotaExceededException,
+        ErrorKind::TopicNotFound => S::TopicNotFound,
+        ErrorKind::SubscriptionNotFound => S::SubscriptionNotFound,
+        ErrorKind::TooManyRequests => S::TooManyRequests,
+        ErrorKind::ProducerBusy => S::ProducerBusy,
+        ErrorKind::ProducerFenced => S::ProducerFenced,
+        ErrorKind::InvalidTopic => S::InvalidTopicName,
+        ErrorKind::IncompatibleSchema => S::IncompatibleSchema,
+        ErrorKind::NotAllowed => S::NotAllowedError,
+        _ => S::UnknownError,
+    }
+}
+
+fn error_command(request_id: u64, error: &Error) -> Command {
+    Command::Error(pb::CommandError {
+        request_id,
+        error: server_error(error.kind()) as i32,
+        message: error.message().to_owned(),
+    })
+}
+
+/// Where dispatch puts its deliveries.
+struct Outlet<'a> {
+    topic: u64,
+    seats: &'a mut BTreeMap<u64, Seat>,
+    wakes: &'a mut VecDeque<u64>,
+    counters: &'a mut status::Counters,
+}
+
+impl Sink for Outlet<'_> {
+    fn room(&mut self, consumer: ConsumerKey) -> bool {
+        let Some(seat) = self.seats.get_mut(&consumer.session) else { return false };
+        let room = seat.session.transmit().len() < OUTPUT_HIGH_WATER;
+        if !room {
+            seat.starved.insert(self.topic);
+        }
+        room
+    }
+
+    fn deliver(&mut self, delivery: Delivery<'_>) {
+        let Some(seat) = self.seats.get_mut(&delivery.consumer.session) else { return };
+        let entry = delivery.entry;
+        let session = &mut seat.session;
+        let payload = Payload {
+            entry: session.wants_entry_metadata().then(|| pb::BrokerEntryMetadata {
+                broker_timestamp: Some(entry.stored_ms),
+                index: Some(entry.last_index),
+            }),
+            checksum: entry.checksum.filter(|_| session.wants_checksum()),
+            covered: entry.body.clone(),
+        };
+        let command = Command::Message(hot::Delivery {
+            consumer_id: delivery.consumer.id,
+            message_id: pb::MessageIdData {
+                ledger_id: self.topic,
+                entry_id: entry.sequence,
+                partition: Some(-1),
+                ..Default::default()
+            },
+            redelivery_count: (delivery.redelivery_count > 0).then_some(delivery.redelivery_count),
+            ack_set: delivery.ack_set,
+            consumer_epoch: delivery.epoch,
+        });
+        let out = session.transmit();
+        if out.is_empty() {
+            self.wakes.push_back(delivery.consumer.session);
+        }
+        out.append(|out| encode_head(&command, &payload, out));
+        out.push(payload.covered);
+        self.counters.delivered += u64::from(entry.count);
+        self.counters.bytes_out += entry.body.len() as u64;
+    }
+}
+
+/// About what an op weighs in the queue.
+fn weight(op: &Op) -> usize {
+    op.size()
+}

@@ -1,0 +1,192 @@
+//! Names of topics and the facts of an entry that the broker looks at.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::broker::topic::sticky::SLOTS;
+use crate::error::{Error, ErrorKind, Result};
+use crate::wire::Reader;
+
+/// Longest name of a topic or subscription.
+const NAME_MAX: usize = 1024;
+/// What Key_Shared takes for the key of a message without one.
+const NO_KEY: &[u8] = b"NONE_KEY";
+
+/// A checked name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// `persistent://tenant/namespace/local`.
+    pub(crate) full: Arc<str>,
+    /// Number among the partitions of its parent.
+    pub(crate) partition: Option<u32>,
+}
+
+impl Name {
+    /// Reads a name in full, or one of `public/default`, or `tenant/namespace/local`.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let bad = |why: &str| Error::new(ErrorKind::InvalidTopic, format!("Invalid topic name: {why}"));
+        if text.len() > NAME_MAX || text.chars().any(char::is_control) {
+            return Err(bad("too long, or with control characters"));
+        }
+        let (domain, rest) = text.split_once("://").unwrap_or(("persistent", text));
+        if domain == "non-persistent" {
+            return Err(Error::new(ErrorKind::NotAllowed, "the embedded broker has no non-persistent topics"));
+        }
+        if domain != "persistent" {
+            return Err(bad(&format!("Invalid topic domain: '{}'", crate::error::sanitise(domain))));
+        }
+        let parts: Vec<&str> = rest.splitn(3, '/').collect();
+        let (tenant, namespace, local) = match parts[..] {
+            [local] if !text.contains("://") => ("public", "default", local),
+            [tenant, namespace, local] => (tenant, namespace, local),
+            _ => return Err(bad("it has the form persistent://tenant/namespace/topic")),
+        };
+        if [tenant, namespace, local].iter().any(|part| part.is_empty()) {
+            return Err(bad("an empty part"));
+        }
+        let full: Arc<str> = format!("persistent://{tenant}/{namespace}/{local}").into();
+        let partition = full.rsplit_once("-partition-").and_then(|(_, number)| number.parse().ok());
+        Ok(Self { full, partition })
+    }
+
+
+    /// The name without the number of the partition.
+    pub(crate) fn parent(&self) -> Arc<str> {
+        match self.partition {
+            Some(_) => self.full.rsplit_once("-partition-").map_or(self.full.clone(), |(parent, _)| parent.into()),
+            None => self.full.clone(),
+        }
+    }
+}
+
+/// What the broker reads of an entry's metadata. Nothing here is believed further than it can be harmless:
+/// garbage in the metadata is stored as it came, as by the real broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) publish_ms: u64,
+    pub(crate) deliver_ms: u64,
+    pub(crate) count: u32,
+    pub(crate) batch: bool,
+    pub(crate) hash: u16,
+    /// Whether more chunks of the message follow.
+    pub(crate) chunk_follows: bool,
+    /// Whether it is a chunk but not the first.
+    pub(crate) chunk_continues: bool,
+}
+
+impl Facts {
+    /// Reads `[metadata size u32][MessageMetadata]...`.
+    pub(crate) fn read(covered: &[u8]) -> Self {
+        let mut facts = Self { count: 1, ..Self::default() };
+        let mut reader = Reader::new(covered);
+        let metadata = reader.u32().and_then(|size| reader.take(size as usize)).unwrap_or_default();
+        let mut reader = Reader::new(metadata);
+        let (mut key, mut ordering_key, mut key_is_base64) = (None, None, false);
+        let (mut chunk, mut chunks) = (0, 0);
+        while !reader.is_empty() {
+            let Ok((field, wire_type)) = reader.tag() else { break };
+            let read = match (field, wire_type) {
+                (3, 0) => reader.varint().map(|v| facts.publish_ms = v),
+                (6, 2) => reader.delimited().map(|v| key = Some(v)),
+                (11, 0) => reader.varint().map(|v| {
+                    facts.batch = true;
+                    facts.count = (v as i32).max(1) as u32;
+                }),
+                (17, 0) => reader.varint().map(|v| key_is_base64 = v != 0),
+                (18, 2) => reader.delimited().map(|v| ordering_key = Some(v)),
+                (19, 0) => reader.varint().map(|v| facts.deliver_ms = (v as i64).max(0) as u64),
+                (27, 0) => reader.varint().map(|v| chunks = v as i32),
+                (29, 0) => reader.varint().map(|v| chunk = v as i32),
+                _ => reader.skip(wire_type),
+            };
+            if read.is_err() {
+                break;
+            }
+        }
+        facts.chunk_follows = chunk + 1 < chunks;
+        facts.chunk_continues = chunks > 1 && chunk > 0;
+        facts.hash = match (ordering_key, key) {
+            (Some(key), _) => slot(key),
+            (None, Some(key)) if key_is_base64 => slot(&STANDARD.decode(key).unwrap_or_else(|_| key.to_vec())),
+            (None, Some(key)) => slot(key),
+            (None, None) => slot(NO_KEY),
+        };
+        facts
+    }
+}
+
+/// The slot of a key on the ring of Key_Shared.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    (murmur3_32(key) % SLOTS) as u16
+}
+
+/// Murmur3, 32 bits, seed 0, without the sign bit: as the real broker.
+fn murmur3_32(bytes: &[u8]) -> u32 {
+    let mix = |k: u32| k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let mut hash = 0_u32;
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        hash ^= mix(u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
+    }
+    let mut last = 0;
+    for (i, byte) in words.remainder().iter().enumerate() {
+        last |= u32::from(*byte) << (8 * i);
+    }
+    hash ^= mix(last) ^ bytes.len() as u32;
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    (hash ^ (hash >> 16)) & 0x7fff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BytesMut;
+
+    use crate::pulsar::{hot, pb};
+
+    #[test]
+    fn names_are_made_full_and_bad_ones_refused() {
+        let name = Name::parse("orders-partition-3").unwrap();
+        assert_eq!(&*name.full, "persistent://public/default/orders-partition-3");
+        assert_eq!(name.partition, Some(3));
+        assert_eq!(&*name.parent(), "persistent://public/default/orders");
+        assert_eq!(&*Name::parse("persistent://a/b/c/d").unwrap().full, "persistent://a/b/c/d");
+        for bad in ["", "bad://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://x", "a\nb", "a/b"] {
+            assert_eq!(Name::parse(bad).unwrap_err().kind(), ErrorKind::InvalidTopic, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_facts_of_an_entry_are_read_without_its_strings() {
+        let metadata = pb::MessageMetadata {
+            producer_name: "p".into(),
+            sequence_id: 1,
+            publish_time: 77,
+            partition_key: Some("a2V5".into()),
+            partition_key_b64_encoded: Some(true),
+            num_messages_in_batch: Some(10),
+            deliver_at_time: Some(99),
+            num_chunks_from_msg: Some(3),
+            chunk_id: Some(1),
+            ..Default::default()
+        };
+        let mut out = BytesMut::new();
+        hot::encode_metadata(&metadata, &mut out);
+        let facts = Facts::read(&crate::pulsar::frame::Payload::build(&out, b"x").covered);
+        let expected = Facts {
+            publish_ms: 77,
+            deliver_ms: 99,
+            count: 10,
+            batch: true,
+            hash: slot(b"key"),
+            chunk_follows: true,
+            chunk_continues: true,
+        };
+        assert_eq!(facts, expected);
+        assert_eq!(Facts::read(&[0, 0, 0, 9, 1]).count, 1);
+    }
+}

@@ -1,0 +1,281 @@
+//! PRODUCER, SEND and CLOSE_PRODUCER.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::names::{Facts, Name};
+use super::{Action, Hub, Writer, server_error, weight};
+use crate::broker::store::Op;
+use crate::broker::topic::log::Entry;
+use crate::broker::topic::{Access, Admission, Candidate, ProducerKey};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::Payload;
+use crate::pulsar::{NO_REQUEST, hot, pb};
+
+/// Entries below this size are copied: a slice of the read buffer would keep all of it alive.
+const COPY_BELOW: usize = 32 << 10;
+/// Most producers of a connection, and most consumers.
+pub(super) const PER_SESSION: usize = 10_000;
+
+impl Hub {
+    pub(super) fn producer(&mut self, id: u64, command: pb::CommandProducer) -> Result<()> {
+        let access = match pb::ProducerAccessMode::try_from(command.producer_access_mode.unwrap_or(0)) {
+            Ok(pb::ProducerAccessMode::Shared) => Access::Shared,
+            Ok(pb::ProducerAccessMode::Exclusive) => Access::Exclusive,
+            Ok(pb::ProducerAccessMode::WaitForExclusive) => Access::WaitForExclusive,
+            Ok(pb::ProducerAccessMode::ExclusiveWithFencing) => Access::Fencing,
+            Err(_) => return Err(Error::protocol("an unknown access mode")),
+        };
+        let request_id = command.request_id;
+        match self.try_producer(id, command, access) {
+            Ok(()) => {}
+            Err(error) => self.reply_error(id, request_id, &error),
+        }
+        Ok(())
+    }
+
+    fn try_producer(&mut self, id: u64, command: pb::CommandProducer, access: Access) -> Result<()> {
+        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
+        if let Some(writer) = seat.producers.get(&command.producer_id) {
+            // How a client heals whose patience was shorter than the broker's; the topic is not looked at.
+            if !writer.ready {
+                return Err(Error::new(ErrorKind::ServiceNotReady, "Producer is already present on the connection"));
+            }
+            self.producer_success(id, command.producer_id, command.request_id, true, true);
+            return Ok(());
+        }
+        if seat.producers.len() >= PER_SESSION {
+            return Err(Error::new(ErrorKind::TooManyRequests, "too many producers on one connection"));
+        }
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
+        let name = Name::parse(&command.topic)?;
+        if self.over_quota() {
+            return Err(quota(self.settings.max_store));
+        }
+        let topic_id = self.open_topic(&name, true)?;
+        let schema_version = command.schema.as_ref().map(|schema| self.add_schema(&name, schema)).transpose()?;
+        let producer_name: Arc<str> = match command.producer_name.as_deref() {
+            Some(name) if !name.is_empty() => name.into(),
+            _ => {
+                self.next_producer += 1;
+                // Unlike any of an earlier run, or deduplication would take its messages for old ones.
+                format!("penstock-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
+            }
+        };
+        let key = ProducerKey { session: id, id: command.producer_id };
+        let candidate = Candidate {
+            key,
+            name: producer_name.clone(),
+            access,
+            epoch: command.epoch.unwrap_or(0),
+            topic_epoch: command.topic_epoch,
+        };
+        let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
+        let before = topic.epoch;
+        let admission = topic.admit(candidate)?;
+        let epoch = topic.epoch;
+        let ready = match admission {
+            Admission::Ready(out) => {
+                for old in out {
+                    self.put_out(old);
+                }
+                true
+            }
+            Admission::Waiting => false,
+        };
+        if epoch != before {
+            self.write(Op::Epoch { topic: topic_id, epoch });
+        }
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.dismissed.remove(&command.producer_id);
+            seat.producers.insert(
+                command.producer_id,
+                Writer { topic: topic_id, name: producer_name, ready, request: command.request_id, schema_version },
+            );
+        }
+        if let Some(subscription) = command.initial_subscription_name.filter(|name| !name.is_empty()) {
+            self.create_subscription(topic_id, &subscription, 0);
+        }
+        self.producer_success(id, command.producer_id, command.request_id, ready, false);
+        Ok(())
+    }
+
+    fn producer_success(&mut self, id: u64, producer: u64, request_id: u64, ready: bool, again: bool) {
+        let Some(writer) = self.seats.get(&id).and_then(|seat| seat.producers.get(&producer)) else { return };
+        let Some(topic) = self.topics.get(&writer.topic) else { return };
+        let last = topic.sequences.get(&writer.name).map_or(-1, |(last, _)| *last);
+        let exclusive = topic.producers().any(|p| p.key.session == id && p.key.id == producer && p.access != Access::Shared);
+        let success = Command::ProducerSuccess(pb::CommandProducerSuccess {
+            request_id,
+            producer_name: writer.name.to_string(),
+            last_sequence_id: Some(if again { -1 } else { last }),
+            schema_version: Some(writer.schema_version.clone().unwrap_or_default()),
+            topic_epoch: (exclusive && ready).then_some(topic.epoch),
+            producer_ready: Some(ready),
+        });
+        self.reply_written(id, success);
+    }
+
+    pub(super) fn close_producer(&mut self, id: u64, command: &pb::CommandCloseProducer) -> Result<()> {
+        let writer = self.seats.get_mut(&id).and_then(|seat| seat.producers.remove(&command.producer_id));
+        if let Some(writer) = writer {
+            self.dismiss(writer.topic, id, command.producer_id);
+        }
+        self.reply_written(id, Command::Success(Box::new(pb::CommandSuccess { request_id: command.request_id, schema: None })));
+        Ok(())
+    }
+
+    /// A producer has gone; whoever waited for that gets in.
+    pub(super) fn dismiss(&mut self, topic: u64, session: u64, producer: u64) {
+        let Some(topic) = self.topics.get_mut(&topic) else { return };
+        let next = topic.dismiss(ProducerKey { session, id: producer });
+        let (topic_id, epoch) = (topic.id, topic.epoch);
+        if let Some(next) = next {
+            self.write(Op::Epoch { topic: topic_id, epoch });
+            let writer = self.seats.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
+            if let Some(writer) = writer {
+                writer.ready = true;
+                let request = writer.request;
+                self.producer_success(next.key.session, next.key.id, request, true, false);
+            }
+        }
+    }
+
+    /// Tells a producer that it may not write any more. What it has sent meanwhile is passed over.
+    pub(super) fn put_out(&mut self, key: ProducerKey) {
+        let until = self.now + self.settings.terms.keep_alive;
+        let Some(seat) = self.seats.get_mut(&key.session) else { return };
+        if seat.producers.remove(&key.id).is_some() {
+            seat.dismissed.insert(key.id, until);
+            let close = pb::CommandCloseProducer { producer_id: key.id, request_id: NO_REQUEST, ..Default::default() };
+            self.reply(key.session, &Command::CloseProducer(close));
+        }
+    }
+
+    pub(super) fn over_quota(&mut self) -> bool {
+        if self.used < self.settings.max_store {
+            return false;
+        }
+        // Room goes to those who write before those who might look back.
+        self.housekeeping(std::time::Duration::ZERO);
+        self.used >= self.settings.max_store
+    }
+
+    pub(super) fn send(&mut self, id: u64, send: hot::Send, payload: Payload) -> Result<()> {
+        let now = self.now;
+        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+        let Some(writer) = seat.producers.get(&send.producer_id).filter(|writer| writer.ready) else {
+            return match seat.dismissed.get(&send.producer_id) {
+                Some(until) if *until > now => Ok(()),
+                _ => Err(Error::protocol("SEND to a producer that is not there")),
+            };
+        };
+        let (topic_id, name) = (writer.topic, writer.name.clone());
+        if let Some(error) = self.refusal() {
+            self.send_error(id, &send, &error);
+            return Ok(());
+        }
+        if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
+            self.send_error(id, &send, &Error::new(ErrorKind::NotAllowed, "the embedded broker has no transactions"));
+            return Ok(());
+        }
+        if !payload.checksum_ok() {
+            self.send_error(id, &send, &Error::new(ErrorKind::Checksum, "Checksum failed on the broker"));
+            return Ok(());
+        }
+        if self.used >= self.settings.max_store && self.over_quota() {
+            let key = ProducerKey { session: id, id: send.producer_id };
+            self.put_out(key);
+            self.dismiss(topic_id, id, send.producer_id);
+            return Ok(());
+        }
+        let wall_ms = self.wall_ms();
+        let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
+        let facts = Facts::read(&payload.covered);
+        let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
+        let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
+        // Ids of Java's key-based batches interleave: they carry the last id of each, in no order.
+        let by_key = facts.batch && facts.count > 1 && send.highest_sequence_id == Some(send.sequence_id);
+        let old = if facts.chunk_continues { highest < known } else { send.sequence_id as i64 <= known };
+        if self.settings.deduplicate && old && !by_key && !(facts.chunk_continues && highest == known) {
+            let receipt = receipt(&send, u64::MAX, u64::MAX);
+            self.when_written(Action::Receipt { session: id, receipt });
+            return Ok(());
+        }
+        let producer = if self.settings.deduplicate && !facts.chunk_follows {
+            let highest = highest.max(known);
+            match topic.sequences.get_mut(&name) {
+                Some(last) => *last = (highest, wall_ms),
+                None => drop(topic.sequences.insert(name.clone(), (highest, wall_ms))),
+            }
+            Some((name, highest))
+        } else {
+            None
+        };
+        let body = match payload.covered {
+            small if small.len() < COPY_BELOW => Bytes::copy_from_slice(&small),
+            large => large,
+        };
+        let entry = topic.log.append(Entry {
+            sequence: 0,
+            last_index: 0,
+            stored_ms: wall_ms,
+            publish_ms: facts.publish_ms,
+            deliver_ms: facts.deliver_ms,
+            count: facts.count,
+            batch: facts.batch,
+            hash: facts.hash,
+            checksum: payload.checksum,
+            body,
+        });
+        topic.received += u64::from(facts.count);
+        let end = entry.sequence + 1;
+        let receipt = receipt(&send, topic_id, entry.sequence);
+        let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
+        let bytes = weight(&op);
+        self.counters.received += u64::from(facts.count);
+        self.counters.bytes_in += bytes as u64;
+        self.queued += bytes;
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.queued += bytes;
+        }
+        self.write(op);
+        self.when_written(Action::Committed { topic: topic_id, end, session: id, bytes });
+        self.when_written(Action::Receipt { session: id, receipt });
+        Ok(())
+    }
+
+    fn send_error(&mut self, id: u64, send: &hot::Send, error: &Error) {
+        let code = match error.kind() {
+            ErrorKind::Checksum => pb::ServerError::ChecksumError,
+            kind => server_error(kind),
+        };
+        // Behind the receipts of what was sent before: clients look at the head of their queue.
+        self.reply_written(
+            id,
+            Command::SendError(pb::CommandSendError {
+                producer_id: send.producer_id,
+                sequence_id: send.sequence_id,
+                error: code as i32,
+                message: error.message().to_owned(),
+            }),
+        );
+    }
+}
+
+fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt {
+    hot::SendReceipt {
+        producer_id: send.producer_id,
+        sequence_id: send.sequence_id,
+        message_id: Some(pb::MessageIdData { ledger_id, entry_id, ..Default::default() }),
+        highest_sequence_id: Some(send.highest_sequence_id.unwrap_or(u64::MAX)),
+    }
+}
+
+fn quota(max_store: u64) -> Error {
+    Error::new(ErrorKind::QuotaExceeded, format!("the store has reached its limit of {max_store} bytes (max_store)"))
+}

@@ -1,0 +1,285 @@
+//! One connection: handshake, authentication, keep-alive. Everything else becomes an event for the hub.
+//!
+//! ```text
+//! Start --CONNECT, good token--> Ready --token expired--> Challenged --AUTH_RESPONSE--> Ready
+//!   |                              |                          |
+//!   +--anything else, 10 s---------+--silence, 2 intervals----+--30 s--> the connection ends
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::broker::auth::{Claims, TokenKey};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Machine, TimerTable};
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{Decoder, FRAME_PADDING, Frame, encode_command};
+use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, pb};
+use crate::transmit::Transmit;
+
+/// Longest time from the connection to CONNECT.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Largest frame of somebody who has not said who he is.
+const FIRST_FRAME: usize = 64 << 10;
+/// Longest time for an answer to a challenge.
+const CHALLENGE: Duration = Duration::from_secs(30);
+
+const KEEP_ALIVE: usize = 0;
+const EXPIRY: usize = 1;
+
+/// What all sessions of a broker share.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Largest message.
+    pub max_message_size: usize,
+    /// Between signs of life.
+    pub keep_alive: Duration,
+    /// Who may come in; `None` is everybody.
+    pub tokens: Option<Arc<TokenKey>>,
+}
+
+/// Where monotonic time is in calendar time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    base: Instant,
+    wall_ms: u64,
+}
+
+impl Clock {
+    /// At `base` it was `wall_ms` after 1970.
+    pub fn new(base: Instant, wall_ms: u64) -> Self {
+        Self { base, wall_ms }
+    }
+
+    /// Milliseconds since 1970 at `now`.
+    pub fn wall_ms(&self, now: Instant) -> u64 {
+        self.wall_ms + now.saturating_duration_since(self.base).as_millis() as u64
+    }
+
+    /// When it will be `wall_ms`, seen from `now`; a time too far away is a day away.
+    pub fn at(&self, now: Instant, wall_ms: u64) -> Instant {
+        let wait = wall_ms.saturating_sub(self.wall_ms(now)).min(24 * 3_600_000);
+        now + Duration::from_millis(wait)
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Start,
+    Ready,
+    Challenged,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    terms: Terms,
+    clock: Clock,
+    state: State,
+    decoder: Decoder,
+    transmit: Transmit,
+    events: VecDeque<Frame>,
+    timers: TimerTable<2>,
+    ping_sent: bool,
+    heard: bool,
+    version: i32,
+    flags: pb::FeatureFlags,
+    claims: Option<Claims>,
+    client: String,
+}
+
+impl Session {
+    /// A connection that has just been accepted.
+    pub fn new(terms: Terms, clock: Clock, now: Instant) -> Self {
+        let mut timers = TimerTable::default();
+        timers.set(KEEP_ALIVE, now + HANDSHAKE);
+        Self {
+            terms,
+            clock,
+            state: State::Start,
+            decoder: Decoder::new(FIRST_FRAME - FRAME_PADDING),
+            transmit: Transmit::default(),
+            events: VecDeque::new(),
+            timers,
+            ping_sent: false,
+            heard: false,
+            version: 0,
+            flags: pb::FeatureFlags::default(),
+            claims: None,
+            client: String::new(),
+        }
+    }
+
+    /// Whether CONNECT has been accepted.
+    pub fn connected(&self) -> bool {
+        !matches!(self.state, State::Start)
+    }
+
+    /// What the client calls itself.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Whether MESSAGE carries a checksum: since version 6.
+    pub fn wants_checksum(&self) -> bool {
+        self.version >= 6
+    }
+
+    /// Whether MESSAGE carries the broker's entry metadata: if asked for, since version 16.
+    pub fn wants_entry_metadata(&self) -> bool {
+        self.version >= 16 && self.flags.supports_broker_entry_metadata()
+    }
+
+    /// Sends a command.
+    pub fn send(&mut self, command: &Command) {
+        self.transmit.append(|out| encode_command(command, out));
+    }
+
+    fn connect(&mut self, now: Instant, connect: pb::CommandConnect) -> Result<()> {
+        if connect.proxy_version.is_some() && self.terms.tokens.is_some() {
+            return Err(self.refuse("Must not set proxyVersion without connecting as a ProxyRole"));
+        }
+        self.authenticate(now, connect.auth_method_name.as_deref(), connect.auth_data.as_deref())?;
+        self.version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
+        self.flags = connect.feature_flags.unwrap_or_default();
+        self.client = crate::error::sanitise(&connect.client_version);
+        self.state = State::Ready;
+        self.decoder.set_max_message_size(self.terms.max_message_size);
+        self.timers.set(KEEP_ALIVE, now + self.terms.keep_alive);
+        self.send(&Command::Connected(pb::CommandConnected {
+            server_version: format!("Penstock {}", env!("CARGO_PKG_VERSION")),
+            protocol_version: Some(self.version),
+            max_message_size: Some(self.terms.max_message_size as i32),
+            feature_flags: Some(pb::FeatureFlags {
+                supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                ..Default::default()
+            }),
+        }));
+        Ok(())
+    }
+
+    fn authenticate(&mut self, now: Instant, method: Option<&str>, data: Option<&[u8]>) -> Result<()> {
+        let Some(tokens) = self.terms.tokens.clone() else { return Ok(()) };
+        if method != Some("token") {
+            return Err(self.refuse("Failed to authenticate: a token is required"));
+        }
+        let claims = match tokens.verify(data.unwrap_or_default(), self.clock.wall_ms(now)) {
+            Ok(claims) => claims,
+            // Why stays here: it would help whoever is guessing.
+            Err(_) => return Err(self.refuse("Failed to authenticate")),
+        };
+        if self.claims.as_ref().is_some_and(|before| before.subject != claims.subject) {
+            return Err(self.refuse("The principal must not change"));
+        }
+        match claims.expires_ms {
+            Some(at) => self.timers.set(EXPIRY, self.clock.at(now, at)),
+            None => self.timers.stop(EXPIRY),
+        }
+        self.claims = Some(claims);
+        Ok(())
+    }
+
+    fn refuse(&mut self, text: &str) -> Error {
+        self.send(&Command::Error(pb::CommandError {
+            request_id: NO_REQUEST,
+            error: pb::ServerError::AuthenticationError as i32,
+            message: text.to_owned(),
+        }));
+        Error::new(ErrorKind::Authentication, text)
+    }
+
+    fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<()> {
+        match (&self.state, frame.command) {
+            (State::Start, Command::Connect(connect)) => self.connect(now, connect),
+            (State::Start, other) => Err(Error::protocol(format!("{} before CONNECT", other.name()))),
+            (_, Command::Connect(_)) => Err(Error::protocol("a second CONNECT")),
+            (_, Command::Ping) => {
+                self.send(&Command::Pong);
+                Ok(())
+            }
+            (_, Command::Pong) => Ok(()),
+            (_, Command::AuthResponse(answer)) => {
+                let answer = answer.response.ok_or_else(|| Error::protocol("AUTH_RESPONSE without a response"))?;
+                self.authenticate(now, answer.auth_method_name.as_deref(), answer.auth_data.as_deref())?;
+                self.state = State::Ready;
+                Ok(())
+            }
+            (_, command) => {
+                self.events.push_back(Frame { command, payload: frame.payload });
+                Ok(())
+            }
+        }
+    }
+
+    fn expired(&mut self, now: Instant) -> Result<()> {
+        let at = self.claims.as_ref().and_then(|claims| claims.expires_ms);
+        if at.is_some_and(|at| at > self.clock.wall_ms(now)) {
+            // Only as far as a timer reaches.
+            self.timers.set(EXPIRY, self.clock.at(now, at.unwrap_or_default()));
+            return Ok(());
+        }
+        if matches!(self.state, State::Challenged) || !self.flags.supports_auth_refresh() {
+            return Err(self.refuse("The token has expired"));
+        }
+        self.state = State::Challenged;
+        self.timers.set(EXPIRY, now + CHALLENGE);
+        self.send(&Command::AuthChallenge(pb::CommandAuthChallenge {
+            server_version: None,
+            challenge: Some(pb::AuthData {
+                auth_method_name: Some("token".into()),
+                auth_data: Some(Bytes::from_static(b"PulsarAuthRefresh")),
+            }),
+            protocol_version: Some(self.version),
+        }));
+        Ok(())
+    }
+}
+
+impl Machine for Session {
+    type Event = Frame;
+
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
+        while let Some(frame) = self.decoder.next(input)? {
+            self.heard = true;
+            self.handle_frame(now, frame)?;
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<()> {
+        if self.timers.expire(EXPIRY, now) {
+            self.expired(now)?;
+        }
+        if self.timers.expire(KEEP_ALIVE, now) {
+            if !self.connected() {
+                return Err(Error::new(ErrorKind::Timeout, format!("no CONNECT within {HANDSHAKE:?}")));
+            }
+            if !std::mem::take(&mut self.heard) {
+                if self.ping_sent {
+                    return Err(Error::new(ErrorKind::Timeout, "no answer to PING"));
+                }
+                self.ping_sent = true;
+                self.send(&Command::Ping);
+            } else {
+                self.ping_sent = false;
+            }
+            self.timers.set(KEEP_ALIVE, now + self.terms.keep_alive);
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    fn poll_event(&mut self) -> Option<Frame> {
+        self.events.pop_front()
+    }
+
+    fn transmit(&mut self) -> &mut Transmit {
+        &mut self.transmit
+    }
+}

@@ -1,0 +1,241 @@
+//! What a subscription has acknowledged: everything below a mark, ranges past it, and single messages of
+//! batches past it.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+
+use crate::wire::{Reader, UnexpectedEnd, put_varint};
+
+/// Most ranges and partly acknowledged batches that are written down. What is past them is given out again
+/// after a restart, as the real broker does.
+const PERSISTED: usize = 10_000;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cursor {
+    below: u64,
+    /// First number to one past the last; disjoint, not adjacent, all past `below`.
+    ranges: BTreeMap<u64, u64>,
+    /// Bit 1: not acknowledged yet.
+    partial: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Cursor {
+    /// Everything below `below` is acknowledged.
+    pub fn new(below: u64) -> Self {
+        Self { below, ..Self::default() }
+    }
+
+    /// The lowest number that is not acknowledged.
+    pub fn below(&self) -> u64 {
+        self.below
+    }
+
+    /// Whether the whole entry is acknowledged.
+    pub fn is_acked(&self, sequence: u64) -> bool {
+        sequence < self.below || self.range_end(sequence).is_some()
+    }
+
+    /// The lowest number not acknowledged, from `from` on.
+    pub fn next_unacked(&self, from: u64) -> u64 {
+        let from = from.max(self.below);
+        self.range_end(from).unwrap_or(from)
+    }
+
+    /// Number of entries acknowledged at or past [`Self::below`].
+    pub fn acked_past(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Acknowledges one entry; false if it was.
+    pub fn ack(&mut self, sequence: u64) -> bool {
+        if self.is_acked(sequence) {
+            return false;
+        }
+        self.partial.remove(&sequence);
+        let mut start = sequence;
+        let mut end = sequence + 1;
+        if let Some((&before, &before_end)) = self.ranges.range(..sequence).next_back()
+            && before_end == sequence
+        {
+            start = before;
+        }
+        if let Some(after_end) = self.ranges.remove(&end) {
+            end = after_end;
+        }
+        self.ranges.insert(start, end);
+        self.settle();
+        true
+    }
+
+    /// Keeps only the bits of `set` unacknowledged, of those that still were. True if the entry is done.
+    pub fn ack_partial(&mut self, sequence: u64, set: &[i64], count: u32) -> bool {
+        if self.is_acked(sequence) {
+            return true;
+        }
+        let mut bits = self.bits(sequence, count);
+        for (i, word) in bits.iter_mut().enumerate() {
+            *word &= set.get(i).copied().unwrap_or(0) as u64;
+        }
+        if bits.iter().all(|word| *word == 0) {
+            self.ack(sequence);
+            return true;
+        }
+        self.partial.insert(sequence, bits);
+        false
+    }
+
+    /// Acknowledges everything below `sequence`.
+    pub fn ack_below(&mut self, sequence: u64) -> bool {
+        if sequence <= self.below {
+            return false;
+        }
+        self.below = sequence;
+        self.settle();
+        true
+    }
+
+    /// Moves to `sequence`, forgetting everything past it; of the entry itself `set` is left, if it says.
+    pub fn reset(&mut self, sequence: u64, set: &[i64]) {
+        *self = Self::new(sequence);
+        if !set.is_empty() {
+            self.partial.insert(sequence, set.iter().map(|word| *word as u64).collect());
+        }
+    }
+
+    /// Messages of the entry that are still to be acknowledged, and their bits if some are not.
+    pub fn remaining(&self, sequence: u64, count: u32) -> (u32, Vec<i64>) {
+        match self.partial.get(&sequence) {
+            None => (count, Vec::new()),
+            Some(bits) => {
+                let left: u32 = bits.iter().map(|word| word.count_ones()).sum();
+                let mut words: Vec<i64> = bits.iter().map(|word| *word as i64).collect();
+                while words.last() == Some(&0) {
+                    words.pop();
+                }
+                (left.min(count), words)
+            }
+        }
+    }
+
+    /// The form the store keeps.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        put_varint(&mut out, self.ranges.len().min(PERSISTED) as u64);
+        let mut previous = self.below;
+        for (&start, &end) in self.ranges.iter().take(PERSISTED) {
+            put_varint(&mut out, start - previous);
+            put_varint(&mut out, end - start);
+            previous = end;
+        }
+        put_varint(&mut out, self.partial.len().min(PERSISTED) as u64);
+        for (&sequence, bits) in self.partial.iter().take(PERSISTED) {
+            put_varint(&mut out, sequence - self.below);
+            put_varint(&mut out, bits.len() as u64);
+            for word in bits {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        out.to_vec()
+    }
+
+    /// Reads [`Self::encode`].
+    pub fn decode(below: u64, bytes: &[u8]) -> Result<Self, UnexpectedEnd> {
+        let mut cursor = Self::new(below);
+        let mut reader = Reader::new(bytes);
+        let mut previous = below;
+        for _ in 0..reader.varint()? {
+            let start = previous.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
+            let end = start.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
+            cursor.ranges.insert(start, end);
+            previous = end;
+        }
+        for _ in 0..reader.varint()? {
+            let sequence = below.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
+            let words = (0..reader.varint()?).map(|_| reader.u64_le()).collect::<Result<_, _>>()?;
+            cursor.partial.insert(sequence, words);
+        }
+        Ok(cursor)
+    }
+
+    fn range_end(&self, sequence: u64) -> Option<u64> {
+        self.ranges.range(..=sequence).next_back().map(|(_, end)| *end).filter(|end| sequence < *end)
+    }
+
+    fn bits(&self, sequence: u64, count: u32) -> Vec<u64> {
+        self.partial.get(&sequence).cloned().unwrap_or_else(|| {
+            // The words of an acknowledgement are as many as its frame carried; ours as many as the batch
+            // claims, which a batch of 5 MiB cannot honestly put over a million.
+            let count = count.min(1 << 20) as usize;
+            let mut bits = vec![u64::MAX; count.div_ceil(64)];
+            if let (Some(last), rest @ 1..) = (bits.last_mut(), count % 64) {
+                *last = (1 << rest) - 1;
+            }
+            bits
+        })
+    }
+
+    /// Restores the invariants after `below` moved or a range grew.
+    fn settle(&mut self) {
+        while let Some((&start, &end)) = self.ranges.first_key_value() {
+            if start > self.below {
+                break;
+            }
+            self.ranges.pop_first();
+            self.below = self.below.max(end);
+        }
+        while self.partial.first_key_value().is_some_and(|(sequence, _)| *sequence < self.below) {
+            self.partial.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn acknowledgements_in_any_order_are_a_set(acks in proptest::collection::vec((any::<bool>(), 0_u64..60), 0..80)) {
+            let mut cursor = Cursor::default();
+            let mut model = BTreeSet::new();
+            for (cumulative, sequence) in acks {
+                if cumulative {
+                    cursor.ack_below(sequence);
+                    model.extend(0..sequence);
+                } else {
+                    prop_assert_eq!(cursor.ack(sequence), model.insert(sequence));
+                }
+            }
+            for sequence in 0..70 {
+                prop_assert_eq!(cursor.is_acked(sequence), model.contains(&sequence));
+                let expected = (sequence..).find(|s| !model.contains(s)).unwrap();
+                prop_assert_eq!(cursor.next_unacked(sequence), expected);
+            }
+            prop_assert_eq!(cursor.below() + cursor.acked_past(), model.len() as u64);
+            prop_assert_eq!(Cursor::decode(cursor.below(), &cursor.encode()).unwrap(), cursor);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_acknowledged_when_its_last_bit_is() {
+        let mut cursor = Cursor::default();
+        assert!(!cursor.ack_partial(3, &[0b11_1110_0000], 10));
+        assert_eq!(cursor.remaining(3, 10), (5, vec![0b11_1110_0000]));
+        assert!(!cursor.ack_partial(3, &[0b00_0001_1111 | 1 << 9], 10));
+        assert_eq!(cursor.remaining(3, 10), (1, vec![1 << 9]));
+        assert_eq!(Cursor::decode(0, &cursor.encode()).unwrap(), cursor);
+        assert!(cursor.ack_partial(3, &[], 10));
+        assert!(cursor.is_acked(3) && !cursor.is_acked(2));
+    }
+
+    #[test]
+    fn damaged_state_is_an_error_not_a_panic() {
+        for bytes in [&[][..], &[1], &[1, 1], &[0, 1, 1, 200, 1], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]] {
+            assert!(Cursor::decode(u64::MAX, bytes).is_err());
+        }
+    }
+}

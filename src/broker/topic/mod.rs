@@ -1,0 +1,272 @@
+//! Topics without protocol, sockets or clock: what a broker of any of the protocols is made of.
+//!
+//! * [`log`]: numbered entries
+//! * [`cursor`]: what is acknowledged
+//! * [`subscription`]: consumers and dispatch
+//! * [`sticky`]: keys to consumers
+//!
+//! This file joins them and adds the producers: who may write, and what was written already.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::broker::topic::log::{Log, Source};
+use crate::broker::topic::subscription::Subscription;
+use crate::error::{Error, ErrorKind, Result};
+
+pub mod cursor;
+pub mod log;
+pub mod sticky;
+pub mod subscription;
+
+/// A producer: the session it is in and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProducerKey {
+    /// The session.
+    pub session: u64,
+    /// The number that its client chose.
+    pub id: u64,
+}
+
+/// Who else may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody.
+    Shared,
+    /// Nobody; refused if somebody does.
+    Exclusive,
+    /// Nobody; waits for those who do.
+    WaitForExclusive,
+    /// Nobody; puts out those who do.
+    Fencing,
+}
+
+/// A producer that wants in.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Who.
+    pub key: ProducerKey,
+    /// Its name.
+    pub name: Arc<str>,
+    /// How.
+    pub access: Access,
+    /// Counts the connections of one producer.
+    pub epoch: u64,
+    /// The term it had before, for one that comes back.
+    pub topic_epoch: Option<u64>,
+}
+
+/// What became of a candidate.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may write; those in the list no longer may.
+    Ready(Vec<ProducerKey>),
+    /// It stands in line.
+    Waiting,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Topic {
+    /// Its number: the ledger of its message ids.
+    pub id: u64,
+    /// In full.
+    pub name: Arc<str>,
+    /// Its number among the partitions of its parent.
+    pub partition: Option<u32>,
+    /// Its entries.
+    pub log: Log,
+    /// By name; the order makes runs repeatable.
+    pub subscriptions: BTreeMap<Arc<str>, Subscription>,
+    /// Highest sequence id of each producer, taken in but perhaps not committed, and when it was, in
+    /// milliseconds since 1970.
+    pub sequences: HashMap<Arc<str>, (i64, u64)>,
+    /// Term of the exclusive producer.
+    pub epoch: u64,
+    /// Messages taken in since start.
+    pub received: u64,
+    producers: BTreeMap<ProducerKey, Candidate>,
+    waiting: VecDeque<Candidate>,
+    exclusive: bool,
+}
+
+impl Topic {
+    /// A topic with `log`.
+    pub fn new(id: u64, name: Arc<str>, partition: Option<u32>, log: Log) -> Self {
+        Self {
+            id,
+            name,
+            partition,
+            log,
+            subscriptions: BTreeMap::new(),
+            sequences: HashMap::new(),
+            epoch: 0,
+            received: 0,
+            producers: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            exclusive: false,
+        }
+    }
+
+    /// Who writes.
+    pub fn producers(&self) -> impl Iterator<Item = &Candidate> {
+        self.producers.values()
+    }
+
+    /// Lets a producer in, or says why not.
+    pub fn admit(&mut self, candidate: Candidate) -> Result<Admission> {
+        let same = self.producers.values().find(|producer| producer.name == candidate.name);
+        if let Some(same) = same {
+            // The same producer on a newer connection of the same client; the old one has not been noticed dead.
+            if same.key.id != candidate.key.id || same.epoch >= candidate.epoch {
+                return Err(Error::new(
+                    ErrorKind::ProducerBusy,
+                    format!("Producer with name '{}' is already connected to topic", candidate.name),
+                ));
+            }
+            let old = same.key;
+            self.producers.remove(&old);
+            if self.producers.is_empty() {
+                self.exclusive = false;
+            }
+            return Ok(match self.admit(candidate)? {
+                Admission::Ready(mut out) => {
+                    out.push(old);
+                    Admission::Ready(out)
+                }
+                waiting => waiting,
+            });
+        }
+        let fenced = |text: &str| Err(Error::new(ErrorKind::ProducerFenced, text));
+        if candidate.access != Access::Shared && candidate.topic_epoch.is_some_and(|epoch| epoch < self.epoch) {
+            return fenced("The topic epoch of the producer is in the past: another one has been exclusive since");
+        }
+        match candidate.access {
+            Access::Shared if self.exclusive || !self.waiting.is_empty() => {
+                Err(Error::new(ErrorKind::ProducerBusy, "Topic has an existing exclusive producer"))
+            }
+            Access::Shared => {
+                self.producers.insert(candidate.key, candidate);
+                Ok(Admission::Ready(Vec::new()))
+            }
+            Access::Exclusive if self.exclusive || !self.producers.is_empty() => {
+                fenced("Topic has other producers connected")
+            }
+            Access::WaitForExclusive if self.exclusive || !self.producers.is_empty() => {
+                self.waiting.push_back(candidate);
+                Ok(Admission::Waiting)
+            }
+            Access::Fencing => {
+                let out = std::mem::take(&mut self.producers).into_keys().collect();
+                self.begin_term(candidate);
+                Ok(Admission::Ready(out))
+            }
+            Access::Exclusive | Access::WaitForExclusive => {
+                self.begin_term(candidate);
+                Ok(Admission::Ready(Vec::new()))
+            }
+        }
+    }
+
+    /// A producer goes; gives the one that may write now after having waited.
+    pub fn dismiss(&mut self, key: ProducerKey) -> Option<Candidate> {
+        self.waiting.retain(|candidate| candidate.key != key);
+        self.producers.remove(&key)?;
+        if !self.producers.is_empty() {
+            return None;
+        }
+        self.exclusive = false;
+        let next = self.waiting.pop_front()?;
+        self.begin_term(next.clone());
+        Some(next)
+    }
+
+    fn begin_term(&mut self, candidate: Candidate) {
+        self.exclusive = true;
+        self.epoch = candidate.topic_epoch.map_or(self.epoch + 1, |epoch| epoch.max(self.epoch));
+        self.producers.insert(candidate.key, candidate);
+    }
+
+    /// Oldest entry that some durable subscription still needs.
+    pub fn needed_from(&self) -> u64 {
+        let marks = self.subscriptions.values().filter(|s| s.durable).map(|s| s.cursor.below());
+        marks.min().unwrap_or(u64::MAX).min(self.log.committed())
+    }
+
+    /// Where to cut: entries that nobody needs and that are older than `stored_before` or too much for `limit`
+    /// bytes of memory.
+    pub fn cut(&self, source: &mut Option<Box<dyn Source>>, stored_before: u64, limit: usize) -> Option<u64> {
+        let needed = self.needed_from();
+        if needed <= self.log.first() {
+            return None;
+        }
+        let mut cut = self.log.first();
+        if self.log.peek(cut, source).is_none_or(|entry| entry.stored_ms < stored_before) {
+            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before).min(needed);
+        }
+        let mut bytes = self.log.cache_bytes();
+        while bytes > limit && cut < needed {
+            bytes = bytes.saturating_sub(self.log.cached(cut).map_or(0, log::weight));
+            cut += 1;
+        }
+        (cut > self.log.first()).then_some(cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic() -> Topic {
+        Topic::new(1, "t".into(), None, Log::new(1, false, 0, 0, 0, None))
+    }
+
+    fn candidate(session: u64, name: &str, access: Access) -> Candidate {
+        Candidate { key: ProducerKey { session, id: 1 }, name: name.into(), access, epoch: 0, topic_epoch: None }
+    }
+
+    fn refused(topic: &mut Topic, candidate: Candidate) -> ErrorKind {
+        topic.admit(candidate).unwrap_err().kind()
+    }
+
+    #[test]
+    fn an_exclusive_producer_is_alone() {
+        let mut topic = topic();
+        assert_eq!(topic.admit(candidate(1, "a", Access::Exclusive)).unwrap(), Admission::Ready(vec![]));
+        assert_eq!(refused(&mut topic, candidate(2, "b", Access::Shared)), ErrorKind::ProducerBusy);
+        assert_eq!(refused(&mut topic, candidate(2, "b", Access::Exclusive)), ErrorKind::ProducerFenced);
+        assert_eq!(topic.dismiss(ProducerKey { session: 1, id: 1 }).map(|c| c.key), None);
+        assert_eq!(topic.admit(candidate(2, "b", Access::Shared)).unwrap(), Admission::Ready(vec![]));
+        assert_eq!(refused(&mut topic, candidate(1, "a", Access::Exclusive)), ErrorKind::ProducerFenced);
+    }
+
+    #[test]
+    fn who_waits_gets_its_turn() {
+        let mut topic = topic();
+        topic.admit(candidate(1, "a", Access::Shared)).unwrap();
+        assert_eq!(topic.admit(candidate(2, "b", Access::WaitForExclusive)).unwrap(), Admission::Waiting);
+        assert_eq!(refused(&mut topic, candidate(3, "c", Access::Shared)), ErrorKind::ProducerBusy);
+        assert_eq!(&*topic.dismiss(ProducerKey { session: 1, id: 1 }).unwrap().name, "b");
+        assert_eq!(topic.epoch, 1);
+    }
+
+    #[test]
+    fn fencing_puts_the_others_out_and_their_term_ends() {
+        let mut topic = topic();
+        topic.admit(candidate(1, "a", Access::Exclusive)).unwrap();
+        let out = topic.admit(candidate(2, "b", Access::Fencing)).unwrap();
+        assert_eq!(out, Admission::Ready(vec![ProducerKey { session: 1, id: 1 }]));
+        topic.dismiss(ProducerKey { session: 2, id: 1 });
+        let back = Candidate { topic_epoch: Some(1), ..candidate(1, "a", Access::Exclusive) };
+        assert_eq!(refused(&mut topic, back), ErrorKind::ProducerFenced);
+    }
+
+    #[test]
+    fn a_name_is_taken_over_only_by_a_newer_epoch_of_the_same_producer() {
+        let mut topic = topic();
+        topic.admit(candidate(1, "a", Access::Shared)).unwrap();
+        assert_eq!(refused(&mut topic, candidate(2, "a", Access::Shared)), ErrorKind::ProducerBusy);
+        let newer = Candidate { epoch: 1, ..candidate(2, "a", Access::Shared) };
+        assert_eq!(topic.admit(newer).unwrap(), Admission::Ready(vec![ProducerKey { session: 1, id: 1 }]));
+    }
+}

@@ -1,0 +1,127 @@
+//! Who gets which hash in a Key_Shared subscription: a ring of 65,536 slots cut into ranges.
+//!
+//! Ranges are split and joined so that a consumer that comes or goes moves as few keys as possible: one that
+//! comes takes half of the widest range, one that goes leaves its range to a neighbour.
+
+/// Slots of the ring.
+pub const SLOTS: u32 = 1 << 16;
+
+/// Ranges, each of its consumer, in order and without gap unless the consumers chose them.
+#[derive(Clone, Debug)]
+pub struct Ring<K> {
+    /// First slot, last slot, owner.
+    ranges: Vec<(u32, u32, K)>,
+    /// Whether consumers bring their ranges.
+    chosen: bool,
+}
+
+impl<K> Default for Ring<K> {
+    fn default() -> Self {
+        Self { ranges: Vec::new(), chosen: false }
+    }
+}
+
+impl<K: Copy + PartialEq> Ring<K> {
+    /// Gives `owner` half of the widest range.
+    pub fn add(&mut self, owner: K) {
+        self.chosen = false;
+        let widest = (0..self.ranges.len()).rev().max_by_key(|i| self.ranges[*i].1 - self.ranges[*i].0);
+        match widest {
+            None => self.ranges.push((0, SLOTS - 1, owner)),
+            Some(i) => {
+                let (start, end, _) = self.ranges[i];
+                let middle = start + (end - start) / 2;
+                self.ranges[i].1 = middle;
+                self.ranges.insert(i + 1, (middle + 1, end, owner));
+            }
+        }
+    }
+
+    /// Gives `owner` the ranges it asks for, unless they are malformed or another's.
+    pub fn add_chosen(&mut self, owner: K, wanted: &[(u32, u32)]) -> Result<(), &'static str> {
+        if wanted.is_empty() {
+            return Err("Ranges for KeyShared policy must not be empty.");
+        }
+        if !self.ranges.is_empty() && !self.chosen {
+            return Err("The subscription splits the ranges by itself");
+        }
+        let mut ranges = self.ranges.clone();
+        for &(start, end) in wanted {
+            if start > end || end >= SLOTS {
+                return Err("A hash range is not within 0..65535");
+            }
+            if ranges.iter().any(|(s, e, _)| start <= *e && *s <= end) {
+                return Err("Range conflict with consumer");
+            }
+            ranges.push((start, end, owner));
+        }
+        ranges.sort_by_key(|range| range.0);
+        self.ranges = ranges;
+        self.chosen = true;
+        Ok(())
+    }
+
+    /// Takes the ranges of `owner` back.
+    pub fn remove(&mut self, owner: K) {
+        if self.chosen {
+            self.ranges.retain(|range| range.2 != owner);
+            return;
+        }
+        while let Some(i) = self.ranges.iter().position(|range| range.2 == owner) {
+            let (start, end, _) = self.ranges.remove(i);
+            if i > 0 {
+                self.ranges[i - 1].1 = end;
+            } else if let Some(next) = self.ranges.first_mut() {
+                next.0 = start;
+            }
+        }
+    }
+
+    /// Whose slot this is.
+    pub fn owner(&self, slot: u16) -> Option<K> {
+        let slot = u32::from(slot);
+        let i = self.ranges.partition_point(|range| range.0 <= slot).checked_sub(1)?;
+        let (_, end, owner) = self.ranges[i];
+        (slot <= end).then_some(owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_slot_has_a_living_owner(steps in proptest::collection::vec((any::<bool>(), 0_u8..6), 1..40), slots: Vec<u16>) {
+            let mut ring = Ring::default();
+            let mut alive = std::collections::BTreeSet::new();
+            for (add, who) in steps {
+                if add && alive.insert(who) {
+                    ring.add(who);
+                } else if !add && alive.remove(&who) {
+                    ring.remove(who);
+                }
+                for slot in slots.iter().copied().chain([0, u16::MAX]) {
+                    match ring.owner(slot) {
+                        Some(owner) => prop_assert!(alive.contains(&owner)),
+                        None => prop_assert!(alive.is_empty()),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn chosen_ranges_must_not_overlap_and_leave_gaps_without_owner() {
+        let mut ring = Ring::default();
+        ring.add_chosen('a', &[(0, 99), (200, 299)]).unwrap();
+        assert!(ring.add_chosen('b', &[(99, 150)]).is_err());
+        assert!(ring.add_chosen('b', &[(5, 1)]).is_err());
+        assert!(ring.add_chosen('b', &[(0, 65536)]).is_err());
+        ring.add_chosen('b', &[(100, 199)]).unwrap();
+        assert_eq!([ring.owner(99), ring.owner(100), ring.owner(250), ring.owner(300)], [Some('a'), Some('b'), Some('a'), None]);
+        ring.remove('a');
+        assert_eq!([ring.owner(0), ring.owner(100)], [None, Some('b')]);
+    }
+}

@@ -1,0 +1,604 @@
+//! One subscription of one topic: its consumers, what they hold, and who gets the next entry.
+//!
+//! | type | who gets it | what comes again |
+//! |---|---|---|
+//! | Exclusive, Failover | the one active consumer, in order | everything not acknowledged, from the mark on |
+//! | Shared | whoever has permits, in turn, lowest priority number first | what the consumer that left held, or named |
+//! | Key_Shared | the owner of the key's slot | the same; an entry never overtakes another of its slot |
+//!
+//! Permit law: an entry is charged its messages less those acknowledged already, and is sent while permits are
+//! above zero, so they may end below zero by one batch less one.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::broker::topic::cursor::Cursor;
+use crate::broker::topic::log::{Entry, Log, Source};
+use crate::broker::topic::sticky::Ring;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Messages that a consumer of a shared type may hold unacknowledged, as in the real broker.
+pub const MAX_UNACKED: i64 = 50_000;
+/// Entries that a Key_Shared subscription reads past blocked ones, for each consumer.
+const LOOK_AHEAD: usize = 2_000;
+
+/// The type of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One consumer, others are refused.
+    Exclusive,
+    /// All consumers, in turn.
+    Shared,
+    /// One consumer, others stand by.
+    Failover,
+    /// All consumers, by key.
+    KeyShared,
+}
+
+impl Kind {
+    /// From the number the protocol uses. What is not known becomes the strictest.
+    pub fn from_number(number: i32) -> Self {
+        match number {
+            1 => Self::Shared,
+            2 => Self::Failover,
+            3 => Self::KeyShared,
+            _ => Self::Exclusive,
+        }
+    }
+
+    /// Its name as the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "Exclusive",
+            Self::Shared => "Shared",
+            Self::Failover => "Failover",
+            Self::KeyShared => "Key_Shared",
+        }
+    }
+
+    fn single(self) -> bool {
+        matches!(self, Self::Exclusive | Self::Failover)
+    }
+}
+
+/// A consumer: the session it is in and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerKey {
+    /// The session.
+    pub session: u64,
+    /// The number that its client chose.
+    pub id: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    left: u32,
+    hash: u16,
+}
+
+/// A consumer as its subscription sees it.
+#[derive(Debug)]
+pub struct Consumer {
+    /// Who.
+    pub key: ConsumerKey,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Lower goes first.
+    pub priority: i32,
+    /// Messages it may still be sent; below zero after a batch larger than its permits.
+    pub permits: i64,
+    /// Given back with each delivery, for clients that tell old from new by it.
+    pub epoch: Option<u64>,
+    /// Slots it asked for.
+    pub ranges: Option<Vec<(u32, u32)>>,
+    /// Messages delivered.
+    pub delivered: u64,
+    unacked: i64,
+    pending: BTreeMap<u64, Pending>,
+}
+
+impl Consumer {
+    /// One that has no permits yet.
+    pub fn new(key: ConsumerKey, name: Arc<str>, priority: i32) -> Self {
+        Self {
+            key,
+            name,
+            priority,
+            permits: 0,
+            epoch: None,
+            ranges: None,
+            delivered: 0,
+            unacked: 0,
+            pending: BTreeMap::new(),
+        }
+    }
+
+    /// Messages it holds, of the shared types.
+    pub fn unacked(&self) -> i64 {
+        self.unacked
+    }
+}
+
+/// An entry on its way to a consumer.
+#[derive(Debug)]
+pub struct Delivery<'a> {
+    /// To whom.
+    pub consumer: ConsumerKey,
+    /// What.
+    pub entry: &'a Entry,
+    /// How often it was tried before.
+    pub redelivery_count: u32,
+    /// Bits still to be delivered; empty is all.
+    pub ack_set: Vec<i64>,
+    /// The consumer's epoch.
+    pub epoch: Option<u64>,
+}
+
+/// Where deliveries go.
+pub trait Sink {
+    /// Whether the consumer's connection takes more now. After a no, it asks for a dispatch by itself.
+    fn room(&mut self, consumer: ConsumerKey) -> bool;
+    /// Sends it.
+    fn deliver(&mut self, delivery: Delivery<'_>);
+}
+
+/// What dispatch needs of the topic.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// The log.
+    pub log: &'a Log,
+    /// Where to read what the log does not hold.
+    pub source: &'a mut Option<Box<dyn Source>>,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+impl std::fmt::Debug for dyn Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its type; changes only while nobody is connected.
+    pub kind: Kind,
+    /// Whether it outlives its consumers and the process.
+    pub durable: bool,
+    /// What is acknowledged.
+    pub cursor: Cursor,
+    /// Whether `cursor` is ahead of the store.
+    pub dirty: bool,
+    /// Since when a non-durable subscription has had no consumer (after a seek they come back).
+    pub abandoned: Option<Instant>,
+    /// The next number that has not been looked at.
+    read: u64,
+    consumers: Vec<Consumer>,
+    /// To be sent again, or read past, with the slot of the key.
+    replay: BTreeMap<u64, u16>,
+    redeliveries: HashMap<u64, u32>,
+    delayed: BinaryHeap<Reverse<(u64, u64, u16)>>,
+    ahead: VecDeque<Entry>,
+    ring: Ring<ConsumerKey>,
+    /// Key_Shared: who holds unacknowledged entries of a slot, and how many.
+    holders: HashMap<u16, (ConsumerKey, u32)>,
+    active: Option<ConsumerKey>,
+    rotation: usize,
+}
+
+impl Subscription {
+    /// A subscription that has acknowledged what `cursor` says.
+    pub fn new(name: Arc<str>, kind: Kind, durable: bool, cursor: Cursor) -> Self {
+        Self {
+            name,
+            kind,
+            durable,
+            read: cursor.below(),
+            cursor,
+            dirty: false,
+            abandoned: None,
+            consumers: Vec::new(),
+            replay: BTreeMap::new(),
+            redeliveries: HashMap::new(),
+            delayed: BinaryHeap::new(),
+            ahead: VecDeque::new(),
+            ring: Ring::default(),
+            holders: HashMap::new(),
+            active: None,
+            rotation: 0,
+        }
+    }
+
+    /// Who is connected.
+    pub fn consumers(&self) -> &[Consumer] {
+        &self.consumers
+    }
+
+    /// The consumer, if it is connected.
+    pub fn consumer(&mut self, key: ConsumerKey) -> Option<&mut Consumer> {
+        self.consumers.iter_mut().find(|consumer| consumer.key == key)
+    }
+
+    /// The one that gets the entries of a single-consumer type.
+    pub fn active(&self) -> Option<ConsumerKey> {
+        self.active
+    }
+
+    /// Entries not acknowledged.
+    pub fn backlog(&self, log: &Log) -> u64 {
+        log.committed().saturating_sub(self.cursor.below().max(log.first())).saturating_sub(self.cursor.acked_past())
+    }
+
+    /// Entries that wait for their time.
+    pub fn delayed(&self) -> usize {
+        self.delayed.len()
+    }
+
+    /// Entries that wait to be given out again.
+    pub fn replaying(&self) -> usize {
+        self.replay.len()
+    }
+
+    /// When the next delayed entry is due, in milliseconds since 1970.
+    pub fn next_due(&self) -> Option<u64> {
+        self.delayed.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    /// Connects a consumer.
+    pub fn attach(&mut self, kind: Kind, consumer: Consumer) -> Result<()> {
+        if self.consumers.is_empty() {
+            if self.kind != kind {
+                self.kind = kind;
+                self.dirty = true;
+            }
+            self.rewind();
+        } else if self.kind != kind {
+            return Err(Error::new(
+                ErrorKind::ConsumerBusy,
+                format!("Subscription is of different type: {} instead of {}", self.kind.name(), kind.name()),
+            ));
+        }
+        match kind {
+            Kind::Exclusive if !self.consumers.is_empty() => {
+                return Err(Error::new(ErrorKind::ConsumerBusy, "Exclusive consumer is already connected"));
+            }
+            Kind::KeyShared => match &consumer.ranges {
+                None => self.ring.add(consumer.key),
+                Some(ranges) => self
+                    .ring
+                    .add_chosen(consumer.key, ranges)
+                    .map_err(|text| Error::new(ErrorKind::ConsumerAssign, text))?,
+            },
+            _ => {}
+        }
+        self.abandoned = None;
+        self.consumers.push(consumer);
+        // Stable: among equals the one that came first stays first.
+        self.consumers.sort_by_key(|consumer| consumer.priority);
+        Ok(())
+    }
+
+    /// Disconnects a consumer; what it held is for the others.
+    pub fn detach(&mut self, key: ConsumerKey) -> Option<Consumer> {
+        let at = self.consumers.iter().position(|consumer| consumer.key == key)?;
+        let mut consumer = self.consumers.remove(at);
+        self.ring.remove(key);
+        for (sequence, pending) in std::mem::take(&mut consumer.pending) {
+            self.let_go(key, pending.hash);
+            self.replay.insert(sequence, pending.hash);
+        }
+        if self.consumers.is_empty() {
+            self.rewind();
+            self.active = None;
+        }
+        Some(consumer)
+    }
+
+    /// Failover and Exclusive: chooses the active consumer; gives who is to be told what. `partition` spreads
+    /// the partitions of a topic over the consumers.
+    pub fn elect(&mut self, partition: Option<u32>) -> Vec<(ConsumerKey, bool)> {
+        if !self.kind.single() {
+            return Vec::new();
+        }
+        let equals = self.consumers.iter().take_while(|c| c.priority == self.consumers[0].priority).count();
+        let chosen = match (partition, equals) {
+            (_, 0) => None,
+            (None, _) => Some(self.consumers[0].key),
+            (Some(partition), n) => Some(self.consumers[partition as usize % n].key),
+        };
+        if chosen == self.active {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut self.active, chosen);
+        // What the one before had without acknowledging it belongs to the new one.
+        self.rewind();
+        if self.kind != Kind::Failover {
+            return Vec::new();
+        }
+        let told = |key: Option<ConsumerKey>, is: bool| key.map(|key| (key, is));
+        let before = before.filter(|key| self.consumers.iter().any(|consumer| consumer.key == *key));
+        told(before, false).into_iter().chain(told(chosen, true)).collect()
+    }
+
+    /// Moves to `sequence`. The consumers are disconnected by the caller.
+    pub fn seek(&mut self, sequence: u64, set: &[i64]) {
+        self.cursor.reset(sequence, set);
+        self.dirty = true;
+        self.redeliveries.clear();
+        self.holders.clear();
+        for consumer in &mut self.consumers {
+            consumer.pending.clear();
+            consumer.unacked = 0;
+        }
+        self.rewind();
+    }
+
+    /// Acknowledges one entry, or of a batch all messages but those of `set`.
+    pub fn ack(&mut self, key: ConsumerKey, sequence: u64, set: &[i64], reading: &mut Reading<'_>) {
+        if sequence >= reading.log.next() || self.cursor.is_acked(sequence) {
+            return;
+        }
+        let done = if set.is_empty() {
+            self.cursor.ack(sequence)
+        } else {
+            let count = reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            let done = self.cursor.ack_partial(sequence, set, count);
+            if !done {
+                let (left, _) = self.cursor.remaining(sequence, count);
+                if let Some((consumer, pending)) = self.holder(key, sequence) {
+                    consumer.unacked -= i64::from(pending.left) - i64::from(left.min(pending.left));
+                    let left = left.min(pending.left);
+                    consumer.pending.insert(sequence, Pending { left, ..pending });
+                }
+            }
+            done
+        };
+        self.dirty = true;
+        if done {
+            self.release(key, sequence);
+        }
+    }
+
+    /// Acknowledges everything up to an entry; of the entry itself all messages but those of `set`.
+    pub fn ack_cumulative(&mut self, sequence: u64, set: &[i64], reading: &mut Reading<'_>) {
+        if sequence >= reading.log.next() || !self.kind.single() {
+            // Shared types have no order in which "up to" means something; the real broker passes over it.
+            return;
+        }
+        self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
+        if !set.is_empty() {
+            let count = reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            self.cursor.ack_partial(sequence, set, count);
+            self.dirty = true;
+        }
+    }
+
+    /// Gives entries that a consumer holds out again: those named, or all if none is. Types with one consumer
+    /// ignore the names, as the real broker does.
+    pub fn redeliver(&mut self, key: ConsumerKey, sequences: &[u64], epoch: Option<u64>) {
+        if self.kind.single() {
+            if self.active == Some(key) {
+                if let Some(consumer) = self.consumer(key) {
+                    consumer.epoch = epoch.or(consumer.epoch);
+                }
+                self.rewind();
+            }
+            return;
+        }
+        let Some(consumer) = self.consumers.iter_mut().find(|consumer| consumer.key == key) else { return };
+        let held: Vec<(u64, Pending)> = if sequences.is_empty() {
+            std::mem::take(&mut consumer.pending).into_iter().collect()
+        } else {
+            sequences.iter().filter_map(|s| consumer.pending.remove(s).map(|pending| (*s, pending))).collect()
+        };
+        for (sequence, pending) in held {
+            if let Some(consumer) = self.consumer(key) {
+                consumer.unacked -= i64::from(pending.left);
+            }
+            self.let_go(key, pending.hash);
+            *self.redeliveries.entry(sequence).or_default() += 1;
+            self.replay.insert(sequence, pending.hash);
+        }
+    }
+
+    /// Sends what can be sent.
+    pub fn dispatch(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        match self.kind {
+            Kind::Exclusive | Kind::Failover => self.dispatch_single(reading, sink),
+            Kind::Shared => self.dispatch_shared(reading, sink),
+            Kind::KeyShared => self.dispatch_by_key(reading, sink),
+        }
+    }
+
+    fn dispatch_single(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        let Some(at) = self.consumers.iter().position(|consumer| Some(consumer.key) == self.active) else { return };
+        while self.consumers[at].permits > 0 && sink.room(self.consumers[at].key) {
+            self.read = self.cursor.next_unacked(self.read.max(reading.log.first()));
+            if self.read >= reading.log.committed() {
+                break;
+            }
+            let Some(entry) = reading.log.get(self.read, &mut self.ahead, reading.source) else { break };
+            self.read += 1;
+            self.send(at, &entry, sink);
+        }
+    }
+
+    fn dispatch_shared(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        self.wake_delayed(reading.wall_ms);
+        while let Some(at) = self.next_consumer(sink) {
+            let (sequence, again) = match self.replay.first_key_value() {
+                Some((sequence, _)) => (*sequence, true),
+                None => {
+                    self.read = self.cursor.next_unacked(self.read.max(reading.log.first()));
+                    (self.read, false)
+                }
+            };
+            if sequence >= reading.log.committed() {
+                break;
+            }
+            if again && (sequence < reading.log.first() || self.cursor.is_acked(sequence)) {
+                self.replay.pop_first();
+                continue;
+            }
+            let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else { break };
+            if again {
+                self.replay.pop_first();
+            } else {
+                self.read += 1;
+            }
+            if entry.deliver_ms > reading.wall_ms {
+                self.delayed.push(Reverse((entry.deliver_ms, sequence, entry.hash)));
+                continue;
+            }
+            self.rotation = at + 1;
+            self.send(at, &entry, sink);
+        }
+    }
+
+    fn dispatch_by_key(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        self.wake_delayed(reading.wall_ms);
+        let mut blocked = HashSet::new();
+        let waiting: Vec<(u64, u16)> = self.replay.iter().map(|(sequence, hash)| (*sequence, *hash)).collect();
+        for (sequence, hash) in waiting {
+            if sequence < reading.log.first() || self.cursor.is_acked(sequence) {
+                self.replay.remove(&sequence);
+                continue;
+            }
+            let Some(at) = self.owner_with_permits(hash, &mut blocked, sink) else { continue };
+            let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else { break };
+            self.replay.remove(&sequence);
+            self.send_or_delay(at, &entry, reading.wall_ms, sink);
+        }
+        let look_ahead = LOOK_AHEAD * self.consumers.len();
+        while self.replay.len() < look_ahead && self.next_consumer(sink).is_some() {
+            self.read = self.cursor.next_unacked(self.read.max(reading.log.first()));
+            if self.read >= reading.log.committed() {
+                break;
+            }
+            let Some(entry) = reading.log.get(self.read, &mut self.ahead, reading.source) else { break };
+            self.read += 1;
+            match self.owner_with_permits(entry.hash, &mut blocked, sink) {
+                Some(at) => self.send_or_delay(at, &entry, reading.wall_ms, sink),
+                None => drop(self.replay.insert(entry.sequence, entry.hash)),
+            }
+        }
+    }
+
+    /// The owner of the slot, if it may be sent something of it now. If not, nothing of the slot may be sent in
+    /// this pass, or it would overtake.
+    fn owner_with_permits(&self, hash: u16, blocked: &mut HashSet<u16>, sink: &mut dyn Sink) -> Option<usize> {
+        if blocked.contains(&hash) {
+            return None;
+        }
+        let at = self.ring.owner(hash).and_then(|key| self.consumers.iter().position(|c| c.key == key));
+        let at = at.filter(|at| {
+            let consumer = &self.consumers[*at];
+            // A slot that changed hands waits until the one before has acknowledged what it holds of it.
+            let drained = self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
+            drained && consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key)
+        });
+        if at.is_none() {
+            blocked.insert(hash);
+        }
+        at
+    }
+
+    fn send_or_delay(&mut self, at: usize, entry: &Entry, wall_ms: u64, sink: &mut dyn Sink) {
+        if entry.deliver_ms > wall_ms {
+            self.delayed.push(Reverse((entry.deliver_ms, entry.sequence, entry.hash)));
+        } else {
+            self.send(at, entry, sink);
+        }
+    }
+
+    fn send(&mut self, at: usize, entry: &Entry, sink: &mut dyn Sink) {
+        let (left, ack_set) = self.cursor.remaining(entry.sequence, entry.count);
+        let redelivery_count = self.redeliveries.get(&entry.sequence).copied().unwrap_or(0);
+        let consumer = &mut self.consumers[at];
+        consumer.permits -= i64::from(left);
+        consumer.delivered += u64::from(left);
+        if !self.kind.single() {
+            consumer.unacked += i64::from(left);
+            consumer.pending.insert(entry.sequence, Pending { left, hash: entry.hash });
+            if self.kind == Kind::KeyShared {
+                self.holders.entry(entry.hash).or_insert((consumer.key, 0)).1 += 1;
+            }
+        }
+        sink.deliver(Delivery { consumer: consumer.key, entry, redelivery_count, ack_set, epoch: consumer.epoch });
+    }
+
+    /// The next in turn that can take something, of the lowest priority number that has one.
+    fn next_consumer(&self, sink: &mut dyn Sink) -> Option<usize> {
+        let n = self.consumers.len();
+        let mut best: Option<usize> = None;
+        for step in 0..n {
+            let at = (self.rotation + step) % n;
+            let consumer = &self.consumers[at];
+            if best.is_some_and(|best| self.consumers[best].priority <= consumer.priority) {
+                continue;
+            }
+            if consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key) {
+                best = Some(at);
+            }
+        }
+        best
+    }
+
+    fn wake_delayed(&mut self, wall_ms: u64) {
+        while let Some(Reverse((due, sequence, hash))) = self.delayed.peek().copied() {
+            if due > wall_ms {
+                break;
+            }
+            self.delayed.pop();
+            self.replay.insert(sequence, hash);
+        }
+    }
+
+    /// Starts again from the mark.
+    fn rewind(&mut self) {
+        self.read = self.cursor.below();
+        self.replay.clear();
+        self.delayed.clear();
+        self.ahead.clear();
+    }
+
+    /// The consumer that holds an entry: most often the one that acknowledges it.
+    fn holder(&mut self, key: ConsumerKey, sequence: u64) -> Option<(&mut Consumer, Pending)> {
+        let holds = |consumer: &Consumer| consumer.pending.contains_key(&sequence);
+        let at = self
+            .consumers
+            .iter()
+            .position(|consumer| consumer.key == key && holds(consumer))
+            .or_else(|| self.consumers.iter().position(holds))?;
+        let consumer = &mut self.consumers[at];
+        let pending = consumer.pending.get(&sequence).copied()?;
+        Some((consumer, pending))
+    }
+
+    fn release(&mut self, key: ConsumerKey, sequence: u64) {
+        self.redeliveries.remove(&sequence);
+        self.replay.remove(&sequence);
+        if let Some((consumer, pending)) = self.holder(key, sequence) {
+            consumer.pending.remove(&sequence);
+            consumer.unacked -= i64::from(pending.left);
+            let key = consumer.key;
+            self.let_go(key, pending.hash);
+        }
+    }
+
+    fn let_go(&mut self, key: ConsumerKey, hash: u16) {
+        if let Some((holder, count)) = self.holders.get_mut(&hash)
+            && *holder == key
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.holders.remove(&hash);
+            }
+        }
+    }
+}
