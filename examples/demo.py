@@ -190,9 +190,9 @@ def chart(
 
 
 def stored(data: Path) -> int:
-    """Bytes in the topic as the store has them: compressed batches. The broker has ended by now."""
+    """Bytes of the store: compressed batches and a little around them. The broker has ended by now."""
     with penstock.Broker(data=data) as reopened:
-        return int(reopened.topic_stats(TOPIC)["bytes"])
+        return int(reopened.status()["store_bytes"])
 
 
 def main() -> int:

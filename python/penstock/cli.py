@@ -47,6 +47,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME[=PARTITIONS]",
         help="create this topic unless it is there; repeatable",
     )
+    broker.add_argument(
+        "-X",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of penstock.Broker: -X retention=1h; repeatable",
+    )
     broker.add_argument("--json", action="store_true", help="say the URL as one line of JSON")
     broker.add_argument("-q", "--quiet", action="store_true", help="say nothing")
 

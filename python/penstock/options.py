@@ -159,7 +159,23 @@ class BrokerOptions(TypedDict, total=False):
     allow_insecure_bind: Annotated[
         bool, Option(_flag, False, "other addresses than loopback without TLS and tokens")
     ]
-    max_store: Annotated[Size, Option(parse.size, 10 << 30, "bytes on disk; then producers get an error")]
+    advertised_url: Annotated[
+        str, Option(_text, None, "URL that clients are told; default: made of host and port")
+    ]
+    max_store: Annotated[
+        Size, Option(parse.size, None, "bytes kept; then producers get an error; 10 GiB, 1 GiB in memory")
+    ]
+    max_connections: Annotated[int, Option(parse.whole(1), 16_384, "most connections")]
+    max_topics: Annotated[int, Option(parse.whole(1), 10_000, "most topics and partitions")]
+    max_message_size: Annotated[Size, Option(parse.size, 5 << 20, "bytes of the largest message")]
+    keep_alive: Annotated[Duration, Option(parse.duration, 30.0, "seconds between two PINGs")]
+    retention: Annotated[Duration, Option(parse.duration, 600.0, "seconds that acknowledged messages stay")]
+    retention_bytes: Annotated[Size, Option(parse.size, 32 << 20, "bytes of them in each topic, in memory")]
+    auto_create: Annotated[bool, Option(_flag, True, "topics come into being on first use")]
+    default_partitions: Annotated[
+        int, Option(parse.whole(0, 1000), 0, "partitions of those; 0: plain topics")
+    ]
+    deduplicate: Annotated[bool, Option(_flag, True, "drops what a named producer has sent before")]
 
 
 class Defaults(NamedTuple):

@@ -11,6 +11,8 @@ from typing import Any
 from penstock.broker import Broker
 from penstock.errors import InvalidArgument
 
+from . import pairs
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OPTIONS = ("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store")
 
@@ -18,6 +20,7 @@ _OPTIONS = ("data", "host", "port", "durability", "tls_cert", "tls_key", "token_
 def run(given: argparse.Namespace) -> int:
     """Runs until SIGINT or SIGTERM."""
     options: dict[str, Any] = {name: getattr(given, name) for name in _OPTIONS}
+    options |= pairs(given.options, "options")
     options["allow_insecure_bind"] = given.allow_insecure_bind
     # Blocked before the broker's threads start, so that they inherit it and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -1,0 +1,211 @@
+"""The asyncio face: what it adds to the engine. What the engine does is in tests/contract."""
+
+import asyncio
+import doctest
+import gc
+import importlib
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import penstock
+from penstock import errors
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "penstock",
+        "penstock.blocking",
+        "penstock.broker",
+        "penstock.client",
+        "penstock.errors",
+        "penstock.options",
+    ],
+)
+def test_the_examples_of_the_docstrings_are_true(module):
+    done = doctest.testmod(importlib.import_module(module), raise_on_error=False)
+    assert done.attempted > 0
+    assert done.failed == 0
+
+
+def test_importing_it_loads_next_to_nothing():
+    code = "import sys, penstock; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"asyncio", "penstock._engine", "pyarrow", "dataclasses"} & set(loaded.split())
+
+
+def test_every_public_name_is_there():
+    for name in penstock.__all__:
+        assert getattr(penstock, name) is not None
+        assert name in dir(penstock)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = penstock.nonsense
+
+
+async def test_an_embedded_broker_ends_with_its_client():
+    async with penstock.connect("embedded:") as client:
+        broker = client.broker
+        assert broker is not None
+        assert broker.running
+        assert client.url == broker.url
+    assert not broker.running
+
+
+async def test_an_embedded_broker_keeps_its_data(tmp_path):
+    url = f"embedded:{tmp_path / 'store'}"
+    async with penstock.connect(url) as client:
+        async with client.consumer("t", "s"), client.producer("t") as producer:
+            await producer.send(b"kept")
+    async with penstock.connect(url) as client, client.consumer("t", "s") as consumer:
+        assert (await consumer.receive(timeout=10)).data == b"kept"
+
+
+async def test_an_embedded_broker_ends_when_connecting_fails():
+    before = threads()
+    with pytest.raises(errors.Error):
+        await penstock.connect("embedded:/dev/null/no-folder")
+    assert threads() <= before + 2
+
+
+def threads():
+    import threading
+
+    return threading.active_count()
+
+
+async def test_what_the_url_says_holds_for_handles_and_keywords_win():
+    async with penstock.connect("embedded:?producer.name=from-url&type=shared") as client:
+        async with client.producer("t") as producer:
+            assert producer.name == "from-url"
+        async with client.producer("t", name="from-keyword") as producer:
+            assert producer.name == "from-keyword"
+        async with client.consumer("t", "s"), client.consumer("t", "s"):
+            pass
+
+
+def test_mistakes_show_before_anything_is_awaited():
+    with pytest.raises(errors.InvalidArgument, match="did you mean"):
+        penstock.connect("embedded:", conect_timeout=1)
+    with pytest.raises(errors.InvalidArgument, match="scheme"):
+        penstock.connect("pulsr://h")
+
+
+async def test_bad_arguments_of_handles_show_at_once():
+    async with penstock.connect("embedded:") as client:
+        for open_it in (
+            lambda: client.producer("t", compression="nonsense"),
+            lambda: client.consumer("t", ""),
+            lambda: client.consumer([], "s"),
+            lambda: client.consumer("t", "s", position="nowhere"),
+        ):
+            with pytest.raises(errors.InvalidArgument):
+                open_it()
+
+
+async def test_times_and_delays_are_checked():
+    import datetime
+
+    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+        with pytest.raises(errors.InvalidArgument, match="time zone"):
+            producer.send(b"x", event_time=datetime.datetime(2024, 1, 1))
+        with pytest.raises(errors.InvalidArgument, match="exclude"):
+            producer.send(b"x", deliver_at=1, deliver_after=1)
+        async with client.reader("t", position="earliest") as reader:
+            moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+            await producer.send(b"x", event_time=moment)
+            message = await reader.receive(timeout=10)
+            assert message.event_time == int(moment.timestamp() * 1000)
+
+
+async def test_ack_may_be_awaited_or_not():
+    async with penstock.connect("embedded:") as client, client.consumer("t", "s") as consumer:
+        async with client.producer("t") as producer:
+            await producer.send_many([b"1", b"2", b"3"])
+        first, second, third = [await consumer.receive(timeout=10) for _ in range(3)]
+        consumer.ack(first)
+        await consumer.ack(second)
+        await asyncio.wait_for(consumer.ack(third), 5)
+
+
+async def test_an_iteration_may_be_left_and_taken_up_again():
+    async with penstock.connect("embedded:") as client, client.consumer("t", "s") as consumer:
+        async with client.producer("t") as producer:
+            await producer.send_many([b"%d" % number for number in range(10)])
+        got = []
+        for _ in range(2):
+            async for message in consumer:
+                got.append(message.data)
+                if len(got) % 5 == 0:
+                    break
+        assert got == [b"%d" % number for number in range(10)]
+
+
+async def test_leaving_a_producer_flushes():
+    async with penstock.connect("embedded:") as client, client.reader("t", position="earliest") as reader:
+        async with client.producer("t", batching_delay="10s") as producer:
+            for number in range(100):
+                producer.send_nowait(b"%d" % number)
+        got = []
+        while len(got) < 100:
+            got += await reader.receive_many(100, timeout=10)
+
+
+async def test_a_reader_leaves_nothing_behind():
+    with penstock.Broker() as broker:
+        async with penstock.connect(broker.url) as client:
+            async with client.producer("t") as producer, client.reader("t", position="earliest") as reader:
+                await producer.send(b"x")
+                assert (await reader.receive(timeout=10)).data == b"x"
+            async with client.reader("t", position="earliest") as reader:
+                assert reader.subscription.startswith("reader-")
+
+
+async def test_a_frame_without_arrow_is_refused_by_name():
+    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+        with pytest.raises(errors.InvalidArgument, match=r"builtins\.list has no Arrow interface"):
+            producer.send_frame([1])
+        with pytest.raises(errors.InvalidArgument, match="encoding"):
+            producer.send_frame(Capsule(), encoding="xml")
+        with pytest.raises(errors.InvalidArgument, match="value="):
+            producer.send_frame(Capsule(), encoding="raw")
+
+
+class Capsule:
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise AssertionError("not needed")
+
+
+def test_a_forgotten_client_warns_and_lets_go():
+    async def main():
+        client = await penstock.connect("embedded:")
+        broker = client.broker
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del client
+            gc.collect()
+        assert any(
+            issubclass(w.category, ResourceWarning) and "penstock.Client" in str(w.message) for w in caught
+        )
+        assert not broker.running
+
+    asyncio.run(main())
+
+
+async def test_a_child_keeps_its_client():
+    with penstock.Broker() as broker:
+        producer = await (await penstock.connect(broker.url)).producer("t")
+        gc.collect()
+        await producer.send(b"x")
+        owner = producer._owner
+        await owner.close()
+        assert producer.closed
+
+
+async def test_nothing_secret_is_shown():
+    async with penstock.connect("embedded:", token="canary-7f3a") as client:
+        async with client.producer("t") as producer, client.consumer("t", "s") as consumer:
+            shown = "".join(map(repr, (client, producer, consumer, client.broker, client.stats())))
+            assert "canary" not in shown
