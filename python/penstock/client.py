@@ -284,6 +284,8 @@ class Client(Handle):
     def _forget(self) -> None:
         for child in self._children:
             child._open = False
+        with contextlib.suppress(Exception):
+            self._native.close()
         self._bridge.close()
         if self._broker:
             self._broker.stop(0.0)

@@ -8,10 +8,11 @@ import sys
 import pytest
 
 import penstock
-from harness import EmbeddedBroker
 from penstock import blocking, errors
 from penstock.spark import PartitionReport, WriteReport, java, partition_writer, pool, register, write
 from penstock.spark.config import sink_config
+
+from harness import EmbeddedBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROWS = 25_000
