@@ -142,7 +142,7 @@ class ReadBack(threading.Thread):
         ):
             self.subscribed.set()
             while rows < self.expected:
-                table = consumer.read_frame(max_rows=50_000, timeout=60)
+                table = consumer.read_frame(min(20_000, self.expected - rows), timeout=60)
                 if table.num_rows == 0:
                     break
                 rows += table.num_rows

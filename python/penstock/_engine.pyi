@@ -32,7 +32,8 @@ def connect(url: str, options: Mapping[str, Any], loop: Loop | None) -> _Pending
 
 @final
 class Client:
-    closed: bool
+    @property
+    def closed(self) -> bool: ...
     def producer(self, topic: str, options: Mapping[str, Any]) -> _Pending[Producer]: ...
     def consumer(
         self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
@@ -44,10 +45,14 @@ class Client:
 
 @final
 class Producer:
-    topic: str
-    name: str
-    last_sequence_id: int
-    pending: int
+    @property
+    def topic(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def last_sequence_id(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
     def send(
         self,
         payload: Buffer,
@@ -87,8 +92,10 @@ class Producer:
 
 @final
 class Consumer:
-    topic: str
-    subscription: str
+    @property
+    def topic(self) -> str: ...
+    @property
+    def subscription(self) -> str: ...
     def __aiter__(self) -> Consumer: ...
     def __anext__(self) -> _Pending[Message]: ...
     def receive(self, timeout: float | None) -> _Pending[Message]: ...
@@ -114,31 +121,51 @@ class ArrowBatch:
 
 @final
 class Message:
-    data: bytes
-    key: str | None
-    ordering_key: bytes | None
-    properties: dict[str, str]
-    id: MessageId
-    topic: str
-    publish_time: int
-    event_time: int | None
-    broker_time: int | None
-    redelivery_count: int
-    sequence_id: int
-    producer_name: str
-    is_null: bool
-    index: int | None
-    schema_version: bytes | None
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def ordering_key(self) -> bytes | None: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+    @property
+    def id(self) -> MessageId: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def publish_time(self) -> int: ...
+    @property
+    def event_time(self) -> int | None: ...
+    @property
+    def broker_time(self) -> int | None: ...
+    @property
+    def redelivery_count(self) -> int: ...
+    @property
+    def sequence_id(self) -> int: ...
+    @property
+    def producer_name(self) -> str: ...
+    @property
+    def is_null(self) -> bool: ...
+    @property
+    def index(self) -> int | None: ...
+    @property
+    def schema_version(self) -> bytes | None: ...
 
 @final
 class MessageId:
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
-    ledger: int
-    entry: int
-    partition: int
-    batch_index: int
-    batch_size: int
+    @property
+    def ledger(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def batch_index(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
     @staticmethod
     def parse(text: str) -> MessageId: ...
     @staticmethod
@@ -158,7 +185,8 @@ class MessageIds(Sequence[MessageId]):
 
 @final
 class Broker:
-    url: str
+    @property
+    def url(self) -> str: ...
     @staticmethod
     def start(options: Mapping[str, Any]) -> Broker: ...
     def stop(self, timeout: float) -> None: ...

@@ -395,7 +395,7 @@ class Consumer(_Handle):
             return [self._ahead.popleft() for _ in range(min(max, len(self._ahead)))]
         return self._native.receive_many(max, parse.seconds(timeout)).wait()
 
-    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = None) -> Any:
+    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
         """Messages as an Arrow table; as :meth:`penstock.Consumer.read_frame`.
 
         Raises:

@@ -530,14 +530,14 @@ class Consumer(Handle):
         self._check()
         return self._native.receive_many(max, parse.seconds(timeout))
 
-    async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = None) -> Any:
+    async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
         """Messages as an Arrow table, without a Python object per message. Columns: ``value`` (binary),
         ``key``, ``topic``, ``message_id``, ``publish_time``, ``event_time``, ``properties``,
         ``redelivery_count``.
 
         Args:
-            max_rows: most rows to return.
-            timeout: seconds to wait at most for the first message; then the table is empty.
+            max_rows: returns when there are so many rows ...
+            timeout: ... or after this many seconds, with those that came; ``None`` waits for ``max_rows``.
 
         Returns:
             A ``pyarrow.Table``; without pyarrow an object with the Arrow PyCapsule interface.

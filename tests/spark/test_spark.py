@@ -56,7 +56,7 @@ def read(url, topic, count):
     rows = []
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
         while len(rows) < count:
-            table = reader.read_frame(50_000, timeout=20)
+            table = reader.read_frame(count - len(rows), timeout=20)
             assert table.num_rows, f"{len(rows)} of {count} rows came"
             rows += table.to_pylist()
         assert reader.read_frame(10, timeout=0.2).num_rows == 0

@@ -73,7 +73,7 @@ class _End:
 
     def __init__(self, consumer: blocking.Consumer) -> None:
         # An entry below zero: the partition is empty.
-        self._open = {last.partition: last for last in consumer.last_message_ids() if last.entry < 1 << 62}
+        self._open = {last.partition: last for last in consumer.last_message_ids() if last.entry >= 0}
 
     @property
     def reached(self) -> bool:
