@@ -168,6 +168,17 @@ def test_a_task_that_fails_is_tried_again_and_the_report_says_so(spark, embedded
     assert (report.rows, report.retries) == (20, 1)
 
 
+@pytest.mark.parametrize("door", ["batches", "data source"])
+def test_an_error_of_a_task_is_the_packages_own(embedded, frame, plain_topic, monkeypatch, door):
+    if door == "data source":
+        monkeypatch.setattr("penstock.spark.write._arrow_batches", lambda df: None)
+    from pyspark.sql import functions as F  # noqa: N812
+
+    large = frame.where("id = 3").select(F.repeat(F.lit("x"), 6 << 20).alias("value"))
+    with pytest.raises(errors.MessageTooLarge, match="a Spark task failed"):
+        write(large, embedded.url, plain_topic, value="value")
+
+
 def test_mistakes_show_on_the_driver_before_any_job(embedded, frame, topic):
     for arguments, words in (
         ({"value": "valeu"}, "no column 'valeu'"),

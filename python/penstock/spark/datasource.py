@@ -91,7 +91,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    from .write import register
+    from .write import register, typed
 
     register(df.sparkSession)
     seen = Observation()
@@ -106,7 +106,10 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         options |= {name: getattr(config, name) for name in _ARGUMENTS if getattr(config, name)}
         for name, value in {**config.client, **config.producer}.items():
             options[name] = _as_text(name, value)
-        writer.options(**options).save()
+        try:
+            writer.options(**options).save()
+        except Exception as error:
+            raise typed(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
     if text:

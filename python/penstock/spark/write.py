@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,10 @@ def write(
 
             return write_through(df, config, started)
         rdd, schema = batches
-        partitions: list[PartitionReport] = rdd.mapPartitions(PartitionWriter(config, schema)).collect()
+        try:
+            partitions: list[PartitionReport] = rdd.mapPartitions(PartitionWriter(config, schema)).collect()
+        except Exception as error:
+            raise typed(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
 
 
@@ -91,6 +95,17 @@ def register(spark: SparkSession) -> None:
     from .datasource import PenstockDataSource
 
     spark.dataSource.register(PenstockDataSource)
+
+
+def typed(error: Exception) -> Exception:
+    """The package's error of a failed task: Spark hands over its text only. Other errors stay as they are."""
+    from penstock import errors
+
+    found = re.search(r"^penstock\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    kind = getattr(errors, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, errors.Error)):
+        return error
+    return kind(f"a Spark task failed: {found[2]}")
 
 
 def _ask_broker(config: SinkConfig) -> None:
