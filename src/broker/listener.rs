@@ -4,7 +4,7 @@
 //! reports. They share the hub without locks: nobody holds it over an `await`.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -146,10 +146,17 @@ async fn serve(
         async move { keep_time(&shared).await }
     });
     let accepting = tokio::task::spawn_local(accept(shared.clone(), listener, tls, options.max_connections));
+    // What administration changed is answered like everything else: when it is written.
+    let mut unanswered: VecDeque<(u64, mpsc::SyncSender<Result<()>>)> = VecDeque::new();
     loop {
+        while unanswered.front().is_some_and(|(change, _)| *change <= shared.hub.borrow().written()) {
+            if let Some((_, answer)) = unanswered.pop_front() {
+                let _ = answer.send(shared.hub.borrow().failure());
+            }
+        }
         tokio::select! {
             question = questions.recv() => match question {
-                Some(question) => answer(&shared, question),
+                Some(question) => unanswered.extend(answer(&shared, question)),
                 None => break,
             },
             Some(report) = reported.recv() => shared.call(|hub, now| hub.handle_report(now, report)),
@@ -159,7 +166,8 @@ async fn serve(
     background.abort();
     // What was taken in gets its answer; then the last acknowledgements are written.
     shared.call(|hub, now| hub.shut_down(now));
-    while shared.writer.is_some() && shared.hub.borrow().unreported() > 0 {
+    let unwritten = || shared.hub.borrow().written() < shared.hub.borrow().issued();
+    while shared.writer.is_some() && unwritten() {
         match tokio::time::timeout(Duration::from_secs(5), reported.recv()).await {
             Ok(Some(report)) => shared.call(|hub, now| hub.handle_report(now, report)),
             _ => break,
@@ -239,23 +247,34 @@ fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn answer(shared: &Shared, question: Ask) {
-    // An answer that nobody waits for any more is no error.
-    match question {
+/// Answers, or gives the number of the change that the answer waits for.
+fn answer(shared: &Shared, question: Ask) -> Option<(u64, mpsc::SyncSender<Result<()>>)> {
+    let (changed, answer) = match question {
         Ask::CreateTopic(name, partitions, answer) => {
-            let _ = answer.send(shared.call(|hub, _| hub.create_topic(&name, partitions)));
+            (shared.call(|hub, _| hub.create_topic(&name, partitions).map(|()| hub.issued())), answer)
         }
         Ask::DeleteTopic(name, answer) => {
-            let _ = answer.send(shared.call(|hub, _| hub.delete_topic(&name)));
+            (shared.call(|hub, _| hub.delete_topic(&name).map(|()| hub.issued())), answer)
         }
+        // An answer that nobody waits for any more is no error.
         Ask::Topics(answer) => {
             let _ = answer.send(shared.hub.borrow().topics());
+            return None;
         }
         Ask::TopicStats(name, answer) => {
             let _ = answer.send(shared.hub.borrow().topic_stats(&name));
+            return None;
         }
         Ask::Stats(answer) => {
             let _ = answer.send(shared.hub.borrow().stats());
+            return None;
+        }
+    };
+    match changed {
+        Ok(change) => Some((change, answer)),
+        Err(error) => {
+            let _ = answer.send(Err(error));
+            None
         }
     }
 }

@@ -330,9 +330,19 @@ impl Hub {
         self.used
     }
 
-    /// Changes that were asked for and not reported.
-    pub fn unreported(&self) -> u64 {
-        self.issued - self.written
+    /// Number of the last change that was asked of the store.
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Number of the last change that the store reported.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The store's failure, once there was one.
+    pub fn failure(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// The store wrote, or could not.

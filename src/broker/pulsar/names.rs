@@ -72,8 +72,6 @@ pub(crate) struct Facts {
     pub(crate) hash: u16,
     /// Whether more chunks of the message follow.
     pub(crate) chunk_follows: bool,
-    /// Whether it is a chunk but not the first.
-    pub(crate) chunk_continues: bool,
 }
 
 impl Facts {
@@ -106,7 +104,6 @@ impl Facts {
             }
         }
         facts.chunk_follows = chunk + 1 < chunks;
-        facts.chunk_continues = chunks > 1 && chunk > 0;
         facts.hash = match (ordering_key, key) {
             (Some(key), _) => slot(key),
             (None, Some(key)) if key_is_base64 => slot(&STANDARD.decode(key).unwrap_or_else(|_| key.to_vec())),
@@ -184,7 +181,6 @@ mod tests {
             batch: true,
             hash: slot(b"key"),
             chunk_follows: true,
-            chunk_continues: true,
         };
         assert_eq!(facts, expected);
         assert_eq!(Facts::read(&[0, 0, 0, 9, 1]).count, 1);

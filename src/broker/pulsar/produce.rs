@@ -200,12 +200,12 @@ impl Hub {
         let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
         // Ids of Java's key-based batches interleave: they carry the last id of each, in no order.
         let by_key = facts.batch && facts.count > 1 && send.highest_sequence_id == Some(send.sequence_id);
-        let old = if facts.chunk_continues { highest < known } else { send.sequence_id as i64 <= known };
-        if self.settings.deduplicate && old && !by_key && !(facts.chunk_continues && highest == known) {
+        if self.settings.deduplicate && send.sequence_id as i64 <= known && !by_key {
             let receipt = receipt(&send, u64::MAX, u64::MAX);
             self.when_written(Action::Receipt { session: id, receipt });
             return Ok(());
         }
+        // Chunks share their id, so it is taken as known with the last one.
         let producer = if self.settings.deduplicate && !facts.chunk_follows {
             let highest = highest.max(known);
             match topic.sequences.get_mut(&name) {

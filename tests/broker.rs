@@ -1,0 +1,901 @@
+//! The embedded broker as sentences of the protocol. No socket, no disk, no clock: a [`Hub`] is driven by hand.
+#![cfg(feature = "broker")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use penstock::broker::auth::TokenKey;
+use penstock::broker::pulsar::session::{Clock, Terms};
+use penstock::broker::pulsar::{Hub, Settings};
+use penstock::broker::store::Found;
+use penstock::error::{Error, ErrorKind, Result};
+use penstock::pulsar::command::Command;
+use penstock::pulsar::frame::{Decoder, Frame, Payload};
+use penstock::pulsar::{hot, pb};
+use penstock::sqlite::Report;
+use penstock::transmit::Transmit;
+
+const WALL_MS: u64 = 1_700_000_000_000;
+const TOPIC: &str = "persistent://public/default/orders";
+const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// A broker, its store and its time.
+struct Bench {
+    hub: Hub,
+    start: Instant,
+    now: Instant,
+    /// Whether the store keeps its reports back.
+    held: bool,
+    ops: u64,
+    requests: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let now = Instant::now();
+        let mut settings = Settings {
+            url: "pulsar://127.0.0.1:6650".into(),
+            terms: Terms { max_message_size: 5 << 20, keep_alive: Duration::from_secs(30), tokens: None },
+            clock: Clock::new(now, WALL_MS),
+            stored: false,
+            auto_create: true,
+            partitions: 0,
+            deduplicate: true,
+            retention: Duration::from_secs(600),
+            retention_bytes: 1 << 20,
+            max_store: 1 << 30,
+            max_topics: 100,
+        };
+        change(&mut settings);
+        let hub = Hub::new(settings, Found { next_topic: 7, ..Found::default() }, None, now);
+        Self { hub, start: now, now, held: false, ops: 0, requests: 100 }
+    }
+
+    fn settle(&mut self) {
+        while self.hub.poll_op().is_some() {
+            self.ops += 1;
+        }
+        if !self.held && self.ops > 0 {
+            let jobs = std::mem::take(&mut self.ops);
+            self.hub.handle_report(self.now, Report { jobs, outcome: Ok(0) });
+            self.settle();
+        }
+    }
+
+    fn fail(&mut self) {
+        let jobs = std::mem::take(&mut self.ops);
+        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        self.hub.handle_report(self.now, Report { jobs, outcome });
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.hub.handle_timeout(self.now);
+        self.settle();
+    }
+
+    fn wall_ms(&self) -> u64 {
+        WALL_MS + (self.now - self.start).as_millis() as u64
+    }
+
+    fn frame(&mut self, peer: u64, frame: &Frame) -> Result<()> {
+        let mut input = BytesMut::from(&frame.to_bytes()[..]);
+        let result = self.hub.handle_input(self.now, peer, &mut input);
+        self.settle();
+        result
+    }
+
+    fn tell(&mut self, peer: u64, command: Command) -> Result<()> {
+        self.frame(peer, &Frame::simple(command))
+    }
+
+    /// What the broker has said to the peer since the last time.
+    fn hear(&mut self, peer: u64) -> Vec<Frame> {
+        let (mut frames, mut input) = (Vec::new(), BytesMut::new());
+        loop {
+            let mut output = Transmit::default();
+            self.hub.take_output(self.now, peer, &mut output);
+            if output.is_empty() {
+                break;
+            }
+            input.extend_from_slice(&output.take());
+        }
+        while let Some(frame) = Decoder::new(6 << 20).next(&mut input).unwrap() {
+            frames.push(frame);
+        }
+        frames
+    }
+
+    fn commands(&mut self, peer: u64) -> Vec<Command> {
+        self.hear(peer).into_iter().map(|frame| frame.command).collect()
+    }
+
+    fn one(&mut self, peer: u64) -> Command {
+        let mut commands = self.commands(peer);
+        assert_eq!(commands.len(), 1, "{commands:?}");
+        commands.remove(0)
+    }
+
+    fn ask(&mut self, peer: u64, command: Command) -> Command {
+        self.tell(peer, command).unwrap();
+        self.one(peer)
+    }
+
+    fn connect(&mut self) -> u64 {
+        let peer = self.hub.connect(self.now, "127.0.0.1:1");
+        let connected = self.ask(peer, Command::Connect(connect()));
+        assert!(matches!(connected, Command::Connected(c) if c.max_message_size == Some(5 << 20)));
+        peer
+    }
+
+    fn request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    fn produce(&mut self, peer: u64, id: u64, change: impl FnOnce(&mut pb::CommandProducer)) -> Command {
+        let mut command = pb::CommandProducer {
+            topic: TOPIC.into(),
+            producer_id: id,
+            request_id: self.request(),
+            ..Default::default()
+        };
+        change(&mut command);
+        self.ask(peer, Command::Producer(Box::new(command)))
+    }
+
+    fn producer(&mut self, peer: u64, id: u64) {
+        let answer = self.produce(peer, id, |_| {});
+        assert!(matches!(answer, Command::ProducerSuccess(_)), "{answer:?}");
+    }
+
+    fn subscription(&mut self, peer: u64, id: u64, kind: i32, change: impl FnOnce(&mut pb::CommandSubscribe)) -> Vec<Command> {
+        let mut command = pb::CommandSubscribe {
+            topic: TOPIC.into(),
+            subscription: "s".into(),
+            sub_type: kind,
+            consumer_id: id,
+            request_id: self.request(),
+            initial_position: Some(1),
+            ..Default::default()
+        };
+        change(&mut command);
+        self.tell(peer, Command::Subscribe(Box::new(command))).unwrap();
+        self.commands(peer)
+    }
+
+    fn subscribe(&mut self, peer: u64, id: u64, kind: i32) {
+        let answer = self.subscription(peer, id, kind, |_| {});
+        assert!(matches!(answer.first(), Some(Command::Success(_))), "{answer:?}");
+    }
+
+    fn send(&mut self, peer: u64, id: u64, sequence_id: u64, change: impl FnOnce(&mut pb::MessageMetadata)) {
+        let mut metadata = pb::MessageMetadata {
+            producer_name: "p".into(),
+            sequence_id,
+            publish_time: self.wall_ms(),
+            ..Default::default()
+        };
+        change(&mut metadata);
+        let mut bytes = BytesMut::new();
+        hot::encode_metadata(&metadata, &mut bytes);
+        let send = hot::Send { producer_id: id, sequence_id, ..Default::default() };
+        let payload = Payload::build(&bytes, format!("m{sequence_id}").as_bytes());
+        self.frame(peer, &Frame { command: Command::Send(send), payload: Some(payload) }).unwrap();
+    }
+
+    /// Sends `n` messages and takes their receipts.
+    fn fill(&mut self, peer: u64, id: u64, sequence_ids: std::ops::Range<u64>) {
+        let n = sequence_ids.clone().count();
+        for sequence_id in sequence_ids {
+            self.send(peer, id, sequence_id, |_| {});
+        }
+        let receipts = self.commands(peer).into_iter().filter(|c| matches!(c, Command::SendReceipt(_))).count();
+        assert_eq!(receipts, n);
+    }
+
+    fn flow(&mut self, peer: u64, consumer_id: u64, permits: u32) {
+        self.tell(peer, Command::Flow(hot::Flow { consumer_id, permits })).unwrap();
+    }
+
+    /// Entries delivered since the last time.
+    fn entries(&mut self, peer: u64) -> Vec<u64> {
+        self.deliveries(peer).into_iter().map(|delivery| delivery.message_id.entry_id).collect()
+    }
+
+    fn deliveries(&mut self, peer: u64) -> Vec<hot::Delivery> {
+        let messages = self.commands(peer).into_iter();
+        messages.filter_map(|c| if let Command::Message(delivery) = c { Some(delivery) } else { None }).collect()
+    }
+
+    fn ack(&mut self, peer: u64, consumer_id: u64, ack_type: i32, ids: Vec<pb::MessageIdData>, request_id: Option<u64>) {
+        let ack = hot::Ack { consumer_id, ack_type, message_ids: ids, request_id, ..Default::default() };
+        self.tell(peer, Command::Ack(ack)).unwrap();
+    }
+
+    fn ack_entry(&mut self, peer: u64, consumer_id: u64, entry: u64) {
+        self.ack(peer, consumer_id, 0, vec![id(entry)], None);
+    }
+
+    fn seek(&mut self, peer: u64, consumer_id: u64, target: Option<pb::MessageIdData>, time: Option<u64>) -> Vec<Command> {
+        let request_id = self.request();
+        let seek = pb::CommandSeek { consumer_id, request_id, message_id: target, message_publish_time: time };
+        self.tell(peer, Command::Seek(Box::new(seek))).unwrap();
+        self.commands(peer)
+    }
+}
+
+fn id(entry_id: u64) -> pb::MessageIdData {
+    pb::MessageIdData { ledger_id: 7, entry_id, ..Default::default() }
+}
+
+fn connect() -> pb::CommandConnect {
+    pb::CommandConnect { client_version: "test".into(), protocol_version: Some(21), ..Default::default() }
+}
+
+fn error_of(command: &Command) -> pb::ServerError {
+    let code = match command {
+        Command::Error(error) => error.error,
+        Command::SendError(error) => error.error,
+        other => panic!("not an error: {other:?}"),
+    };
+    pb::ServerError::try_from(code).unwrap()
+}
+
+fn receipt_of(command: &Command) -> (u64, u64, u64) {
+    let Command::SendReceipt(receipt) = command else { panic!("not a receipt: {command:?}") };
+    let id = receipt.message_id.as_ref().unwrap();
+    (receipt.sequence_id, id.ledger_id, id.entry_id)
+}
+
+const EXCLUSIVE: i32 = 0;
+const SHARED: i32 = 1;
+const FAILOVER: i32 = 2;
+const KEY_SHARED: i32 = 3;
+
+#[test]
+fn anything_before_connect_ends_the_connection() {
+    let mut bench = Bench::new();
+    let peer = bench.hub.connect(bench.now, "x");
+    assert!(bench.tell(peer, Command::Ping).is_err());
+    let peer = bench.connect();
+    assert!(bench.tell(peer, Command::Connect(connect())).is_err(), "a second CONNECT");
+    let peer = bench.connect();
+    assert!(bench.tell(peer, Command::Unknown(99)).is_err());
+    let peer = bench.connect();
+    assert!(bench.tell(peer, Command::Flow(hot::Flow { consumer_id: 1, permits: 0 })).is_err());
+    let peer = bench.hub.connect(bench.now, "x");
+    let mut huge = BytesMut::from(&(100_u32 << 10).to_be_bytes()[..]);
+    assert!(bench.hub.handle_input(bench.now, peer, &mut huge).is_err(), "strangers get 64 KiB");
+}
+
+#[test]
+fn a_silent_peer_is_asked_once_and_then_left() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    assert_eq!(bench.ask(peer, Command::Ping), Command::Pong);
+    let mut pings = 0;
+    let ended = (0..5).any(|_| {
+        bench.now = bench.hub.session_timeout(peer).unwrap();
+        let ended = bench.hub.handle_session_timeout(bench.now, peer).is_err();
+        pings += bench.commands(peer).iter().filter(|c| **c == Command::Ping).count();
+        ended
+    });
+    assert!(ended && pings == 1, "{pings}");
+    let stranger = bench.hub.connect(bench.now, "x");
+    bench.now += Duration::from_secs(10);
+    assert!(bench.hub.handle_session_timeout(bench.now, stranger).is_err(), "no CONNECT within 10 s");
+}
+
+#[test]
+fn a_receipt_comes_after_the_commit_and_so_does_the_message() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.flow(peer, 1, 10);
+    bench.held = true;
+    bench.send(peer, 1, 0, |_| {});
+    assert_eq!(bench.commands(peer), []);
+    bench.held = false;
+    bench.settle();
+    let heard = bench.commands(peer);
+    assert_eq!(receipt_of(&heard[0]), (0, 7, 0));
+    assert!(matches!(&heard[1], Command::Message(m) if m.message_id.entry_id == 0));
+}
+
+#[test]
+fn a_store_that_fails_answers_nothing_with_success_any_more() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.flow(peer, 1, 10);
+    bench.held = true;
+    bench.send(peer, 1, 0, |_| {});
+    bench.settle();
+    bench.fail();
+    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError, "and the message is not given out");
+    bench.send(peer, 1, 1, |_| {});
+    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError);
+    let answer = bench.produce(peer, 2, |_| {});
+    assert_eq!(error_of(&answer), pb::ServerError::PersistenceError);
+    assert!(bench.hub.stats().failure.is_some());
+}
+
+#[test]
+fn a_wrong_checksum_is_refused_and_the_same_sequence_id_may_come_again() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    let mut metadata = BytesMut::new();
+    hot::encode_metadata(&pb::MessageMetadata { producer_name: "p".into(), ..Default::default() }, &mut metadata);
+    let good = Payload::build(&metadata, b"x");
+    let bad = Payload { checksum: good.checksum.map(|c| c ^ 1), ..good.clone() };
+    let send = Command::Send(hot::Send { producer_id: 1, sequence_id: 0, ..Default::default() });
+    bench.frame(peer, &Frame { command: send.clone(), payload: Some(bad) }).unwrap();
+    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::ChecksumError);
+    bench.frame(peer, &Frame { command: send, payload: Some(good.clone()) }).unwrap();
+    assert_eq!(receipt_of(&bench.one(peer)), (0, 7, 0));
+    // What is delivered is what came, bit by bit.
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.flow(peer, 1, 1);
+    let frames = bench.hear(peer);
+    assert_eq!(frames.last().unwrap().payload, Some(good));
+}
+
+#[test]
+fn a_sequence_id_that_was_there_gets_a_receipt_without_position() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
+    bench.send(peer, 1, 5, |_| {});
+    bench.send(peer, 1, 5, |_| {});
+    bench.send(peer, 1, 4, |_| {});
+    bench.send(peer, 1, 6, |_| {});
+    let receipts: Vec<_> = bench.commands(peer).iter().map(receipt_of).collect();
+    assert_eq!(receipts, [(5, 7, 0), (5, u64::MAX, u64::MAX), (4, u64::MAX, u64::MAX), (6, 7, 1)]);
+    bench.hub.disconnect(bench.now, peer);
+    let peer = bench.connect();
+    let answer = bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
+    assert!(matches!(answer, Command::ProducerSuccess(s) if s.last_sequence_id == Some(6)));
+}
+
+#[test]
+fn chunks_of_one_message_share_a_sequence_id_and_are_no_duplicates() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    for again in 0..2 {
+        for chunk in 0..3 {
+            bench.send(peer, 1, 9, |m| {
+                m.num_chunks_from_msg = Some(3);
+                m.chunk_id = Some(chunk);
+            });
+        }
+        let stored = bench.commands(peer).iter().filter(|c| receipt_of(c).2 != u64::MAX).count();
+        assert_eq!(stored, if again == 0 { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn permits_are_charged_by_message_and_may_end_below_zero() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    for sequence_id in [0, 10, 20] {
+        bench.send(peer, 1, sequence_id, |m| m.num_messages_in_batch = Some(10));
+    }
+    bench.hear(peer);
+    let mut deliver = |permits| {
+        bench.flow(peer, 1, permits);
+        bench.entries(peer)
+    };
+    assert_eq!(deliver(1), [0]);
+    assert!(deliver(1).is_empty());
+    assert!(deliver(8).is_empty());
+    assert_eq!(deliver(1), [1], "the sum is above zero again");
+}
+
+#[test]
+fn messages_acknowledged_before_are_masked_and_not_charged() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, SHARED);
+    for sequence_id in [0, 10] {
+        bench.send(peer, 1, sequence_id, |m| m.num_messages_in_batch = Some(10));
+    }
+    bench.flow(peer, 1, 1);
+    bench.hear(peer);
+    let half = pb::MessageIdData { ack_set: vec![0b11_1110_0000], ..id(0) };
+    bench.ack(peer, 1, 0, vec![half], Some(77));
+    assert!(matches!(bench.one(peer), Command::AckResponse(r) if r.request_id == Some(77) && r.error.is_none()));
+    bench.tell(peer, Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id: 1, request_id: 1, ..Default::default() })).unwrap();
+    bench.hear(peer);
+    bench.subscribe(peer, 2, SHARED);
+    bench.flow(peer, 2, 5);
+    let first = bench.deliveries(peer);
+    assert_eq!((first.len(), &first[0].ack_set), (1, &vec![0b11_1110_0000]), "five were left and five were permitted");
+    bench.flow(peer, 2, 1);
+    assert_eq!(bench.entries(peer), [1]);
+}
+
+#[test]
+fn a_second_exclusive_consumer_is_refused_and_types_do_not_mix() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    for kind in [EXCLUSIVE, SHARED] {
+        let answer = bench.subscription(peer, 2, kind, |_| {});
+        assert_eq!(error_of(&answer[0]), pb::ServerError::ConsumerBusy);
+    }
+    let close = pb::CommandCloseConsumer { consumer_id: 1, request_id: 1, ..Default::default() };
+    bench.ask(peer, Command::CloseConsumer(close));
+    bench.subscribe(peer, 2, SHARED);
+}
+
+#[test]
+fn a_cumulative_acknowledgement_takes_all_before_it() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..5);
+    bench.flow(peer, 1, 100);
+    assert_eq!(bench.entries(peer), [0, 1, 2, 3, 4]);
+    bench.ack(peer, 1, 1, vec![id(2)], None);
+    // Before the first entry is -1, which is the largest number: nothing, not everything.
+    bench.ack(peer, 1, 1, vec![id(u64::MAX)], None);
+    let redeliver = pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, ..Default::default() };
+    bench.tell(peer, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
+    assert_eq!(bench.entries(peer), [3, 4]);
+}
+
+#[test]
+fn shared_consumers_take_turns_and_what_one_held_is_for_the_others() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(a, 1);
+    bench.subscribe(a, 1, SHARED);
+    bench.subscribe(b, 1, SHARED);
+    bench.flow(a, 1, 100);
+    bench.flow(b, 1, 100);
+    for sequence_id in 0..6 {
+        bench.send(a, 1, sequence_id, |_| {});
+    }
+    assert_eq!(bench.entries(a), [0, 2, 4]);
+    assert_eq!(bench.entries(b), [1, 3, 5]);
+    bench.ack_entry(a, 1, 2);
+    bench.hub.disconnect(bench.now, a);
+    assert_eq!(bench.entries(b), [0, 4]);
+}
+
+#[test]
+fn a_nacked_entry_comes_again_with_its_count() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, SHARED);
+    bench.fill(peer, 1, 0..3);
+    bench.flow(peer, 1, 100);
+    bench.hear(peer);
+    for expected in 1..3 {
+        let redeliver =
+            pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, message_ids: vec![id(1)], ..Default::default() };
+        bench.tell(peer, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
+        let again = bench.deliveries(peer);
+        assert_eq!(again.len(), 1);
+        assert_eq!((again[0].message_id.entry_id, again[0].redelivery_count), (1, Some(expected)));
+    }
+}
+
+#[test]
+fn a_delayed_entry_waits_for_its_time_and_lets_others_pass() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, SHARED);
+    bench.flow(peer, 1, 100);
+    let at = bench.wall_ms() as i64 + 5_000;
+    bench.send(peer, 1, 0, |m| m.deliver_at_time = Some(at));
+    bench.send(peer, 1, 1, |_| {});
+    assert_eq!(bench.entries(peer), [1]);
+    bench.pass(Duration::from_millis(4_999));
+    assert!(bench.entries(peer).is_empty());
+    assert!(bench.hub.poll_timeout().unwrap() <= bench.now + Duration::from_millis(1));
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.entries(peer), [0]);
+}
+
+#[test]
+fn failover_tells_who_is_active_and_moves_what_was_not_acknowledged() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(a, 1);
+    let heard = bench.subscription(a, 1, FAILOVER, |_| {});
+    assert!(matches!(&heard[..], [Command::Success(_), Command::ActiveConsumerChange(c)] if c.is_active == Some(true)));
+    bench.subscribe(b, 1, FAILOVER);
+    bench.flow(a, 1, 100);
+    bench.flow(b, 1, 100);
+    bench.fill(a, 1, 0..0);
+    for sequence_id in 0..3 {
+        bench.send(a, 1, sequence_id, |_| {});
+    }
+    assert_eq!((bench.entries(a), bench.entries(b)), (vec![0, 1, 2], vec![]));
+    bench.ack_entry(a, 1, 0);
+    bench.hub.disconnect(bench.now, a);
+    let heard = bench.commands(b);
+    assert!(matches!(&heard[0], Command::ActiveConsumerChange(c) if c.is_active == Some(true)), "{heard:?}");
+    assert_eq!(heard.len(), 3);
+}
+
+#[test]
+fn a_key_stays_with_its_consumer_until_what_it_holds_is_acknowledged() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(a, 1);
+    bench.subscribe(a, 1, KEY_SHARED);
+    bench.flow(a, 1, 1000);
+    let mut sequence_id = 0;
+    let mut send = |bench: &mut Bench, key: u32| {
+        bench.send(a, 1, sequence_id, |m| m.partition_key = Some(key.to_string()));
+        sequence_id += 1;
+    };
+    for key in 0..20 {
+        send(&mut bench, key);
+    }
+    assert_eq!(bench.entries(a).len(), 20);
+    bench.subscribe(b, 1, KEY_SHARED);
+    bench.flow(b, 1, 1000);
+    for key in 0..20 {
+        send(&mut bench, key);
+    }
+    let kept = bench.entries(a);
+    assert!(bench.entries(b).is_empty(), "the keys that moved have something unacknowledged before them");
+    assert!(!kept.is_empty() && kept.len() < 20);
+    for entry in 0..20 {
+        bench.ack_entry(a, 1, entry);
+    }
+    let moved = bench.entries(b);
+    assert_eq!(kept.len() + moved.len(), 20);
+    assert!(moved.is_sorted());
+}
+
+#[test]
+fn sticky_ranges_must_not_overlap() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let range = |start, end| {
+        move |s: &mut pb::CommandSubscribe| {
+            s.key_shared_meta = Some(pb::KeySharedMeta {
+                key_shared_mode: pb::KeySharedMode::Sticky as i32,
+                hash_ranges: vec![pb::IntRange { start, end }],
+                ..Default::default()
+            });
+        }
+    };
+    assert!(matches!(bench.subscription(peer, 1, KEY_SHARED, range(0, 100))[0], Command::Success(_)));
+    let answer = bench.subscription(peer, 2, KEY_SHARED, range(100, 200));
+    assert_eq!(error_of(&answer[0]), pb::ServerError::ConsumerAssignError);
+    assert!(matches!(bench.subscription(peer, 3, KEY_SHARED, range(101, 200))[0], Command::Success(_)));
+}
+
+#[test]
+fn a_seek_sends_the_consumers_away_and_then_answers() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..5);
+    bench.flow(peer, 1, 100);
+    bench.hear(peer);
+    bench.ack(peer, 1, 1, vec![id(4)], None);
+    let time = bench.wall_ms();
+    bench.pass(Duration::from_secs(1));
+    bench.fill(peer, 1, 5..6);
+    bench.hear(peer);
+    for (target, time, expected) in [
+        (Some(id(3)), None, vec![3, 4, 5]),
+        (Some(pb::MessageIdData { ledger_id: u64::MAX, entry_id: u64::MAX, ..id(0) }), None, vec![0, 1, 2, 3, 4, 5]),
+        (Some(pb::MessageIdData { ledger_id: i64::MAX as u64, entry_id: i64::MAX as u64, ..id(0) }), None, vec![]),
+        (None, Some(time + 1), vec![5]),
+        (None, Some(time), vec![0, 1, 2, 3, 4, 5]),
+    ] {
+        let heard = bench.seek(peer, 1, target, time);
+        assert!(matches!(&heard[..], [Command::CloseConsumer(c), Command::Success(_)] if c.request_id == u64::MAX), "{heard:?}");
+        bench.subscribe(peer, 1, EXCLUSIVE);
+        bench.flow(peer, 1, 100);
+        assert_eq!(bench.entries(peer), expected);
+    }
+    let answer = bench.seek(peer, 1, None, None);
+    assert_eq!(error_of(&answer[0]), pb::ServerError::MetadataError);
+}
+
+#[test]
+fn a_reader_leaves_nothing_behind_but_survives_its_seek() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.fill(peer, 1, 0..4);
+    let reader = |s: &mut pb::CommandSubscribe| {
+        s.durable = Some(false);
+        s.start_message_id = Some(id(2));
+    };
+    bench.subscription(peer, 1, EXCLUSIVE, reader);
+    bench.flow(peer, 1, 100);
+    assert_eq!(bench.entries(peer), [2, 3], "the entry itself is given; the client drops it");
+    bench.seek(peer, 1, Some(id(1)), None);
+    bench.subscription(peer, 1, EXCLUSIVE, reader);
+    bench.flow(peer, 1, 100);
+    assert_eq!(bench.entries(peer), [1, 2, 3]);
+    bench.hub.disconnect(bench.now, peer);
+    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions, []);
+}
+
+#[test]
+fn unsubscribing_deletes_the_subscription_unless_others_hold_it() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.subscribe(peer, 1, SHARED);
+    bench.subscribe(peer, 2, SHARED);
+    let unsubscribe = |consumer_id| Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id: 1, force: None });
+    assert_eq!(error_of(&bench.ask(peer, unsubscribe(1))), pb::ServerError::MetadataError);
+    bench.ask(peer, Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id: 2, request_id: 1, ..Default::default() }));
+    assert!(matches!(bench.ask(peer, unsubscribe(1)), Command::Success(_)));
+    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions, []);
+    assert_eq!(error_of(&bench.ask(peer, unsubscribe(1))), pb::ServerError::MetadataError);
+}
+
+#[test]
+fn the_last_message_id_counts_into_the_batch() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    let ask = |bench: &mut Bench| {
+        let get = pb::CommandGetLastMessageId { consumer_id: 1, request_id: 9 };
+        let Command::GetLastMessageIdResponse(response) = bench.ask(peer, Command::GetLastMessageId(get)) else { panic!() };
+        let last = response.last_message_id;
+        (last.ledger_id as i64, last.entry_id as i64, last.batch_index())
+    };
+    assert_eq!(ask(&mut bench), (-1, -1, -1));
+    bench.fill(peer, 1, 0..1);
+    assert_eq!(ask(&mut bench), (7, 0, -1));
+    bench.send(peer, 1, 1, |m| m.num_messages_in_batch = Some(10));
+    bench.hear(peer);
+    assert_eq!(ask(&mut bench), (7, 1, 9));
+}
+
+#[test]
+fn an_exclusive_producer_is_alone_and_who_waits_hears_twice() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    let mode = |mode: i32| move |p: &mut pb::CommandProducer| p.producer_access_mode = Some(mode);
+    let first = bench.produce(a, 1, mode(1));
+    assert!(matches!(first, Command::ProducerSuccess(s) if s.topic_epoch == Some(1) && s.producer_ready == Some(true)));
+    let answer = bench.produce(b, 1, mode(0));
+    assert_eq!(error_of(&answer), pb::ServerError::ProducerBusy);
+    let answer = bench.produce(b, 1, mode(1));
+    assert_eq!(error_of(&answer), pb::ServerError::ProducerFenced);
+    let Command::ProducerSuccess(waiting) = bench.produce(b, 1, mode(2)) else { panic!() };
+    assert_eq!(waiting.producer_ready, Some(false));
+    bench.ask(a, Command::CloseProducer(pb::CommandCloseProducer { producer_id: 1, request_id: 1, ..Default::default() }));
+    let Command::ProducerSuccess(ready) = bench.one(b) else { panic!() };
+    assert_eq!((ready.request_id, ready.producer_ready, ready.topic_epoch), (waiting.request_id, Some(true), Some(2)));
+    // Fencing puts it out, and what it had sent meanwhile is passed over.
+    assert!(matches!(bench.produce(a, 2, mode(3)), Command::ProducerSuccess(_)));
+    assert!(matches!(bench.one(b), Command::CloseProducer(c) if c.request_id == u64::MAX));
+    bench.send(b, 1, 0, |_| {});
+    assert_eq!(bench.commands(b), []);
+    let unknown = Command::Send(hot::Send { producer_id: 99, ..Default::default() });
+    assert!(bench.frame(b, &Frame { command: unknown, payload: Some(Payload::build(b"", b"")) }).is_err());
+}
+
+#[test]
+fn a_full_store_refuses_producers_by_name() {
+    let mut bench = Bench::with(|settings| settings.max_store = 0);
+    let peer = bench.connect();
+    let answer = bench.produce(peer, 1, |_| {});
+    assert_eq!(error_of(&answer), pb::ServerError::ProducerBlockedQuotaExceededException);
+}
+
+#[test]
+fn partitions_are_kept_and_listed() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.hub.create_topic("orders", 3).unwrap();
+    bench.settle();
+    assert!(bench.hub.create_topic("orders", 3).is_err());
+    let ask = |bench: &mut Bench, topic: &str, create| {
+        let command = pb::CommandPartitionedTopicMetadata {
+            topic: topic.into(),
+            request_id: 1,
+            metadata_auto_creation_enabled: Some(create),
+            ..Default::default()
+        };
+        let Command::PartitionedMetadataResponse(r) = bench.ask(peer, Command::PartitionedMetadata(command)) else { panic!() };
+        (r.partitions, r.error.map(|e| pb::ServerError::try_from(e).unwrap()))
+    };
+    assert_eq!(ask(&mut bench, TOPIC, true), (Some(3), None));
+    assert_eq!(ask(&mut bench, "persistent://public/default/new", true), (Some(0), None));
+    assert_eq!(ask(&mut bench, "persistent://public/default/x", false), (None, Some(pb::ServerError::TopicNotFound)));
+    assert_eq!(ask(&mut bench, "bad://a/b/c", true), (None, Some(pb::ServerError::InvalidTopicName)));
+    let answer = bench.produce(peer, 1, |_| {});
+    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError, "the parent itself takes nothing");
+    let list = pb::CommandGetTopicsOfNamespace { request_id: 1, namespace: "public/default".into(), ..Default::default() };
+    let Command::GetTopicsOfNamespaceResponse(listed) = bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(list.clone()))) else { panic!() };
+    assert_eq!(listed.topics.len(), 3);
+    let same = pb::CommandGetTopicsOfNamespace { topics_hash: listed.topics_hash, ..list };
+    let Command::GetTopicsOfNamespaceResponse(again) = bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(same))) else { panic!() };
+    assert_eq!((again.changed, again.topics.len()), (Some(false), 0));
+    assert_eq!(bench.hub.topics(), [(TOPIC.to_owned(), 3)]);
+}
+
+#[test]
+fn a_deleted_topic_sends_its_users_away_and_its_ids_are_not_used_again() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..1);
+    bench.hub.delete_topic("orders").unwrap();
+    bench.settle();
+    let heard = bench.commands(peer);
+    assert!(matches!(&heard[..], [Command::CloseProducer(_), Command::CloseConsumer(_)]), "{heard:?}");
+    bench.producer(peer, 2);
+    bench.send(peer, 2, 0, |_| {});
+    assert_eq!(receipt_of(&bench.one(peer)), (0, 8, 0));
+    assert!(bench.hub.delete_topic("nothing").is_err());
+}
+
+#[test]
+fn what_the_embedded_broker_does_not_do_is_said_clearly() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let txn = Command::TcClientConnectRequest(pb::CommandTcClientConnectRequest { tc_id: 0, request_id: 5, ..Default::default() });
+    assert_eq!(error_of(&bench.ask(peer, txn)), pb::ServerError::NotAllowedError);
+    let answer = bench.produce(peer, 1, |p| p.topic = "non-persistent://public/default/x".into());
+    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError);
+}
+
+#[test]
+fn a_schema_has_one_version_and_another_type_is_refused() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let schema = |kind, data: &str| pb::Schema {
+        name: "s".into(),
+        schema_data: Bytes::copy_from_slice(data.as_bytes()),
+        r#type: kind,
+        ..Default::default()
+    };
+    let version = |bench: &mut Bench, id, s: pb::Schema| match bench.produce(peer, id, |p| p.schema = Some(s)) {
+        Command::ProducerSuccess(success) => Ok(success.schema_version.unwrap()),
+        other => Err(error_of(&other)),
+    };
+    let avro = pb::schema::Type::Avro as i32;
+    assert_eq!(version(&mut bench, 1, schema(avro, "a")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 2, schema(avro, "a")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 3, schema(avro, "b")).unwrap()[..], 1_u64.to_be_bytes());
+    assert_eq!(version(&mut bench, 4, schema(2, "c")), Err(pb::ServerError::IncompatibleSchema));
+    let get = pb::CommandGetSchema { request_id: 1, topic: TOPIC.into(), schema_version: Some(Bytes::from_static(&[0; 8])) };
+    let Command::GetSchemaResponse(found) = bench.ask(peer, Command::GetSchema(get)) else { panic!() };
+    assert_eq!(found.schema.unwrap().schema_data, "a");
+}
+
+#[test]
+fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
+    let key = TokenKey::new(KEY).unwrap();
+    let mut bench = Bench::with(|settings| settings.terms.tokens = Some(Arc::new(key.clone())));
+    let enter = |bench: &mut Bench, token: &str| {
+        let peer = bench.hub.connect(bench.now, "x");
+        let connect = pb::CommandConnect {
+            auth_method_name: Some("token".into()),
+            auth_data: Some(Bytes::copy_from_slice(token.as_bytes())),
+            feature_flags: Some(pb::FeatureFlags { supports_auth_refresh: Some(true), ..Default::default() }),
+            ..connect()
+        };
+        let result = bench.tell(peer, Command::Connect(connect));
+        (peer, result, bench.one(peer))
+    };
+    let (_, result, answer) = enter(&mut bench, "not.a.token");
+    assert!(result.is_err() && error_of(&answer) == pb::ServerError::AuthenticationError);
+    let stranger = bench.hub.connect(bench.now, "x");
+    assert!(bench.tell(stranger, Command::Connect(connect())).is_err());
+
+    let (peer, result, _) = enter(&mut bench, &key.sign("till", Some(WALL_MS + 20_000)));
+    result.unwrap();
+    let renew = |token: String| {
+        let data = pb::AuthData { auth_method_name: Some("token".into()), auth_data: Some(token.into()) };
+        Command::AuthResponse(pb::CommandAuthResponse { response: Some(data), ..Default::default() })
+    };
+    bench.now = bench.start + Duration::from_secs(20);
+    bench.hub.handle_session_timeout(bench.now, peer).unwrap();
+    let Command::AuthChallenge(challenge) = bench.one(peer) else { panic!() };
+    assert_eq!(challenge.challenge.unwrap().auth_data.unwrap(), "PulsarAuthRefresh");
+    bench.tell(peer, renew(key.sign("till", Some(WALL_MS + 60_000)))).unwrap();
+    bench.now = bench.start + Duration::from_secs(60);
+    bench.hub.handle_session_timeout(bench.now, peer).unwrap();
+    assert!(bench.commands(peer).iter().any(|c| matches!(c, Command::AuthChallenge(_))));
+    assert!(bench.tell(peer, renew(key.sign("another", None))).is_err(), "the principal must not change");
+    bench.now += Duration::from_secs(30);
+    assert!(bench.hub.handle_session_timeout(bench.now, peer).is_err(), "nobody answered the challenge");
+}
+
+#[test]
+fn acknowledged_entries_go_after_their_time_or_when_memory_is_short() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..10);
+    bench.ack(peer, 1, 1, vec![id(4)], None);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 10, "somebody may want to seek back");
+    bench.pass(Duration::from_secs(601));
+    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 5);
+    bench.pass(Duration::from_secs(6010));
+    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 5, "what is not acknowledged stays");
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_sent_more_than_fits() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    let big = "x".repeat(100 << 10);
+    for sequence_id in 0..50 {
+        bench.send(peer, 1, sequence_id, |m| m.uuid = Some(big.clone()));
+    }
+    bench.hear(peer);
+    bench.flow(peer, 1, 1000);
+    let mut output = Transmit::default();
+    bench.hub.take_output(bench.now, peer, &mut output);
+    assert!(output.len() < 2 << 20, "{}", output.len());
+    let (mut frames, mut input) = (0, output.take());
+    while Decoder::new(6 << 20).next(&mut input).unwrap().is_some() {
+        frames += 1;
+    }
+    assert_eq!(frames + bench.entries(peer).len(), 50, "and the rest follows when it has read");
+}
+
+#[test]
+fn random_bytes_and_random_commands_never_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bench = Bench::new();
+    for _ in 0..300 {
+        let peer = bench.connect();
+        for _ in 0..20 {
+            let mut bytes = BytesMut::new();
+            // A frame with a plausible head: [total][size][08 type][field, length, random bytes].
+            let number = 2 + random() % 40;
+            let body: Vec<u8> = (0..random() % 40).map(|_| (random() % 24) as u8).collect();
+            penstock::wire::put_varint_field(&mut bytes, 1, number);
+            penstock::wire::put_bytes_field(&mut bytes, number as u32, &body);
+            let mut frame = BytesMut::new();
+            frame.extend_from_slice(&(bytes.len() as u32 + 4).to_be_bytes());
+            frame.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+            frame.extend_from_slice(&bytes);
+            let ended = bench.hub.handle_input(bench.now, peer, &mut frame).is_err();
+            bench.settle();
+            if ended {
+                break;
+            }
+        }
+        bench.hub.disconnect(bench.now, peer);
+    }
+    assert_eq!(bench.hub.stats().connections, 0);
+}

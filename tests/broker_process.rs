@@ -1,0 +1,299 @@
+//! The embedded broker as a process: sockets, TLS, disk, and what is left of it after a kill.
+#![cfg(feature = "broker")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use penstock::broker::auth::TokenKey;
+use penstock::broker::{Broker, Durability, Options};
+use penstock::error::ErrorKind;
+use penstock::pulsar::command::Command;
+use penstock::pulsar::frame::{Decoder, Frame, Payload};
+use penstock::pulsar::{hot, pb};
+
+const TOPIC: &str = "persistent://public/default/kept";
+
+fn options(data: Option<&Path>) -> Options {
+    Options { port: 0, data: data.map(Path::to_owned), ..Options::default() }
+}
+
+/// A client that says what it is told to say.
+struct Peer {
+    stream: TcpStream,
+    input: BytesMut,
+}
+
+impl Peer {
+    fn connect(url: &str) -> Self {
+        let stream = TcpStream::connect(url.trim_start_matches("pulsar://")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut peer = Self { stream, input: BytesMut::new() };
+        let connect =
+            pb::CommandConnect { client_version: "test".into(), protocol_version: Some(21), ..Default::default() };
+        assert!(matches!(peer.ask(Command::Connect(connect)), Command::Connected(_)));
+        peer
+    }
+
+    fn tell(&mut self, frame: &Frame) {
+        self.stream.write_all(&frame.to_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> Option<Frame> {
+        let mut decoder = Decoder::new(6 << 20);
+        loop {
+            if let Some(frame) = decoder.next(&mut self.input).unwrap() {
+                return Some(frame);
+            }
+            let mut buffer = [0; 1 << 16];
+            match self.stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return None,
+                Ok(n) => self.input.extend_from_slice(&buffer[..n]),
+            }
+        }
+    }
+
+    fn ask(&mut self, command: Command) -> Command {
+        self.tell(&Frame::simple(command));
+        self.hear().expect("an answer").command
+    }
+
+    fn producer(&mut self, name: &str) -> i64 {
+        let command = pb::CommandProducer {
+            topic: TOPIC.into(),
+            producer_id: 1,
+            request_id: 1,
+            producer_name: Some(name.into()),
+            ..Default::default()
+        };
+        let Command::ProducerSuccess(success) = self.ask(Command::Producer(Box::new(command))) else { panic!() };
+        success.last_sequence_id.unwrap()
+    }
+
+    fn subscribe(&mut self) {
+        let command = pb::CommandSubscribe {
+            topic: TOPIC.into(),
+            subscription: "s".into(),
+            sub_type: 1,
+            consumer_id: 1,
+            request_id: 2,
+            initial_position: Some(1),
+            ..Default::default()
+        };
+        assert!(matches!(self.ask(Command::Subscribe(Box::new(command))), Command::Success(_)));
+    }
+
+    fn send(&mut self, sequence_id: u64) {
+        let metadata = pb::MessageMetadata { producer_name: "p".into(), sequence_id, ..Default::default() };
+        let mut bytes = BytesMut::new();
+        hot::encode_metadata(&metadata, &mut bytes);
+        let send = hot::Send { producer_id: 1, sequence_id, ..Default::default() };
+        let payload = Payload::build(&bytes, &sequence_id.to_be_bytes());
+        self.tell(&Frame { command: Command::Send(send), payload: Some(payload) });
+    }
+
+    /// Takes `n` receipts; gives the highest sequence id.
+    fn receipts(&mut self, n: usize) -> u64 {
+        let mut last = 0;
+        for _ in 0..n {
+            match self.hear().unwrap().command {
+                Command::SendReceipt(receipt) => last = receipt.sequence_id,
+                other => panic!("{other:?}"),
+            }
+        }
+        last
+    }
+
+    fn take(&mut self, n: u32) -> Vec<(pb::MessageIdData, u64)> {
+        self.tell(&Frame::simple(Command::Flow(hot::Flow { consumer_id: 1, permits: n })));
+        let mut taken = Vec::new();
+        while taken.len() < n as usize {
+            let Some(frame) = self.hear() else { break };
+            let Command::Message(message) = frame.command else { continue };
+            let body = frame.payload.unwrap().body().unwrap();
+            taken.push((message.message_id, u64::from_be_bytes(body[..].try_into().unwrap())));
+        }
+        taken
+    }
+
+    fn ack(&mut self, ids: Vec<pb::MessageIdData>) {
+        let ack = hot::Ack { consumer_id: 1, message_ids: ids, request_id: Some(9), ..Default::default() };
+        self.tell(&Frame::simple(Command::Ack(ack)));
+        // Receipts of what is on its way may come first.
+        while let Some(frame) = self.hear() {
+            if let Command::AckResponse(response) = frame.command {
+                return assert_eq!(response.error, None);
+            }
+        }
+        panic!("no answer");
+    }
+}
+
+#[test]
+fn it_starts_fast_and_stops_when_asked() {
+    let started = Instant::now();
+    let mut broker = Broker::start(options(None)).unwrap();
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    let mut peer = Peer::connect(broker.url());
+    assert_eq!(peer.ask(Command::Ping), Command::Pong);
+    assert_eq!(broker.status().unwrap().hub.connections, 1);
+    broker.create_topic("a", 3).unwrap();
+    assert_eq!(broker.topics().unwrap(), [("persistent://public/default/a".to_owned(), 3)]);
+    assert!(broker.stop(Duration::from_secs(5)));
+    assert!(peer.hear().is_none());
+    assert_eq!(broker.status().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn other_machines_are_kept_out_unless_that_is_meant() {
+    let open = Options { host: "0.0.0.0".into(), ..options(None) };
+    assert_eq!(Broker::start(open.clone()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let token = Options { token_key: Some(vec![1; 32]), ..open.clone() };
+    assert_eq!(Broker::start(token).unwrap_err().kind(), ErrorKind::InvalidArgument, "a token in the clear");
+    Broker::start(Options { allow_insecure_bind: true, ..open }).unwrap();
+}
+
+#[test]
+fn everything_is_there_again_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut broker = Broker::start(options(Some(&data))).unwrap();
+    assert!(Broker::start(options(Some(&data))).is_err(), "one broker for one directory");
+    broker.create_topic("parts", 4).unwrap();
+    let mut peer = Peer::connect(broker.url());
+    peer.producer("till");
+    peer.subscribe();
+    (0..100).for_each(|i| peer.send(i));
+    assert_eq!(peer.receipts(100), 99);
+    let taken = peer.take(100);
+    let even = taken.iter().filter(|(_, n)| n % 2 == 0).map(|(id, _)| id.clone()).collect();
+    peer.ack(even);
+    assert!(broker.stop(Duration::from_secs(5)));
+
+    let mut broker = Broker::start(options(Some(&data))).unwrap();
+    let names: Vec<_> = broker.topics().unwrap();
+    assert_eq!(names, [(TOPIC.to_owned(), 0), ("persistent://public/default/parts".to_owned(), 4)]);
+    let mut peer = Peer::connect(broker.url());
+    assert_eq!(peer.producer("till"), 99, "and what was sent is known");
+    peer.subscribe();
+    let again: Vec<u64> = peer.take(50).into_iter().map(|(_, n)| n).collect();
+    assert_eq!(again, (0..100).filter(|n| n % 2 == 1).collect::<Vec<_>>());
+    peer.send(100);
+    assert_eq!(peer.receipts(1), 100);
+    let new = peer.take(1);
+    assert_eq!((new[0].0.entry_id, new[0].1), (100, 100));
+    broker.delete_topic("kept").unwrap();
+    assert_eq!(broker.topic_stats("kept").unwrap_err().kind(), ErrorKind::TopicNotFound);
+    assert!(broker.stop(Duration::from_secs(5)));
+}
+
+/// Not a test of its own: the broker that the next one kills, in a process of this same binary.
+#[test]
+fn child() {
+    let Ok(data) = std::env::var("PENSTOCK_TEST_BROKER_DATA") else { return };
+    let durability = Durability::parse(&std::env::var("PENSTOCK_TEST_DURABILITY").unwrap()).unwrap();
+    let broker = Broker::start(Options { durability, ..options(Some(Path::new(&data))) }).unwrap();
+    let mut out = std::io::stderr();
+    writeln!(out, "listening {}", broker.url()).unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+fn spawn(data: &Path, durability: Durability) -> (Child, String) {
+    let mut child = Process::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env("PENSTOCK_TEST_BROKER_DATA", data)
+        .env("PENSTOCK_TEST_DURABILITY", durability.name())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = lines.find_map(|line| line.unwrap().strip_prefix("listening ").map(str::to_owned)).unwrap();
+    (child, line)
+}
+
+#[test]
+fn what_had_a_receipt_survives_a_kill_and_nothing_comes_twice() {
+    for durability in [Durability::Fsync, Durability::Os] {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        let (mut next, mut acked) = (0_u64, Vec::new());
+        for round in 0..4 {
+            let (mut child, url) = spawn(&data, durability);
+            let mut peer = Peer::connect(&url);
+            let known = peer.producer("till");
+            // What has a receipt is there; what has none may be.
+            assert!(known + 1 >= next as i64, "round {round}: {known} of {next}");
+            next = (known + 1) as u64;
+            peer.subscribe();
+            let receipts = 200;
+            (next..next + 300).for_each(|i| peer.send(i));
+            next = peer.receipts(receipts) + 1;
+            let taken = peer.take(50);
+            let fresh: Vec<_> = taken.iter().take(25).cloned().collect();
+            peer.ack(fresh.iter().map(|(id, _)| id.clone()).collect());
+            acked.extend(fresh.iter().map(|(_, n)| *n));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let mut broker = Broker::start(options(Some(&data))).unwrap();
+        let mut peer = Peer::connect(broker.url());
+        let last = peer.producer("till") as u64;
+        peer.subscribe();
+        let rest: Vec<u64> = peer.take((last + 1) as u32 - acked.len() as u32).into_iter().map(|(_, n)| n).collect();
+        let mut all = [rest, acked].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..=last).collect::<Vec<_>>(), "each once: received or acknowledged");
+        broker.stop(Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn tls_and_a_token_let_in_who_has_both() {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (certified.cert.pem().into_bytes(), certified.signing_key.serialize_pem().into_bytes());
+    let secret = vec![7; 32];
+    let broker = Broker::start(Options {
+        host: "0.0.0.0".into(),
+        tls: Some((certificate.clone(), key)),
+        token_key: Some(secret.clone()),
+        ..options(None)
+    })
+    .unwrap();
+    assert!(broker.url().starts_with("pulsar+ssl://"), "{}", broker.url());
+    let port = broker.url().rsplit_once(':').unwrap().1.parse().unwrap();
+    let tls = penstock::net::tls::connector(&penstock::client::options::TlsOptions {
+        ca: Some(certificate),
+        ..Default::default()
+    })
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = |token: String| {
+        runtime.block_on(async {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let mut stream =
+                penstock::net::connect("localhost", port, Some(&tls), Duration::from_secs(5)).await.unwrap();
+            let connect = pb::CommandConnect {
+                client_version: "test".into(),
+                auth_method_name: Some("token".into()),
+                auth_data: Some(Bytes::from(token)),
+                ..Default::default()
+            };
+            stream.write_all(&Frame::simple(Command::Connect(connect)).to_bytes()).await.unwrap();
+            let mut input = BytesMut::new();
+            while stream.read_buf(&mut input).await.unwrap() > 0 {
+                if let Some(frame) = Decoder::new(1 << 20).next(&mut input).unwrap() {
+                    return frame.command;
+                }
+            }
+            panic!("no answer");
+        })
+    };
+    let good = TokenKey::new(&secret).unwrap().sign("till", None);
+    assert!(matches!(answer(good), Command::Connected(_)));
+    let bad = TokenKey::new(&[8; 32]).unwrap().sign("till", None);
+    assert!(matches!(answer(bad), Command::Error(e) if e.error == pb::ServerError::AuthenticationError as i32));
+}
