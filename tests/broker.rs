@@ -154,7 +154,13 @@ impl Bench {
         assert!(matches!(answer, Command::ProducerSuccess(_)), "{answer:?}");
     }
 
-    fn subscription(&mut self, peer: u64, id: u64, kind: i32, change: impl FnOnce(&mut pb::CommandSubscribe)) -> Vec<Command> {
+    fn subscription(
+        &mut self,
+        peer: u64,
+        id: u64,
+        kind: i32,
+        change: impl FnOnce(&mut pb::CommandSubscribe),
+    ) -> Vec<Command> {
         let mut command = pb::CommandSubscribe {
             topic: TOPIC.into(),
             subscription: "s".into(),
@@ -195,7 +201,8 @@ impl Bench {
         for sequence_id in sequence_ids {
             self.send(peer, id, sequence_id, |_| {});
         }
-        let receipts = self.commands(peer).into_iter().filter(|c| matches!(c, Command::SendReceipt(_))).count();
+        let receipts =
+            self.commands(peer).into_iter().filter(|c| matches!(c, Command::SendReceipt(_))).count();
         assert_eq!(receipts, n);
     }
 
@@ -210,10 +217,19 @@ impl Bench {
 
     fn deliveries(&mut self, peer: u64) -> Vec<hot::Delivery> {
         let messages = self.commands(peer).into_iter();
-        messages.filter_map(|c| if let Command::Message(delivery) = c { Some(delivery) } else { None }).collect()
+        messages
+            .filter_map(|c| if let Command::Message(delivery) = c { Some(delivery) } else { None })
+            .collect()
     }
 
-    fn ack(&mut self, peer: u64, consumer_id: u64, ack_type: i32, ids: Vec<pb::MessageIdData>, request_id: Option<u64>) {
+    fn ack(
+        &mut self,
+        peer: u64,
+        consumer_id: u64,
+        ack_type: i32,
+        ids: Vec<pb::MessageIdData>,
+        request_id: Option<u64>,
+    ) {
         let ack = hot::Ack { consumer_id, ack_type, message_ids: ids, request_id, ..Default::default() };
         self.tell(peer, Command::Ack(ack)).unwrap();
     }
@@ -222,9 +238,16 @@ impl Bench {
         self.ack(peer, consumer_id, 0, vec![id(entry)], None);
     }
 
-    fn seek(&mut self, peer: u64, consumer_id: u64, target: Option<pb::MessageIdData>, time: Option<u64>) -> Vec<Command> {
+    fn seek(
+        &mut self,
+        peer: u64,
+        consumer_id: u64,
+        target: Option<pb::MessageIdData>,
+        time: Option<u64>,
+    ) -> Vec<Command> {
         let request_id = self.request();
-        let seek = pb::CommandSeek { consumer_id, request_id, message_id: target, message_publish_time: time };
+        let seek =
+            pb::CommandSeek { consumer_id, request_id, message_id: target, message_publish_time: time };
         self.tell(peer, Command::Seek(Box::new(seek))).unwrap();
         self.commands(peer)
     }
@@ -320,7 +343,11 @@ fn a_store_that_fails_answers_nothing_with_success_any_more() {
     bench.send(peer, 1, 0, |_| {});
     bench.settle();
     bench.fail();
-    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError, "and the message is not given out");
+    assert_eq!(
+        error_of(&bench.one(peer)),
+        pb::ServerError::PersistenceError,
+        "and the message is not given out"
+    );
     bench.send(peer, 1, 1, |_| {});
     assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError);
     let answer = bench.produce(peer, 2, |_| {});
@@ -334,7 +361,10 @@ fn a_wrong_checksum_is_refused_and_the_same_sequence_id_may_come_again() {
     let peer = bench.connect();
     bench.producer(peer, 1);
     let mut metadata = BytesMut::new();
-    hot::encode_metadata(&pb::MessageMetadata { producer_name: "p".into(), ..Default::default() }, &mut metadata);
+    hot::encode_metadata(
+        &pb::MessageMetadata { producer_name: "p".into(), ..Default::default() },
+        &mut metadata,
+    );
     let good = Payload::build(&metadata, b"x");
     let bad = Payload { checksum: good.checksum.map(|c| c ^ 1), ..good.clone() };
     let send = Command::Send(hot::Send { producer_id: 1, sequence_id: 0, ..Default::default() });
@@ -416,13 +446,28 @@ fn messages_acknowledged_before_are_masked_and_not_charged() {
     bench.hear(peer);
     let half = pb::MessageIdData { ack_set: vec![0b11_1110_0000], ..id(0) };
     bench.ack(peer, 1, 0, vec![half], Some(77));
-    assert!(matches!(bench.one(peer), Command::AckResponse(r) if r.request_id == Some(77) && r.error.is_none()));
-    bench.tell(peer, Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id: 1, request_id: 1, ..Default::default() })).unwrap();
+    assert!(
+        matches!(bench.one(peer), Command::AckResponse(r) if r.request_id == Some(77) && r.error.is_none())
+    );
+    bench
+        .tell(
+            peer,
+            Command::CloseConsumer(pb::CommandCloseConsumer {
+                consumer_id: 1,
+                request_id: 1,
+                ..Default::default()
+            }),
+        )
+        .unwrap();
     bench.hear(peer);
     bench.subscribe(peer, 2, SHARED);
     bench.flow(peer, 2, 5);
     let first = bench.deliveries(peer);
-    assert_eq!((first.len(), &first[0].ack_set), (1, &vec![0b11_1110_0000]), "five were left and five were permitted");
+    assert_eq!(
+        (first.len(), &first[0].ack_set),
+        (1, &vec![0b11_1110_0000]),
+        "five were left and five were permitted"
+    );
     bench.flow(peer, 2, 1);
     assert_eq!(bench.entries(peer), [1]);
 }
@@ -487,8 +532,11 @@ fn a_nacked_entry_comes_again_with_its_count() {
     bench.flow(peer, 1, 100);
     bench.hear(peer);
     for expected in 1..3 {
-        let redeliver =
-            pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, message_ids: vec![id(1)], ..Default::default() };
+        let redeliver = pb::CommandRedeliverUnacknowledgedMessages {
+            consumer_id: 1,
+            message_ids: vec![id(1)],
+            ..Default::default()
+        };
         bench.tell(peer, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
         let again = bench.deliveries(peer);
         assert_eq!(again.len(), 1);
@@ -520,7 +568,9 @@ fn failover_tells_who_is_active_and_moves_what_was_not_acknowledged() {
     let (a, b) = (bench.connect(), bench.connect());
     bench.producer(a, 1);
     let heard = bench.subscription(a, 1, FAILOVER, |_| {});
-    assert!(matches!(&heard[..], [Command::Success(_), Command::ActiveConsumerChange(c)] if c.is_active == Some(true)));
+    assert!(
+        matches!(&heard[..], [Command::Success(_), Command::ActiveConsumerChange(c)] if c.is_active == Some(true))
+    );
     bench.subscribe(b, 1, FAILOVER);
     bench.flow(a, 1, 100);
     bench.flow(b, 1, 100);
@@ -603,13 +653,24 @@ fn a_seek_sends_the_consumers_away_and_then_answers() {
     bench.hear(peer);
     for (target, time, expected) in [
         (Some(id(3)), None, vec![3, 4, 5]),
-        (Some(pb::MessageIdData { ledger_id: u64::MAX, entry_id: u64::MAX, ..id(0) }), None, vec![0, 1, 2, 3, 4, 5]),
-        (Some(pb::MessageIdData { ledger_id: i64::MAX as u64, entry_id: i64::MAX as u64, ..id(0) }), None, vec![]),
+        (
+            Some(pb::MessageIdData { ledger_id: u64::MAX, entry_id: u64::MAX, ..id(0) }),
+            None,
+            vec![0, 1, 2, 3, 4, 5],
+        ),
+        (
+            Some(pb::MessageIdData { ledger_id: i64::MAX as u64, entry_id: i64::MAX as u64, ..id(0) }),
+            None,
+            vec![],
+        ),
         (None, Some(time + 1), vec![5]),
         (None, Some(time), vec![0, 1, 2, 3, 4, 5]),
     ] {
         let heard = bench.seek(peer, 1, target, time);
-        assert!(matches!(&heard[..], [Command::CloseConsumer(c), Command::Success(_)] if c.request_id == u64::MAX), "{heard:?}");
+        assert!(
+            matches!(&heard[..], [Command::CloseConsumer(c), Command::Success(_)] if c.request_id == u64::MAX),
+            "{heard:?}"
+        );
         bench.subscribe(peer, 1, EXCLUSIVE);
         bench.flow(peer, 1, 100);
         assert_eq!(bench.entries(peer), expected);
@@ -645,9 +706,18 @@ fn unsubscribing_deletes_the_subscription_unless_others_hold_it() {
     let peer = bench.connect();
     bench.subscribe(peer, 1, SHARED);
     bench.subscribe(peer, 2, SHARED);
-    let unsubscribe = |consumer_id| Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id: 1, force: None });
+    let unsubscribe = |consumer_id| {
+        Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id: 1, force: None })
+    };
     assert_eq!(error_of(&bench.ask(peer, unsubscribe(1))), pb::ServerError::MetadataError);
-    bench.ask(peer, Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id: 2, request_id: 1, ..Default::default() }));
+    bench.ask(
+        peer,
+        Command::CloseConsumer(pb::CommandCloseConsumer {
+            consumer_id: 2,
+            request_id: 1,
+            ..Default::default()
+        }),
+    );
     assert!(matches!(bench.ask(peer, unsubscribe(1)), Command::Success(_)));
     assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions, []);
     assert_eq!(error_of(&bench.ask(peer, unsubscribe(1))), pb::ServerError::MetadataError);
@@ -661,7 +731,10 @@ fn the_last_message_id_counts_into_the_batch() {
     bench.subscribe(peer, 1, EXCLUSIVE);
     let ask = |bench: &mut Bench| {
         let get = pb::CommandGetLastMessageId { consumer_id: 1, request_id: 9 };
-        let Command::GetLastMessageIdResponse(response) = bench.ask(peer, Command::GetLastMessageId(get)) else { panic!() };
+        let Command::GetLastMessageIdResponse(response) = bench.ask(peer, Command::GetLastMessageId(get))
+        else {
+            panic!()
+        };
         let last = response.last_message_id;
         (last.ledger_id as i64, last.entry_id as i64, last.batch_index())
     };
@@ -679,16 +752,28 @@ fn an_exclusive_producer_is_alone_and_who_waits_hears_twice() {
     let (a, b) = (bench.connect(), bench.connect());
     let mode = |mode: i32| move |p: &mut pb::CommandProducer| p.producer_access_mode = Some(mode);
     let first = bench.produce(a, 1, mode(1));
-    assert!(matches!(first, Command::ProducerSuccess(s) if s.topic_epoch == Some(1) && s.producer_ready == Some(true)));
+    assert!(
+        matches!(first, Command::ProducerSuccess(s) if s.topic_epoch == Some(1) && s.producer_ready == Some(true))
+    );
     let answer = bench.produce(b, 1, mode(0));
     assert_eq!(error_of(&answer), pb::ServerError::ProducerBusy);
     let answer = bench.produce(b, 1, mode(1));
     assert_eq!(error_of(&answer), pb::ServerError::ProducerFenced);
     let Command::ProducerSuccess(waiting) = bench.produce(b, 1, mode(2)) else { panic!() };
     assert_eq!(waiting.producer_ready, Some(false));
-    bench.ask(a, Command::CloseProducer(pb::CommandCloseProducer { producer_id: 1, request_id: 1, ..Default::default() }));
+    bench.ask(
+        a,
+        Command::CloseProducer(pb::CommandCloseProducer {
+            producer_id: 1,
+            request_id: 1,
+            ..Default::default()
+        }),
+    );
     let Command::ProducerSuccess(ready) = bench.one(b) else { panic!() };
-    assert_eq!((ready.request_id, ready.producer_ready, ready.topic_epoch), (waiting.request_id, Some(true), Some(2)));
+    assert_eq!(
+        (ready.request_id, ready.producer_ready, ready.topic_epoch),
+        (waiting.request_id, Some(true), Some(2))
+    );
     // Fencing puts it out, and what it had sent meanwhile is passed over.
     assert!(matches!(bench.produce(a, 2, mode(3)), Command::ProducerSuccess(_)));
     assert!(matches!(bench.one(b), Command::CloseProducer(c) if c.request_id == u64::MAX));
@@ -720,20 +805,38 @@ fn partitions_are_kept_and_listed() {
             metadata_auto_creation_enabled: Some(create),
             ..Default::default()
         };
-        let Command::PartitionedMetadataResponse(r) = bench.ask(peer, Command::PartitionedMetadata(command)) else { panic!() };
+        let Command::PartitionedMetadataResponse(r) = bench.ask(peer, Command::PartitionedMetadata(command))
+        else {
+            panic!()
+        };
         (r.partitions, r.error.map(|e| pb::ServerError::try_from(e).unwrap()))
     };
     assert_eq!(ask(&mut bench, TOPIC, true), (Some(3), None));
     assert_eq!(ask(&mut bench, "persistent://public/default/new", true), (Some(0), None));
-    assert_eq!(ask(&mut bench, "persistent://public/default/x", false), (None, Some(pb::ServerError::TopicNotFound)));
+    assert_eq!(
+        ask(&mut bench, "persistent://public/default/x", false),
+        (None, Some(pb::ServerError::TopicNotFound))
+    );
     assert_eq!(ask(&mut bench, "bad://a/b/c", true), (None, Some(pb::ServerError::InvalidTopicName)));
     let answer = bench.produce(peer, 1, |_| {});
     assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError, "the parent itself takes nothing");
-    let list = pb::CommandGetTopicsOfNamespace { request_id: 1, namespace: "public/default".into(), ..Default::default() };
-    let Command::GetTopicsOfNamespaceResponse(listed) = bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(list.clone()))) else { panic!() };
+    let list = pb::CommandGetTopicsOfNamespace {
+        request_id: 1,
+        namespace: "public/default".into(),
+        ..Default::default()
+    };
+    let Command::GetTopicsOfNamespaceResponse(listed) =
+        bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(list.clone())))
+    else {
+        panic!()
+    };
     assert_eq!(listed.topics.len(), 3);
     let same = pb::CommandGetTopicsOfNamespace { topics_hash: listed.topics_hash, ..list };
-    let Command::GetTopicsOfNamespaceResponse(again) = bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(same))) else { panic!() };
+    let Command::GetTopicsOfNamespaceResponse(again) =
+        bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(same)))
+    else {
+        panic!()
+    };
     assert_eq!((again.changed, again.topics.len()), (Some(false), 0));
     assert_eq!(bench.hub.topics(), [(TOPIC.to_owned(), 3)]);
 }
@@ -759,7 +862,11 @@ fn a_deleted_topic_sends_its_users_away_and_its_ids_are_not_used_again() {
 fn what_the_embedded_broker_does_not_do_is_said_clearly() {
     let mut bench = Bench::new();
     let peer = bench.connect();
-    let txn = Command::TcClientConnectRequest(pb::CommandTcClientConnectRequest { tc_id: 0, request_id: 5, ..Default::default() });
+    let txn = Command::TcClientConnectRequest(pb::CommandTcClientConnectRequest {
+        tc_id: 0,
+        request_id: 5,
+        ..Default::default()
+    });
     assert_eq!(error_of(&bench.ask(peer, txn)), pb::ServerError::NotAllowedError);
     let answer = bench.produce(peer, 1, |p| p.topic = "non-persistent://public/default/x".into());
     assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError);
@@ -775,7 +882,8 @@ fn a_schema_has_one_version_and_another_type_is_refused() {
         r#type: kind,
         ..Default::default()
     };
-    let version = |bench: &mut Bench, id, s: pb::Schema| match bench.produce(peer, id, |p| p.schema = Some(s)) {
+    let version = |bench: &mut Bench, id, s: pb::Schema| match bench.produce(peer, id, |p| p.schema = Some(s))
+    {
         Command::ProducerSuccess(success) => Ok(success.schema_version.unwrap()),
         other => Err(error_of(&other)),
     };
@@ -784,7 +892,11 @@ fn a_schema_has_one_version_and_another_type_is_refused() {
     assert_eq!(version(&mut bench, 2, schema(avro, "a")).unwrap()[..], [0; 8]);
     assert_eq!(version(&mut bench, 3, schema(avro, "b")).unwrap()[..], 1_u64.to_be_bytes());
     assert_eq!(version(&mut bench, 4, schema(2, "c")), Err(pb::ServerError::IncompatibleSchema));
-    let get = pb::CommandGetSchema { request_id: 1, topic: TOPIC.into(), schema_version: Some(Bytes::from_static(&[0; 8])) };
+    let get = pb::CommandGetSchema {
+        request_id: 1,
+        topic: TOPIC.into(),
+        schema_version: Some(Bytes::from_static(&[0; 8])),
+    };
     let Command::GetSchemaResponse(found) = bench.ask(peer, Command::GetSchema(get)) else { panic!() };
     assert_eq!(found.schema.unwrap().schema_data, "a");
 }

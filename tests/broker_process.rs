@@ -32,8 +32,11 @@ impl Peer {
         let stream = TcpStream::connect(url.trim_start_matches("pulsar://")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut peer = Self { stream, input: BytesMut::new() };
-        let connect =
-            pb::CommandConnect { client_version: "test".into(), protocol_version: Some(21), ..Default::default() };
+        let connect = pb::CommandConnect {
+            client_version: "test".into(),
+            protocol_version: Some(21),
+            ..Default::default()
+        };
         assert!(matches!(peer.ask(Command::Connect(connect)), Command::Connected(_)));
         peer
     }
@@ -69,7 +72,9 @@ impl Peer {
             producer_name: Some(name.into()),
             ..Default::default()
         };
-        let Command::ProducerSuccess(success) = self.ask(Command::Producer(Box::new(command))) else { panic!() };
+        let Command::ProducerSuccess(success) = self.ask(Command::Producer(Box::new(command))) else {
+            panic!()
+        };
         success.last_sequence_id.unwrap()
     }
 
@@ -243,7 +248,8 @@ fn what_had_a_receipt_survives_a_kill_and_nothing_comes_twice() {
         let mut peer = Peer::connect(broker.url());
         let last = peer.producer("till") as u64;
         peer.subscribe();
-        let rest: Vec<u64> = peer.take((last + 1) as u32 - acked.len() as u32).into_iter().map(|(_, n)| n).collect();
+        let rest: Vec<u64> =
+            peer.take((last + 1) as u32 - acked.len() as u32).into_iter().map(|(_, n)| n).collect();
         let mut all = [rest, acked].concat();
         all.sort_unstable();
         assert_eq!(all, (0..=last).collect::<Vec<_>>(), "each once: received or acknowledged");
@@ -253,8 +259,10 @@ fn what_had_a_receipt_survives_a_kill_and_nothing_comes_twice() {
 
 #[test]
 fn tls_and_a_token_let_in_who_has_both() {
-    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (certified.cert.pem().into_bytes(), certified.signing_key.serialize_pem().into_bytes());
+    let certified =
+        rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) =
+        (certified.cert.pem().into_bytes(), certified.signing_key.serialize_pem().into_bytes());
     let secret = vec![7; 32];
     let broker = Broker::start(Options {
         host: "0.0.0.0".into(),
@@ -295,5 +303,7 @@ fn tls_and_a_token_let_in_who_has_both() {
     let good = TokenKey::new(&secret).unwrap().sign("till", None);
     assert!(matches!(answer(good), Command::Connected(_)));
     let bad = TokenKey::new(&[8; 32]).unwrap().sign("till", None);
-    assert!(matches!(answer(bad), Command::Error(e) if e.error == pb::ServerError::AuthenticationError as i32));
+    assert!(
+        matches!(answer(bad), Command::Error(e) if e.error == pb::ServerError::AuthenticationError as i32)
+    );
 }

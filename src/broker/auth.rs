@@ -33,7 +33,10 @@ impl TokenKey {
     /// From the secret's bytes. Short secrets can be guessed, so they are refused.
     pub fn new(secret: &[u8]) -> Result<Self> {
         if secret.len() < 16 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "token_key must have at least 16 bytes; 32 are usual"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "token_key must have at least 16 bytes; 32 are usual",
+            ));
         }
         let mac = Hmac::new_from_slice(secret)
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("token_key: {error}")))?;
@@ -49,12 +52,15 @@ impl TokenKey {
         let text = std::str::from_utf8(token).map_err(|_| "the token is not text")?;
         let (signed, signature) = text.rsplit_once('.').ok_or("the token has no signature")?;
         let (header, claims) = signed.split_once('.').ok_or("the token has no claims")?;
-        let json = |part: &str| -> Option<Value> { serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok() };
+        let json = |part: &str| -> Option<Value> {
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+        };
         let header = json(header).ok_or("the token's header is not JSON")?;
         if header.get("alg").and_then(Value::as_str) != Some("HS256") {
             return Err("the token's algorithm is not HS256");
         }
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the token's signature is not base64")?;
+        let signature =
+            URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the token's signature is not base64")?;
         let mut mac = self.0.clone();
         mac.update(signed.as_bytes());
         mac.verify_slice(&signature).map_err(|_| "the token's signature does not match")?;
@@ -73,7 +79,11 @@ impl TokenKey {
         if time("nbf")?.is_some_and(|at| at > wall_ms) {
             return Err("the token is not valid yet");
         }
-        let subject = claims.get("sub").and_then(Value::as_str).filter(|s| !s.is_empty()).ok_or("the token names nobody")?;
+        let subject = claims
+            .get("sub")
+            .and_then(Value::as_str)
+            .filter(|s| !s.is_empty())
+            .ok_or("the token names nobody")?;
         Ok(Claims { subject: subject.to_owned(), expires_ms })
     }
 
@@ -120,7 +130,11 @@ mod tests {
         cut.pop();
         let nobody = key().sign("", None);
         for token in [none.as_str(), &other, &cut, &nobody, "", ".", "..", "a.b.c"] {
-            assert_eq!(key().verify(token.as_bytes(), 0).unwrap_err().kind(), ErrorKind::Authentication, "{token}");
+            assert_eq!(
+                key().verify(token.as_bytes(), 0).unwrap_err().kind(),
+                ErrorKind::Authentication,
+                "{token}"
+            );
         }
         assert!(key().verify(&[0xff, 0xfe], 0).is_err());
         assert!(TokenKey::new(b"short").is_err());

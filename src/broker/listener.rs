@@ -85,13 +85,14 @@ pub(super) fn run(
     questions: queue::UnboundedReceiver<Ask>,
     started: &mpsc::SyncSender<Result<String>>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = started.send(Err(error.into()));
-            return;
-        }
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = started.send(Err(error.into()));
+                return;
+            }
+        };
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         if let Err(error) = serve(options, questions, started).await {
@@ -237,7 +238,8 @@ async fn check_bind(options: &Options, safe: bool) -> Result<()> {
 }
 
 fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
-    let invalid = |error: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidArgument, format!("tls: {error}"));
+    let invalid =
+        |error: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidArgument, format!("tls: {error}"));
     let config = ServerConfig::builder_with_provider(tls::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| invalid(&error))?
@@ -378,7 +380,8 @@ where
             () = sleep_until(stalled_at) => return,
         };
         if result.is_err() {
-            let _ = tokio::time::timeout(Duration::from_secs(1), last_words(shared, id, &mut write, output)).await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), last_words(shared, id, &mut write, output))
+                .await;
             return;
         }
     }
@@ -391,7 +394,10 @@ async fn read_some<R: AsyncRead + Unpin>(read: &mut R, input: &mut BytesMut) -> 
 
 /// Writes some bytes and says how many, or flushes when there are none. One call each: a future that is dropped
 /// between two would have written what nobody counted.
-async fn write_some<W: AsyncWrite + Unpin>(write: &mut W, output: &Transmit) -> std::io::Result<Option<usize>> {
+async fn write_some<W: AsyncWrite + Unpin>(
+    write: &mut W,
+    output: &Transmit,
+) -> std::io::Result<Option<usize>> {
     if output.is_empty() {
         write.flush().await.map(|()| None)
     } else if write.is_write_vectored() {

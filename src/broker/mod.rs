@@ -3,7 +3,7 @@
 //! * [`pulsar`]: the broker as Pulsar's clients see it, sans-IO
 //! * [`topic`]: logs, cursors, dispatch, without protocol
 //! * [`store`]: the tables in SQLite
-//! * [`auth`]: tokens
+//! * [`auth`](mod@auth): tokens
 //! * `listener`: sockets
 //!
 //! A [`Broker`] runs on a thread of its own. With a data directory an answer of success means that the data
@@ -51,9 +51,15 @@ impl Durability {
 
     /// Reads [`Self::name`].
     pub fn parse(name: &str) -> Result<Self> {
-        [Self::Fsync, Self::Os, Self::Memory].into_iter().find(|durability| durability.name() == name).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, format!("durability {name:?} is not fsync, os or memory"))
-        })
+        [Self::Fsync, Self::Os, Self::Memory]
+            .into_iter()
+            .find(|durability| durability.name() == name)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("durability {name:?} is not fsync, os or memory"),
+                )
+            })
     }
 }
 
@@ -181,9 +187,13 @@ impl Broker {
             .name("penstock-broker".into())
             .spawn(move || listener::run(options, questions, &started))?;
         match start.recv() {
-            Ok(Ok(url)) => {
-                Ok(Self { url, durability, started: SystemTime::now(), asks: Some(asks), thread: Some(thread) })
-            }
+            Ok(Ok(url)) => Ok(Self {
+                url,
+                durability,
+                started: SystemTime::now(),
+                asks: Some(asks),
+                thread: Some(thread),
+            }),
             Ok(Err(error)) => {
                 let _ = thread.join();
                 Err(error)

@@ -151,18 +151,19 @@ impl Job for Op {
                 db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
             }
             Self::Append { topic, entry, producer } => {
-                db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?.execute(params![
-                    entry_key(*topic, entry.sequence),
-                    entry.last_index as i64,
-                    entry.stored_ms as i64,
-                    entry.publish_ms as i64,
-                    entry.deliver_ms as i64,
-                    entry.count,
-                    entry.batch,
-                    entry.hash,
-                    entry.checksum,
-                    &entry.body[..],
-                ])?;
+                db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
+                    .execute(params![
+                        entry_key(*topic, entry.sequence),
+                        entry.last_index as i64,
+                        entry.stored_ms as i64,
+                        entry.publish_ms as i64,
+                        entry.deliver_ms as i64,
+                        entry.count,
+                        entry.batch,
+                        entry.hash,
+                        entry.checksum,
+                        &entry.body[..],
+                    ])?;
                 if let Some((name, last)) = producer {
                     db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4)")?
                         .execute(params![*topic as i64, name, last, entry.stored_ms as i64])?;
@@ -183,8 +184,11 @@ impl Job for Op {
                     .execute(params![*topic as i64, subscription])?;
             }
             Self::Schema { name, version, data } => {
-                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3)")?
-                    .execute(params![name, *version as i64, &data[..]])?;
+                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3)")?.execute(params![
+                    name,
+                    *version as i64,
+                    &data[..]
+                ])?;
             }
         }
         Ok(())
@@ -243,7 +247,10 @@ impl Directory {
         sqlite::private_directory(path)?;
         let lock = sqlite::private_file(&path.join("lock"))?;
         lock.try_lock().map_err(|error| {
-            Error::new(ErrorKind::InvalidArgument, format!("{} is in use by another broker ({error})", path.display()))
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} is in use by another broker ({error})", path.display()),
+            )
         })?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
@@ -256,10 +263,8 @@ impl Directory {
 
 /// Creates the tables, or reads what they hold.
 pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
-    let exists = db
-        .query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(()))
-        .optional()?
-        .is_some();
+    let exists =
+        db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
     if !exists {
         let transaction = db.unchecked_transaction()?;
         transaction.execute_batch(SCHEMA)?;
@@ -277,9 +282,11 @@ pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
         ));
     }
     db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
-    let mut found = Found { next_topic: meta("next_topic")? as u64, bytes: sqlite::used_bytes(db)?, ..Found::default() };
-    let mut topics =
-        db.prepare("SELECT id, name, partitions, epoch, first, next, next_index FROM topic WHERE domain = ?1")?;
+    let mut found =
+        Found { next_topic: meta("next_topic")? as u64, bytes: sqlite::used_bytes(db)?, ..Found::default() };
+    let mut topics = db.prepare(
+        "SELECT id, name, partitions, epoch, first, next, next_index FROM topic WHERE domain = ?1",
+    )?;
     let rows = topics.query_map([DOMAIN], |row| {
         let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
         Ok(StoredTopic {
@@ -325,7 +332,8 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     } else {
         topic.first = topic.next;
     }
-    let mut cursors = db.prepare_cached("SELECT subscription, kind, below, state FROM cursor WHERE topic = ?1")?;
+    let mut cursors =
+        db.prepare_cached("SELECT subscription, kind, below, state FROM cursor WHERE topic = ?1")?;
     let mut rows = cursors.query([topic.id as i64])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
@@ -337,8 +345,9 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         topic.cursors.push((name.into(), Kind::from_number(row.get(1)?), cursor));
     }
     let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
-    let rows = producers
-        .query_map([topic.id as i64], |row| Ok((Arc::from(row.get::<_, String>(0)?), row.get::<_, i64>(1)?)))?;
+    let rows = producers.query_map([topic.id as i64], |row| {
+        Ok((Arc::from(row.get::<_, String>(0)?), row.get::<_, i64>(1)?))
+    })?;
     topic.producers = rows.collect::<rusqlite::Result<_>>()?;
     Ok(())
 }
@@ -358,8 +367,11 @@ impl Stored {
             "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body FROM entry
              WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
         )?;
-        let mut rows =
-            statement.query([entry_key(topic, from), entry_key(topic + 1, 0), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let mut rows = statement.query([
+            entry_key(topic, from),
+            entry_key(topic + 1, 0),
+            i64::try_from(limit).unwrap_or(i64::MAX),
+        ])?;
         let (mut entries, mut total) = (Vec::new(), 0);
         while let Some(row) = rows.next()? {
             let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
@@ -414,7 +426,13 @@ mod tests {
             Op::Append { topic: 1, entry: Entry { sequence: 3, ..entry(1, 60) }, producer: None },
             Op::Append { topic: 1, entry: second.clone(), producer: Some(("p".into(), 9)) },
             Op::Trim { topic: 1, first: 3, next: 4, next_index: 4 },
-            Op::Cursor { topic: 1, subscription: "s".into(), kind: Kind::Shared, below: 1, state: cursor.encode() },
+            Op::Cursor {
+                topic: 1,
+                subscription: "s".into(),
+                kind: Kind::Shared,
+                below: 1,
+                state: cursor.encode(),
+            },
             Op::Epoch { topic: 1, epoch: 5 },
             Op::Schema { name: "b".into(), version: 0, data: Bytes::from_static(b"x") },
         ] {

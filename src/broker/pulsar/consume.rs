@@ -31,7 +31,8 @@ impl Hub {
     }
 
     fn try_subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
-        let success = |request_id| Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }));
+        let success =
+            |request_id| Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }));
         let Some(seat) = self.seats.get(&id) else { return Ok(()) };
         if seat.consumers.contains_key(&command.consumer_id) {
             self.reply_written(id, success(command.request_id));
@@ -48,7 +49,9 @@ impl Hub {
         }
         let name = Name::parse(&command.topic)?;
         let topic_id = self.open_topic(&name, command.force_topic_creation())?;
-        if let Some(schema) = command.schema.as_ref().filter(|s| s.r#type != pb::schema::Type::AutoConsume as i32) {
+        if let Some(schema) =
+            command.schema.as_ref().filter(|s| s.r#type != pb::schema::Type::AutoConsume as i32)
+        {
             self.add_schema(&name, schema)?;
         }
         let kind = Kind::from_number(command.sub_type);
@@ -59,7 +62,10 @@ impl Hub {
         let fresh = !topic.subscriptions.contains_key(&subscription);
         if fresh {
             if topic.subscriptions.len() >= PER_TOPIC {
-                return Err(Error::new(ErrorKind::TooManyRequests, format!("the topic has {PER_TOPIC} subscriptions")));
+                return Err(Error::new(
+                    ErrorKind::TooManyRequests,
+                    format!("the topic has {PER_TOPIC} subscriptions"),
+                ));
             }
             let made = Subscription::new(subscription.clone(), kind, durable, Cursor::new(start));
             topic.subscriptions.insert(subscription.clone(), made);
@@ -114,7 +120,9 @@ impl Hub {
         match &command.start_message_id {
             // The entry itself is given; clients drop what they did not want of it.
             Some(start) => position(topic.id, &topic.log, start),
-            None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => topic.log.first(),
+            None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => {
+                topic.log.first()
+            }
             None => topic.log.next(),
         }
     }
@@ -140,7 +148,8 @@ impl Hub {
         let id = topic.id;
         let Some(subscription) = topic.subscriptions.get_mut(subscription) else { return };
         for (consumer, is_active) in subscription.elect(partition) {
-            let change = pb::CommandActiveConsumerChange { consumer_id: consumer.id, is_active: Some(is_active) };
+            let change =
+                pb::CommandActiveConsumerChange { consumer_id: consumer.id, is_active: Some(is_active) };
             self.reply(consumer.session, &Command::ActiveConsumerChange(change));
         }
         self.due.insert(id);
@@ -195,7 +204,10 @@ impl Hub {
             };
             if self.failed.is_some() {
                 let error = pb::ServerError::PersistenceError as i32;
-                self.reply(id, &Command::AckResponse(pb::CommandAckResponse { error: Some(error), ..response }));
+                self.reply(
+                    id,
+                    &Command::AckResponse(pb::CommandAckResponse { error: Some(error), ..response }),
+                );
             } else {
                 self.reply_written(id, Command::AckResponse(response));
             }
@@ -203,7 +215,11 @@ impl Hub {
         Ok(())
     }
 
-    pub(super) fn redeliver(&mut self, id: u64, command: &pb::CommandRedeliverUnacknowledgedMessages) -> Result<()> {
+    pub(super) fn redeliver(
+        &mut self,
+        id: u64,
+        command: &pb::CommandRedeliverUnacknowledgedMessages,
+    ) -> Result<()> {
         let Some((key, reader)) = self.reader(id, command.consumer_id) else { return Ok(()) };
         let sequences: Vec<u64> = command
             .message_ids
@@ -239,7 +255,8 @@ impl Hub {
         let (sequence, set) = match (&command.message_id, command.message_publish_time) {
             (Some(message), _) => {
                 let at = position(topic.id, &topic.log, message);
-                let inside = message.ledger_id == topic.id && at == message.entry_id && at < topic.log.committed();
+                let inside =
+                    message.ledger_id == topic.id && at == message.entry_id && at < topic.log.committed();
                 (at, if inside { message.ack_set.clone() } else { Vec::new() })
             }
             (None, time) => {
@@ -262,7 +279,11 @@ impl Hub {
         let Some(subscription) = self.subscription(reader) else { return };
         let keys: Vec<ConsumerKey> = subscription.consumers().iter().map(|consumer| consumer.key).collect();
         for key in keys {
-            let close = pb::CommandCloseConsumer { consumer_id: key.id, request_id: NO_REQUEST, ..Default::default() };
+            let close = pb::CommandCloseConsumer {
+                consumer_id: key.id,
+                request_id: NO_REQUEST,
+                ..Default::default()
+            };
             self.reply(key.session, &Command::CloseConsumer(close));
             if let Some(seat) = self.seats.get_mut(&key.session) {
                 seat.consumers.remove(&key.id);
@@ -279,7 +300,8 @@ impl Hub {
         };
         let others = self.subscription(&reader).is_some_and(|s| s.consumers().iter().any(|c| c.key != key));
         if others && !command.force() {
-            let error = Error::new(ErrorKind::Metadata, "Unconnected or shared consumer attempting to unsubscribe");
+            let error =
+                Error::new(ErrorKind::Metadata, "Unconnected or shared consumer attempting to unsubscribe");
             self.reply_error(id, command.request_id, &error);
             return Ok(());
         }

@@ -115,11 +115,15 @@ impl Hub {
         let mut logs: Vec<Arc<str>> = Vec::new();
         if let Some((id, partitions)) = self.parents.remove(&name.full) {
             self.write(Op::DeleteTopic { id });
-            logs.extend((0..partitions).map(|partition| format!("{}-partition-{partition}", name.full).into()));
+            logs.extend(
+                (0..partitions).map(|partition| format!("{}-partition-{partition}", name.full).into()),
+            );
         } else if self.names.contains_key(&name.full) {
             logs.push(name.full.clone());
         } else {
-            return Err(Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full));
+            return Err(
+                Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
+            );
         }
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
@@ -142,7 +146,8 @@ impl Hub {
 
     fn lookup(&mut self, id: u64, command: &pb::CommandLookupTopic) {
         use pb::command_lookup_topic_response::LookupType;
-        let mut response = pb::CommandLookupTopicResponse { request_id: command.request_id, ..Default::default() };
+        let mut response =
+            pb::CommandLookupTopicResponse { request_id: command.request_id, ..Default::default() };
         match Name::parse(&command.topic) {
             Ok(_) => {
                 let url = self.settings.url.clone();
@@ -230,7 +235,8 @@ impl Hub {
     }
 
     fn get_schema(&mut self, id: u64, command: &pb::CommandGetSchema) {
-        let mut response = pb::CommandGetSchemaResponse { request_id: command.request_id, ..Default::default() };
+        let mut response =
+            pb::CommandGetSchemaResponse { request_id: command.request_id, ..Default::default() };
         match self.find_schema(command) {
             Ok((schema, version)) => {
                 response.schema = Some(schema);

@@ -216,7 +216,8 @@ impl Hub {
             let mut topic = Topic::new(stored.id, stored.name, partition, log);
             topic.epoch = stored.epoch;
             let wall_ms = hub.settings.clock.wall_ms(now);
-            topic.sequences = stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
+            topic.sequences =
+                stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
             for (name, kind, cursor) in stored.cursors {
                 topic.subscriptions.insert(name.clone(), Subscription::new(name, kind, true, cursor));
             }
@@ -378,7 +379,8 @@ impl Hub {
         }
         if self.delayed_at.is_some_and(|at| at <= now) {
             self.delayed_at = None;
-            let topics = self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
+            let topics =
+                self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
             self.due.extend(topics.map(|topic| topic.id));
         }
         if self.housekeeping_at <= now {
@@ -480,7 +482,10 @@ impl Hub {
     /// Why nothing can be written, if so.
     fn refusal(&self) -> Option<Error> {
         let error = self.failed.as_ref()?;
-        Some(Error::new(ErrorKind::Persistence, format!("{}; the broker must be started anew", error.message())))
+        Some(Error::new(
+            ErrorKind::Persistence,
+            format!("{}; the broker must be started anew", error.message()),
+        ))
     }
 
     /// Dispatches the topics that have something new to give or somebody new to take.
@@ -488,8 +493,12 @@ impl Hub {
         while let Some(id) = self.due.pop_first() {
             let wall_ms = self.settings.clock.wall_ms(self.now);
             let Some(topic) = self.topics.get_mut(&id) else { continue };
-            let mut outlet =
-                Outlet { topic: id, seats: &mut self.seats, wakes: &mut self.wakes, counters: &mut self.counters };
+            let mut outlet = Outlet {
+                topic: id,
+                seats: &mut self.seats,
+                wakes: &mut self.wakes,
+                counters: &mut self.counters,
+            };
             for subscription in topic.subscriptions.values_mut() {
                 let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
                 subscription.dispatch(&mut reading, &mut outlet);
@@ -514,7 +523,10 @@ impl Hub {
     }
 
     fn flush_cursor(&mut self, topic: u64, name: &Arc<str>) {
-        let Some(subscription) = self.topics.get_mut(&topic).and_then(|t| t.subscriptions.get_mut(name)) else { return };
+        let Some(subscription) = self.topics.get_mut(&topic).and_then(|t| t.subscriptions.get_mut(name))
+        else {
+            return;
+        };
         if !std::mem::take(&mut subscription.dirty) || !subscription.durable {
             return;
         }
@@ -595,7 +607,10 @@ impl Hub {
             return Err(error);
         }
         if self.topics.len() + self.parents.len() >= self.settings.max_topics {
-            return Err(Error::new(ErrorKind::TooManyRequests, format!("there are {} topics", self.settings.max_topics)));
+            return Err(Error::new(
+                ErrorKind::TooManyRequests,
+                format!("there are {} topics", self.settings.max_topics),
+            ));
         }
         let id = self.next_topic;
         self.next_topic += 1;
@@ -657,7 +672,7 @@ impl Sink for Outlet<'_> {
         let entry = delivery.entry;
         let session = &mut seat.session;
         let payload = Payload {
-            entry: session.wants_entry_metadata().then(|| pb::BrokerEntryMetadata {
+            entry: session.wants_entry_metadata().then_some(pb::BrokerEntryMetadata {
                 broker_timestamp: Some(entry.stored_ms),
                 index: Some(entry.last_index),
             }),

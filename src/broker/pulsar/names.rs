@@ -32,7 +32,10 @@ impl Name {
         }
         let (domain, rest) = text.split_once("://").unwrap_or(("persistent", text));
         if domain == "non-persistent" {
-            return Err(Error::new(ErrorKind::NotAllowed, "the embedded broker has no non-persistent topics"));
+            return Err(Error::new(
+                ErrorKind::NotAllowed,
+                "the embedded broker has no non-persistent topics",
+            ));
         }
         if domain != "persistent" {
             return Err(bad(&format!("Invalid topic domain: '{}'", crate::error::sanitise(domain))));
@@ -51,11 +54,12 @@ impl Name {
         Ok(Self { full, partition })
     }
 
-
     /// The name without the number of the partition.
     pub(crate) fn parent(&self) -> Arc<str> {
         match self.partition {
-            Some(_) => self.full.rsplit_once("-partition-").map_or(self.full.clone(), |(parent, _)| parent.into()),
+            Some(_) => {
+                self.full.rsplit_once("-partition-").map_or(self.full.clone(), |(parent, _)| parent.into())
+            }
             None => self.full.clone(),
         }
     }
@@ -106,7 +110,9 @@ impl Facts {
         facts.chunk_follows = chunk + 1 < chunks;
         facts.hash = match (ordering_key, key) {
             (Some(key), _) => slot(key),
-            (None, Some(key)) if key_is_base64 => slot(&STANDARD.decode(key).unwrap_or_else(|_| key.to_vec())),
+            (None, Some(key)) if key_is_base64 => {
+                slot(&STANDARD.decode(key).unwrap_or_else(|_| key.to_vec()))
+            }
             (None, Some(key)) => slot(key),
             (None, None) => slot(NO_KEY),
         };
@@ -152,7 +158,9 @@ mod tests {
         assert_eq!(name.partition, Some(3));
         assert_eq!(&*name.parent(), "persistent://public/default/orders");
         assert_eq!(&*Name::parse("persistent://a/b/c/d").unwrap().full, "persistent://a/b/c/d");
-        for bad in ["", "bad://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://x", "a\nb", "a/b"] {
+        for bad in
+            ["", "bad://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://x", "a\nb", "a/b"]
+        {
             assert_eq!(Name::parse(bad).unwrap_err().kind(), ErrorKind::InvalidTopic, "{bad:?}");
         }
     }

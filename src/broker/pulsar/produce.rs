@@ -41,7 +41,10 @@ impl Hub {
         if let Some(writer) = seat.producers.get(&command.producer_id) {
             // How a client heals whose patience was shorter than the broker's; the topic is not looked at.
             if !writer.ready {
-                return Err(Error::new(ErrorKind::ServiceNotReady, "Producer is already present on the connection"));
+                return Err(Error::new(
+                    ErrorKind::ServiceNotReady,
+                    "Producer is already present on the connection",
+                ));
             }
             self.producer_success(id, command.producer_id, command.request_id, true, true);
             return Ok(());
@@ -57,7 +60,8 @@ impl Hub {
             return Err(quota(self.settings.max_store));
         }
         let topic_id = self.open_topic(&name, true)?;
-        let schema_version = command.schema.as_ref().map(|schema| self.add_schema(&name, schema)).transpose()?;
+        let schema_version =
+            command.schema.as_ref().map(|schema| self.add_schema(&name, schema)).transpose()?;
         let producer_name: Arc<str> = match command.producer_name.as_deref() {
             Some(name) if !name.is_empty() => name.into(),
             _ => {
@@ -94,7 +98,13 @@ impl Hub {
             seat.dismissed.remove(&command.producer_id);
             seat.producers.insert(
                 command.producer_id,
-                Writer { topic: topic_id, name: producer_name, ready, request: command.request_id, schema_version },
+                Writer {
+                    topic: topic_id,
+                    name: producer_name,
+                    ready,
+                    request: command.request_id,
+                    schema_version,
+                },
             );
         }
         if let Some(subscription) = command.initial_subscription_name.filter(|name| !name.is_empty()) {
@@ -108,7 +118,9 @@ impl Hub {
         let Some(writer) = self.seats.get(&id).and_then(|seat| seat.producers.get(&producer)) else { return };
         let Some(topic) = self.topics.get(&writer.topic) else { return };
         let last = topic.sequences.get(&writer.name).map_or(-1, |(last, _)| *last);
-        let exclusive = topic.producers().any(|p| p.key.session == id && p.key.id == producer && p.access != Access::Shared);
+        let exclusive = topic
+            .producers()
+            .any(|p| p.key.session == id && p.key.id == producer && p.access != Access::Shared);
         let success = Command::ProducerSuccess(pb::CommandProducerSuccess {
             request_id,
             producer_name: writer.name.to_string(),
@@ -125,7 +137,10 @@ impl Hub {
         if let Some(writer) = writer {
             self.dismiss(writer.topic, id, command.producer_id);
         }
-        self.reply_written(id, Command::Success(Box::new(pb::CommandSuccess { request_id: command.request_id, schema: None })));
+        self.reply_written(
+            id,
+            Command::Success(Box::new(pb::CommandSuccess { request_id: command.request_id, schema: None })),
+        );
         Ok(())
     }
 
@@ -136,7 +151,8 @@ impl Hub {
         let (topic_id, epoch) = (topic.id, topic.epoch);
         if let Some(next) = next {
             self.write(Op::Epoch { topic: topic_id, epoch });
-            let writer = self.seats.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
+            let writer =
+                self.seats.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
             if let Some(writer) = writer {
                 writer.ready = true;
                 let request = writer.request;
@@ -151,7 +167,11 @@ impl Hub {
         let Some(seat) = self.seats.get_mut(&key.session) else { return };
         if seat.producers.remove(&key.id).is_some() {
             seat.dismissed.insert(key.id, until);
-            let close = pb::CommandCloseProducer { producer_id: key.id, request_id: NO_REQUEST, ..Default::default() };
+            let close = pb::CommandCloseProducer {
+                producer_id: key.id,
+                request_id: NO_REQUEST,
+                ..Default::default()
+            };
             self.reply(key.session, &Command::CloseProducer(close));
         }
     }
@@ -180,7 +200,11 @@ impl Hub {
             return Ok(());
         }
         if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
-            self.send_error(id, &send, &Error::new(ErrorKind::NotAllowed, "the embedded broker has no transactions"));
+            self.send_error(
+                id,
+                &send,
+                &Error::new(ErrorKind::NotAllowed, "the embedded broker has no transactions"),
+            );
             return Ok(());
         }
         if !payload.checksum_ok() {
@@ -277,5 +301,8 @@ fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt 
 }
 
 fn quota(max_store: u64) -> Error {
-    Error::new(ErrorKind::QuotaExceeded, format!("the store has reached its limit of {max_store} bytes (max_store)"))
+    Error::new(
+        ErrorKind::QuotaExceeded,
+        format!("the store has reached its limit of {max_store} bytes (max_store)"),
+    )
 }

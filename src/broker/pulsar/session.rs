@@ -202,7 +202,8 @@ impl Session {
             }
             (_, Command::Pong) => Ok(()),
             (_, Command::AuthResponse(answer)) => {
-                let answer = answer.response.ok_or_else(|| Error::protocol("AUTH_RESPONSE without a response"))?;
+                let answer =
+                    answer.response.ok_or_else(|| Error::protocol("AUTH_RESPONSE without a response"))?;
                 self.authenticate(now, answer.auth_method_name.as_deref(), answer.auth_data.as_deref())?;
                 self.state = State::Ready;
                 Ok(())

@@ -113,7 +113,8 @@ impl Hub {
     /// Names and partition counts of all topics.
     pub fn topics(&self) -> Vec<(String, u32)> {
         let part = |name: &str| {
-            Name::parse(name).is_ok_and(|name| name.partition.is_some() && self.parents.contains_key(&name.parent()))
+            Name::parse(name)
+                .is_ok_and(|name| name.partition.is_some() && self.parents.contains_key(&name.parent()))
         };
         let plain = self.names.keys().filter(|name| !part(name)).map(|name| (name.to_string(), 0));
         let mut all: Vec<_> =
@@ -131,18 +132,26 @@ impl Hub {
             n => (0..n).map(|partition| format!("{}-partition-{partition}", name.full)).collect(),
         };
         if partitions == 0 && !self.names.contains_key(&name.full) {
-            return Err(Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full));
+            return Err(
+                Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
+            );
         }
         let mut stats = TopicStats { name: name.full.to_string(), partitions, ..TopicStats::default() };
         for log in logs {
-            let Some(topic) = self.names.get(log.as_str()).and_then(|id| self.topics.get(id)) else { continue };
+            let Some(topic) = self.names.get(log.as_str()).and_then(|id| self.topics.get(id)) else {
+                continue;
+            };
             stats.entries += topic.log.committed() - topic.log.first();
             stats.messages_in += topic.received;
             stats.producers.extend(topic.producers().map(|producer| producer.name.to_string()));
             for subscription in topic.subscriptions.values() {
                 let consumers = subscription.consumers().iter().map(|consumer| ConsumerStats {
                     name: consumer.name.to_string(),
-                    address: self.seats.get(&consumer.key.session).map(|s| s.address.to_string()).unwrap_or_default(),
+                    address: self
+                        .seats
+                        .get(&consumer.key.session)
+                        .map(|s| s.address.to_string())
+                        .unwrap_or_default(),
                     permits: consumer.permits,
                     unacked: consumer.unacked(),
                     delivered: consumer.delivered,

@@ -234,7 +234,9 @@ mod tests {
 
     #[test]
     fn damaged_state_is_an_error_not_a_panic() {
-        for bytes in [&[][..], &[1], &[1, 1], &[0, 1, 1, 200, 1], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]] {
+        for bytes in
+            [&[][..], &[1], &[1, 1], &[0, 1, 1, 200, 1], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]]
+        {
             assert!(Cursor::decode(u64::MAX, bytes).is_err());
         }
     }

@@ -142,7 +142,12 @@ impl Log {
     }
 
     /// The entry, from memory or from the source. `ahead` is the reader's own buffer.
-    pub fn get(&self, sequence: u64, ahead: &mut VecDeque<Entry>, source: &mut Option<Box<dyn Source>>) -> Option<Entry> {
+    pub fn get(
+        &self,
+        sequence: u64,
+        ahead: &mut VecDeque<Entry>,
+        source: &mut Option<Box<dyn Source>>,
+    ) -> Option<Entry> {
         if let Some(entry) = self.cached(sequence) {
             return Some(entry.clone());
         }
@@ -159,7 +164,9 @@ impl Log {
     pub fn peek(&self, sequence: u64, source: &mut Option<Box<dyn Source>>) -> Option<Entry> {
         match self.cached(sequence) {
             Some(entry) => Some(entry.clone()),
-            None => source.as_mut()?.read(self.topic, sequence, 1, 1).pop().filter(|e| e.sequence == sequence),
+            None => {
+                source.as_mut()?.read(self.topic, sequence, 1, 1).pop().filter(|e| e.sequence == sequence)
+            }
         }
     }
 
@@ -251,7 +258,9 @@ pub(crate) mod tests {
 
     impl Source for Fixed {
         fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> Vec<Entry> {
-            (from..from + limit.min(3) as u64).map(|sequence| Entry { sequence, ..entry(1, sequence) }).collect()
+            (from..from + limit.min(3) as u64)
+                .map(|sequence| Entry { sequence, ..entry(1, sequence) })
+                .collect()
         }
     }
 

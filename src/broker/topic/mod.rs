@@ -138,8 +138,11 @@ impl Topic {
             });
         }
         let fenced = |text: &str| Err(Error::new(ErrorKind::ProducerFenced, text));
-        if candidate.access != Access::Shared && candidate.topic_epoch.is_some_and(|epoch| epoch < self.epoch) {
-            return fenced("The topic epoch of the producer is in the past: another one has been exclusive since");
+        if candidate.access != Access::Shared && candidate.topic_epoch.is_some_and(|epoch| epoch < self.epoch)
+        {
+            return fenced(
+                "The topic epoch of the producer is in the past: another one has been exclusive since",
+            );
         }
         match candidate.access {
             Access::Shared if self.exclusive || !self.waiting.is_empty() => {
@@ -222,7 +225,13 @@ mod tests {
     }
 
     fn candidate(session: u64, name: &str, access: Access) -> Candidate {
-        Candidate { key: ProducerKey { session, id: 1 }, name: name.into(), access, epoch: 0, topic_epoch: None }
+        Candidate {
+            key: ProducerKey { session, id: 1 },
+            name: name.into(),
+            access,
+            epoch: 0,
+            topic_epoch: None,
+        }
     }
 
     fn refused(topic: &mut Topic, candidate: Candidate) -> ErrorKind {

@@ -120,7 +120,10 @@ mod tests {
         assert!(ring.add_chosen('b', &[(5, 1)]).is_err());
         assert!(ring.add_chosen('b', &[(0, 65536)]).is_err());
         ring.add_chosen('b', &[(100, 199)]).unwrap();
-        assert_eq!([ring.owner(99), ring.owner(100), ring.owner(250), ring.owner(300)], [Some('a'), Some('b'), Some('a'), None]);
+        assert_eq!(
+            [ring.owner(99), ring.owner(100), ring.owner(250), ring.owner(300)],
+            [Some('a'), Some('b'), Some('a'), None]
+        );
         ring.remove('a');
         assert_eq!([ring.owner(0), ring.owner(100)], [None, Some('b')]);
     }

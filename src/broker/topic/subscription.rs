@@ -231,7 +231,9 @@ impl Subscription {
 
     /// Entries not acknowledged.
     pub fn backlog(&self, log: &Log) -> u64 {
-        log.committed().saturating_sub(self.cursor.below().max(log.first())).saturating_sub(self.cursor.acked_past())
+        log.committed()
+            .saturating_sub(self.cursor.below().max(log.first()))
+            .saturating_sub(self.cursor.acked_past())
     }
 
     /// Entries that wait for their time.
@@ -346,7 +348,8 @@ impl Subscription {
         let done = if set.is_empty() {
             self.cursor.ack(sequence)
         } else {
-            let count = reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            let count =
+                reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
             let done = self.cursor.ack_partial(sequence, set, count);
             if !done {
                 let (left, _) = self.cursor.remaining(sequence, count);
@@ -372,7 +375,8 @@ impl Subscription {
         }
         self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
         if !set.is_empty() {
-            let count = reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            let count =
+                reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
             self.cursor.ack_partial(sequence, set, count);
             self.dirty = true;
         }
@@ -416,7 +420,9 @@ impl Subscription {
     }
 
     fn dispatch_single(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
-        let Some(at) = self.consumers.iter().position(|consumer| Some(consumer.key) == self.active) else { return };
+        let Some(at) = self.consumers.iter().position(|consumer| Some(consumer.key) == self.active) else {
+            return;
+        };
         while self.consumers[at].permits > 0 && sink.room(self.consumers[at].key) {
             self.read = self.cursor.next_unacked(self.read.max(reading.log.first()));
             if self.read >= reading.log.committed() {
@@ -463,7 +469,8 @@ impl Subscription {
     fn dispatch_by_key(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
         self.wake_delayed(reading.wall_ms);
         let mut blocked = HashSet::new();
-        let waiting: Vec<(u64, u16)> = self.replay.iter().map(|(sequence, hash)| (*sequence, *hash)).collect();
+        let waiting: Vec<(u64, u16)> =
+            self.replay.iter().map(|(sequence, hash)| (*sequence, *hash)).collect();
         for (sequence, hash) in waiting {
             if sequence < reading.log.first() || self.cursor.is_acked(sequence) {
                 self.replay.remove(&sequence);
@@ -491,7 +498,12 @@ impl Subscription {
 
     /// The owner of the slot, if it may be sent something of it now. If not, nothing of the slot may be sent in
     /// this pass, or it would overtake.
-    fn owner_with_permits(&self, hash: u16, blocked: &mut HashSet<u16>, sink: &mut dyn Sink) -> Option<usize> {
+    fn owner_with_permits(
+        &self,
+        hash: u16,
+        blocked: &mut HashSet<u16>,
+        sink: &mut dyn Sink,
+    ) -> Option<usize> {
         if blocked.contains(&hash) {
             return None;
         }
@@ -529,7 +541,13 @@ impl Subscription {
                 self.holders.entry(entry.hash).or_insert((consumer.key, 0)).1 += 1;
             }
         }
-        sink.deliver(Delivery { consumer: consumer.key, entry, redelivery_count, ack_set, epoch: consumer.epoch });
+        sink.deliver(Delivery {
+            consumer: consumer.key,
+            entry,
+            redelivery_count,
+            ack_set,
+            epoch: consumer.epoch,
+        });
     }
 
     /// The next in turn that can take something, of the lowest priority number that has one.
