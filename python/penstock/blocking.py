@@ -20,7 +20,7 @@ import contextlib
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -231,7 +231,7 @@ class Producer(_Handle):
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: dict[str, str] | None = None,
         event_time: Timestamp | None = None,
         sequence_id: int | None = None,
         deliver_at: Timestamp | None = None,
@@ -254,7 +254,7 @@ class Producer(_Handle):
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: dict[str, str] | None = None,
         event_time: Timestamp | None = None,
         sequence_id: int | None = None,
         deliver_at: Timestamp | None = None,

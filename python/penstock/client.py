@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
@@ -330,7 +330,7 @@ class Producer(Handle):
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: dict[str, str] | None = None,
         event_time: Timestamp | None = None,
         sequence_id: int | None = None,
         deliver_at: Timestamp | None = None,
@@ -372,7 +372,7 @@ class Producer(Handle):
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: dict[str, str] | None = None,
         event_time: Timestamp | None = None,
         sequence_id: int | None = None,
         deliver_at: Timestamp | None = None,
@@ -408,7 +408,7 @@ class Producer(Handle):
             The ids in the order of ``payloads``.
 
         Raises:
-            InvalidArgument: ``keys`` has another length.
+            ValueError: ``keys`` has another length.
         """
         self._check()
         return self._native.send_many(payloads, keys)
