@@ -176,12 +176,6 @@ impl Connection {
         result
     }
 
-    /// Queues a command without an answer.
-    pub(super) fn send(&self, command: &Command) {
-        self.session.lock().protocol.send(command);
-        self.session.wake();
-    }
-
     /// Writes what is queued and ends the connection.
     pub(super) fn close(&self) {
         self.session.lock().closing = true;

@@ -235,7 +235,7 @@ impl Consumer {
         self.check_open()?;
         let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::new();
         for (topic, id) in messages {
-            by_part.entry(self.part_index(topic)?).or_default().push(*id);
+            by_part.entry(self.part_index(topic, id)?).or_default().push(*id);
         }
         for (index, ids) in by_part {
             let part = &self.0.parts[index];
@@ -398,9 +398,12 @@ impl Consumer {
         let now = Instant::now();
         let mut rest = messages;
         // Neighbours mostly come from one partition: one lock for each run of them.
-        while let Some((topic, _)) = rest.first() {
-            let run = rest.iter().take_while(|(other, _)| other == topic).count();
-            let part = &self.0.parts[self.part_index(topic)?];
+        while let Some((topic, id)) = rest.first() {
+            let same = |(other, other_id): &&(Arc<str>, MessageId)| {
+                other == topic && other_id.partition == id.partition
+            };
+            let run = rest.iter().take_while(same).count();
+            let part = &self.0.parts[self.part_index(topic, id)?];
             part.change(|machine| rest[..run].iter().try_for_each(|(_, id)| act(machine, now, id)))
                 .map_err(|error| error.with_topic(Arc::clone(topic)))?;
             rest = &rest[run..];
@@ -408,13 +411,23 @@ impl Consumer {
         Ok(())
     }
 
-    fn part_index(&self, topic: &Arc<str>) -> Result<usize> {
-        if self.0.parts.len() == 1 && (topic.is_empty() || *topic == self.0.parts[0].topic) {
+    /// The part a message came from. An id alone, with an empty topic, is told by its partition.
+    fn part_index(&self, topic: &Arc<str>, id: &MessageId) -> Result<usize> {
+        let parts = &self.0.parts;
+        if parts.len() == 1 && (topic.is_empty() || *topic == parts[0].topic) {
             return Ok(0);
         }
-        self.0.by_topic.get(topic).copied().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidArgument, "the message is not from a topic of this consumer")
-                .with_topic(Arc::clone(topic))
+        let found = if topic.is_empty() {
+            let mut of_partition = (0..parts.len()).filter(|index| parts[*index].partition == id.partition);
+            of_partition.next().filter(|_| of_partition.next().is_none())
+        } else {
+            self.0.by_topic.get(topic).copied()
+        };
+        found.ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{id} of {topic:?} is not from a topic of this consumer; give the message instead of its id"),
+            )
         })
     }
 
@@ -586,12 +599,25 @@ impl ConsumerPart {
         }
     }
 
+    fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
+        let mut machine = self.machine();
+        match (answer, to) {
+            (Ok(_), SeekTo::Id { id, inclusive }) => machine.end_seek(Some(id), inclusive),
+            (Ok(_), SeekTo::Time(_)) => machine.end_seek(None, true),
+            (Err(error), _) => {
+                machine.abort_seek();
+                return Err(error.with_topic(Arc::clone(&self.topic)));
+            }
+        }
+        Ok(())
+    }
+
     async fn seek(&self, to: SeekTo) -> Result<()> {
         if self.seeking.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
                 .with_topic(Arc::clone(&self.topic)));
         }
-        let _over = SeekOver(self);
+        let over = SeekOver(self);
         let connection = self.attached().await?;
         self.machine().begin_seek();
         // What was acknowledged before the seek must reach the broker before it.
@@ -618,19 +644,8 @@ impl ConsumerPart {
                 }))
             })
             .await;
-        let mut machine = self.machine();
-        match answer {
-            Ok(_) => match to {
-                SeekTo::Id { id, inclusive } => machine.end_seek(Some(id), inclusive),
-                SeekTo::Time(_) => machine.end_seek(None, true),
-            },
-            Err(error) => {
-                machine.abort_seek();
-                return Err(error.with_topic(Arc::clone(&self.topic)));
-            }
-        }
-        drop(machine);
-        drop(_over);
+        self.settle_seek(to, answer)?;
+        drop(over);
         // The broker closes the consumer around its answer; wait for the new subscription.
         let lost = tokio::time::timeout(Duration::from_secs(1), async {
             while self

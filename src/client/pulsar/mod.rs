@@ -141,6 +141,11 @@ impl Client {
         first
     }
 
+    /// Whether [`Self::close`] has been called.
+    pub fn is_closed(&self) -> bool {
+        self.open().closed
+    }
+
     fn check_open(&self) -> Result<()> {
         if self.open().closed { Err(Error::new(ErrorKind::Closed, "the client is closed")) } else { Ok(()) }
     }

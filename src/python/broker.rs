@@ -1,0 +1,166 @@
+//! The embedded broker as an object.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::broker as native;
+use crate::error::{Error, ErrorKind, Result};
+use crate::python::convert::{Fields, py_result, seconds};
+use crate::python::runtime::Native;
+
+/// A broker in this process, on a thread of its own.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct Broker {
+    native: Native<Mutex<native::Broker>>,
+    url: String,
+}
+
+impl Broker {
+    /// Asks the broker's thread without holding the interpreter.
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&native::Broker) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let broker = py_result(py, self.native.get())?;
+        let answer = py.detach(|| ask(&broker.lock().unwrap_or_else(PoisonError::into_inner)));
+        py_result(py, answer)
+    }
+}
+
+#[pymethods]
+impl Broker {
+    #[staticmethod]
+    fn start(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let options = broker_options(options)?;
+        let started = py.detach(|| native::Broker::start(options));
+        let broker = py_result(py, started)?;
+        let url = broker.url().to_owned();
+        Ok(Self { native: Native::new(Mutex::new(broker)), url })
+    }
+
+    #[getter]
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let broker = py_result(py, self.native.get())?;
+        let stopped =
+            py.detach(|| broker.lock().unwrap_or_else(PoisonError::into_inner).stop(seconds(timeout)));
+        let late = || Error::new(ErrorKind::Timeout, "the broker is still writing; it ends by itself");
+        py_result(py, if stopped { Ok(()) } else { Err(late()) })
+    }
+
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let status = self.ask(py, native::Broker::status)?;
+        let to = PyDict::new(py);
+        to.set_item("url", status.url)?;
+        to.set_item("durability", status.durability.name())?;
+        to.set_item("uptime", status.uptime.as_secs_f64())?;
+        to.set_item("connections", status.hub.connections)?;
+        to.set_item("topics", status.hub.topics)?;
+        to.set_item("producers", status.hub.producers)?;
+        to.set_item("consumers", status.hub.consumers)?;
+        to.set_item("messages_in", status.hub.messages_in)?;
+        to.set_item("messages_out", status.hub.messages_out)?;
+        to.set_item("bytes_in", status.hub.bytes_in)?;
+        to.set_item("bytes_out", status.hub.bytes_out)?;
+        to.set_item("store_bytes", status.hub.store_bytes)?;
+        to.set_item("failure", status.hub.failure)?;
+        Ok(to)
+    }
+
+    fn create_topic(&self, py: Python<'_>, name: &str, partitions: u32) -> PyResult<()> {
+        self.ask(py, |broker| broker.create_topic(name, partitions))
+    }
+
+    fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.ask(py, |broker| broker.delete_topic(name))
+    }
+
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.ask(py, native::Broker::topics)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn topic_stats<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.ask(py, |broker| broker.topic_stats(name))?;
+        let to = PyDict::new(py);
+        to.set_item("name", stats.name)?;
+        to.set_item("partitions", stats.partitions)?;
+        to.set_item("entries", stats.entries)?;
+        to.set_item("messages_in", stats.messages_in)?;
+        to.set_item("producers", stats.producers)?;
+        let subscriptions = PyList::empty(py);
+        for subscription in stats.subscriptions {
+            let one = PyDict::new(py);
+            one.set_item("topic", subscription.topic)?;
+            one.set_item("name", subscription.name)?;
+            one.set_item("type", subscription.kind)?;
+            one.set_item("durable", subscription.durable)?;
+            one.set_item("backlog", subscription.backlog)?;
+            one.set_item("delayed", subscription.delayed)?;
+            one.set_item("replaying", subscription.replaying)?;
+            let consumers = PyList::empty(py);
+            for consumer in subscription.consumers {
+                let each = PyDict::new(py);
+                each.set_item("name", consumer.name)?;
+                each.set_item("address", consumer.address)?;
+                each.set_item("permits", consumer.permits)?;
+                each.set_item("unacked", consumer.unacked)?;
+                each.set_item("delivered", consumer.delivered)?;
+                each.set_item("active", consumer.active)?;
+                consumers.append(each)?;
+            }
+            one.set_item("consumers", consumers)?;
+            subscriptions.append(one)?;
+        }
+        to.set_item("subscriptions", subscriptions)?;
+        Ok(to)
+    }
+}
+
+fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
+    let py = options.py();
+    let fields = Fields(options);
+    // A broker that was asked for without a port takes any free one.
+    let mut to = native::Options { port: 0, ..native::Options::default() };
+    to.data = fields.text("data")?.map(Into::into);
+    if let Some(host) = fields.text("host")? {
+        to.host = host;
+    }
+    if let Some(port) = fields.raw("port")? {
+        to.port = port.extract()?;
+    }
+    if let Some(name) = fields.text("durability")? {
+        to.durability = py_result(py, native::Durability::parse(&name))?;
+    }
+    to.tls = match (fields.bytes("tls_cert")?, fields.bytes("tls_key")?) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            let error = Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key belong together");
+            return py_result(py, Err(error));
+        }
+    };
+    to.token_key = fields.bytes("token_key")?;
+    fields.flag("allow_insecure_bind", &mut to.allow_insecure_bind)?;
+    to.advertised_url = fields.text("advertised_url")?;
+    if let Some(bytes) = fields.raw("max_store")? {
+        to.max_store = Some(bytes.extract()?);
+    }
+    fields.size("max_connections", &mut to.max_connections)?;
+    fields.size("max_topics", &mut to.max_topics)?;
+    fields.size("max_message_size", &mut to.max_message_size)?;
+    fields.seconds("keep_alive", &mut to.keep_alive)?;
+    fields.seconds("retention", &mut to.retention)?;
+    fields.size("retention_bytes", &mut to.retention_bytes)?;
+    fields.flag("auto_create", &mut to.auto_create)?;
+    if let Some(partitions) = fields.raw("default_partitions")? {
+        to.default_partitions = partitions.extract()?;
+    }
+    fields.flag("deduplicate", &mut to.deduplicate)?;
+    Ok(to)
+}

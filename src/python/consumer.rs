@@ -1,0 +1,180 @@
+//! The consumer class.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::client::pulsar::SeekTo;
+use crate::error::ErrorKind;
+use crate::python::client::run;
+use crate::python::convert::{py_result, raise, seconds};
+use crate::python::inbox::{Inbox, Want};
+use crate::python::message::{Message, MessageId, target};
+use crate::python::promise::{Door, Value};
+use crate::python::ready::Ready;
+use crate::python::runtime::{Native, engine};
+
+/// Messages of `async for` between two turns of the loop.
+const FAIR: u32 = 256;
+
+/// A consumer of one or several topics.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct Consumer {
+    inbox: Native<Arc<Inbox>>,
+    door: Door,
+    /// Messages given by `async for` without suspending.
+    streak: AtomicU32,
+}
+
+impl Consumer {
+    pub(super) fn new(inbox: Arc<Inbox>, door: Door) -> Self {
+        Self { inbox: Native::new(inbox), door, streak: AtomicU32::new(0) }
+    }
+
+    fn inbox(&self, py: Python<'_>) -> PyResult<&Arc<Inbox>> {
+        py_result(py, self.inbox.get())
+    }
+
+    fn wait(&self, py: Python<'_>, want: Want, timeout: Option<Duration>) -> PyResult<Py<PyAny>> {
+        let inbox = self.inbox(py)?;
+        let engine = py_result(py, engine(1))?;
+        let (promise, pending) = self.door.promise(py)?;
+        let on_loop = matches!(self.door, Door::Loop(_)).then_some(py);
+        inbox.wait(engine.handle(), on_loop, want, timeout, promise);
+        Ok(pending)
+    }
+}
+
+#[pymethods]
+impl Consumer {
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.inbox(py)?.consumer.topic().to_owned())
+    }
+
+    #[getter]
+    fn subscription(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.inbox(py)?.consumer.subscription().to_owned())
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.inbox(py)?.try_next() {
+            Ok(Some(message)) => {
+                let tired = self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1;
+                let message = Py::new(py, Message::new(message))?.into_any();
+                Ok(Py::new(py, Ready::new(message, tired))?.into_any())
+            }
+            Ok(None) => self.wait(py, Want::One, None),
+            Err(error) if error.kind() == ErrorKind::Closed => Err(PyStopAsyncIteration::new_err(())),
+            Err(error) => Err(raise(py, &error)),
+        }
+    }
+
+    #[pyo3(signature = (timeout))]
+    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        match py_result(py, self.inbox(py)?.try_next())? {
+            Some(message) => self.door.ready(py, Ok(Value::Message(Box::new(message)))),
+            None => self.wait(py, Want::One, timeout.map(seconds)),
+        }
+    }
+
+    #[pyo3(signature = (max, timeout))]
+    fn receive_many(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        if max == 0 {
+            return Err(PyValueError::new_err("max is at least 1"));
+        }
+        let messages = py_result(py, self.inbox(py)?.try_many(max))?;
+        if messages.is_empty() {
+            return self.wait(py, Want::Many(max), timeout.map(seconds));
+        }
+        self.door.ready(py, Ok(Value::Messages(messages)))
+    }
+
+    #[pyo3(signature = (max_rows, timeout))]
+    fn read_arrow(&self, py: Python<'_>, max_rows: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        if max_rows == 0 {
+            return Err(PyValueError::new_err("max_rows is at least 1"));
+        }
+        self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
+    }
+
+    fn ack(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        py_result(py, self.inbox(py)?.consumer.ack(&[target(message)?]))
+    }
+
+    fn ack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
+        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
+        py_result(py, self.inbox(py)?.consumer.ack(&targets))
+    }
+
+    fn ack_receipt(
+        &self,
+        py: Python<'_>,
+        messages: &Bound<'_, PyAny>,
+        cumulative: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
+        let consumer = self.inbox(py)?.consumer.clone();
+        run(py, &self.door, 1, async move {
+            consumer.ack_receipt(&targets, cumulative).await.map(|()| Value::None)
+        })
+    }
+
+    fn ack_cumulative(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (topic, id) = target(message)?;
+        py_result(py, self.inbox(py)?.consumer.ack_cumulative(&topic, id))
+    }
+
+    #[pyo3(signature = (message, delay))]
+    fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
+        py_result(py, self.inbox(py)?.consumer.nack(&[target(message)?], delay.map(seconds)))
+    }
+
+    #[pyo3(signature = (messages, delay))]
+    fn nack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
+        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
+        py_result(py, self.inbox(py)?.consumer.nack(&targets, delay.map(seconds)))
+    }
+
+    fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
+        let inbox = self.inbox(py)?;
+        inbox.forget();
+        py_result(py, inbox.consumer.redeliver_unacknowledged())
+    }
+
+    fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
+        let to = match position.cast::<MessageId>() {
+            Ok(id) => SeekTo::Id { id: id.get().0, inclusive },
+            Err(_) => SeekTo::Time(position.extract().map_err(|_| {
+                PyTypeError::new_err("a position is a MessageId or a time in milliseconds since 1970")
+            })?),
+        };
+        let inbox = Arc::clone(self.inbox(py)?);
+        run(py, &self.door, 1, async move {
+            inbox.forget();
+            inbox.consumer.seek(to).await.map(|()| Value::None)
+        })
+    }
+
+    fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let consumer = self.inbox(py)?.consumer.clone();
+        run(py, &self.door, 1, async move { consumer.unsubscribe().await.map(|()| Value::None) })
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let consumer = self.inbox(py)?.consumer.clone();
+        run(py, &self.door, 1, async move { consumer.close().await.map(|()| Value::None) })
+    }
+
+    fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let consumer = self.inbox(py)?.consumer.clone();
+        run(py, &self.door, 1, async move { consumer.last_message_ids().await.map(Value::IdList) })
+    }
+}

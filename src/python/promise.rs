@@ -1,0 +1,208 @@
+//! An outcome on its way to whoever waits: a future of an event loop, or a blocked thread.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use crate::client::pulsar as native;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar as core;
+use crate::python::arrow::ArrowBatch;
+use crate::python::bridge::Bridge;
+use crate::python::convert::raise;
+use crate::python::inbox::Inbox;
+use crate::python::message::{Message, MessageId, MessageIds};
+use crate::python::outbox::Outbox;
+
+/// What an operation gives. Plain data: made on the engine's thread, converted where it is wanted.
+#[derive(Debug)]
+pub(super) enum Value {
+    None,
+    Number(u32),
+    Texts(Vec<String>),
+    Client(native::Client),
+    Producer(native::Producer, Arc<Outbox>),
+    Consumer(Arc<Inbox>),
+    Id(core::MessageId),
+    Ids(Vec<core::MessageId>),
+    IdList(Vec<core::MessageId>),
+    Message(Box<core::Message>),
+    Messages(Vec<core::Message>),
+    Arrow(arrow_array::RecordBatch),
+}
+
+pub(super) type Outcome = Result<Value>;
+
+/// What a value needs to become a Python object: the door that handles made from it will use.
+pub(super) fn to_python(py: Python<'_>, value: Value, door: &Door) -> PyResult<Py<PyAny>> {
+    Ok(match value {
+        Value::None => py.None(),
+        Value::Number(number) => number.into_pyobject(py)?.into_any().unbind(),
+        Value::Texts(texts) => {
+            PyList::new(py, texts.iter().map(|text| PyString::new(py, text)))?.into_any().unbind()
+        }
+        Value::Client(client) => Py::new(py, super::client::Client::new(client, door.clone()))?.into_any(),
+        Value::Producer(producer, outbox) => {
+            Py::new(py, super::producer::Producer::new(producer, outbox, door.clone()))?.into_any()
+        }
+        Value::Consumer(inbox) => {
+            Py::new(py, super::consumer::Consumer::new(inbox, door.clone()))?.into_any()
+        }
+        Value::Id(id) => Py::new(py, MessageId(id))?.into_any(),
+        Value::Ids(ids) => Py::new(py, MessageIds(ids))?.into_any(),
+        Value::IdList(ids) => {
+            let ids = ids.into_iter().map(|id| Py::new(py, MessageId(id))).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, ids)?.into_any().unbind()
+        }
+        Value::Message(message) => Py::new(py, Message::new(*message))?.into_any(),
+        Value::Messages(messages) => {
+            let messages =
+                messages.into_iter().map(|m| Py::new(py, Message::new(m))).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, messages)?.into_any().unbind()
+        }
+        Value::Arrow(batch) => Py::new(py, ArrowBatch::new(batch))?.into_any(),
+    })
+}
+
+/// Where the outcomes of a handle's operations go.
+#[derive(Clone, Debug)]
+pub(super) enum Door {
+    /// To futures of a loop.
+    Loop(Arc<Bridge>),
+    /// To threads that wait.
+    Blocking,
+}
+
+impl Door {
+    /// A promise, and what the caller gets for it.
+    pub(super) fn promise(&self, py: Python<'_>) -> PyResult<(Promise, Py<PyAny>)> {
+        match self {
+            Self::Loop(bridge) => {
+                let (slot, future) = bridge.future_slot(py)?;
+                Ok((Promise(Some(Target::Slot(Arc::clone(bridge), slot))), future))
+            }
+            Self::Blocking => {
+                let cell = Arc::new(Cell::default());
+                let waiter = Py::new(py, Waiter { cell: Arc::clone(&cell) })?;
+                Ok((Promise(Some(Target::Cell(cell))), waiter.into_any()))
+            }
+        }
+    }
+
+    /// What the caller gets for an outcome that is there already.
+    pub(super) fn ready(&self, py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::Loop(bridge) => bridge.done_future(py, outcome),
+            Self::Blocking => {
+                let cell = Cell { outcome: Mutex::new(Some(outcome)), ..Cell::default() };
+                Ok(Py::new(py, Waiter { cell: Arc::new(cell) })?.into_any())
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Target {
+    Slot(Arc<Bridge>, usize),
+    Cell(Arc<Cell>),
+}
+
+/// To be resolved once, from any thread. One that is dropped says that the operation was given up.
+#[derive(Debug)]
+pub(super) struct Promise(Option<Target>);
+
+impl Promise {
+    pub(super) fn resolve(mut self, outcome: Outcome) {
+        self.send(outcome);
+    }
+
+    /// Whether nobody waits any more. Must be asked on the loop's thread if there is a loop.
+    pub(super) fn is_abandoned(&self, py: Option<Python<'_>>) -> bool {
+        match (&self.0, py) {
+            (Some(Target::Slot(bridge, slot)), Some(py)) => bridge.is_done(py, *slot),
+            _ => false,
+        }
+    }
+
+    fn send(&mut self, outcome: Outcome) {
+        match self.0.take() {
+            Some(Target::Slot(bridge, slot)) => bridge.complete(slot, outcome),
+            Some(Target::Cell(cell)) => cell.set(outcome),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.send(Err(Error::new(ErrorKind::Cancelled, "the operation was given up before it ended")));
+        }
+    }
+}
+
+/// Where a blocked thread waits.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    outcome: Mutex<Option<Outcome>>,
+    changed: Condvar,
+}
+
+impl Cell {
+    pub(super) fn set(&self, outcome: Outcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.changed.notify_all();
+    }
+}
+
+/// The result of an operation of the blocking twin.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct Waiter {
+    cell: Arc<Cell>,
+}
+
+impl Waiter {
+    pub(super) fn new(cell: Arc<Cell>) -> Self {
+        Self { cell }
+    }
+}
+
+#[pymethods]
+impl Waiter {
+    /// Waits for the result, at most `timeout` seconds; signals are handled meanwhile.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
+        const LOOK_UP: Duration = Duration::from_millis(50);
+        let deadline =
+            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        loop {
+            let outcome = py.detach(|| {
+                let guard = self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                let slice =
+                    deadline.map_or(LOOK_UP, |at| LOOK_UP.min(at.saturating_duration_since(Instant::now())));
+                let (mut guard, _) = self
+                    .cell
+                    .changed
+                    .wait_timeout_while(guard, slice, |outcome| outcome.is_none())
+                    .unwrap_or_else(PoisonError::into_inner);
+                guard.take()
+            });
+            match outcome {
+                Some(Ok(value)) => return to_python(py, value, &Door::Blocking),
+                Some(Err(error)) => return Err(raise(py, &error)),
+                None => py.check_signals()?,
+            }
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                return Err(raise(py, &Error::new(ErrorKind::Timeout, "no result in time")));
+            }
+        }
+    }
+
+    /// Whether the result is there and has not been taken.
+    fn done(&self) -> bool {
+        self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
