@@ -37,6 +37,7 @@ def main() -> None:
         }
         for stream in streams.values():
             seed("frame", b"\x80" + stream[:8192])
+        seed("connection", streams.get("s2c", b"")[:8192])
         for frame in connection["frames"]:
             data = streams[frame["dir"]][frame["offset"] : frame["offset"] + frame["length"]]
             if len(data) > 8192:
@@ -50,8 +51,7 @@ def main() -> None:
                 if "compression" in meta:
                     size = meta["uncompressed_size"].to_bytes(3)
                     seed("compression", bytes([kinds[meta["compression"]]]) + size + payload)
-                elif "batch" in frame:
-                    seed("batch", payload)
+                seed("batch", len(metadata).to_bytes(4) + metadata + payload)
     for text in ("(1,2,-1,-1)", "(9223372036854775807,9223372036854775807,-1,-1)", "(-1,-1,3,10)"):
         seed("message_id", text.encode())
     for data in (b"\x08\x07\x10\x03", b"\x08\x07\x10\x03\x18\x02\x20\x05\x30\x0a"):

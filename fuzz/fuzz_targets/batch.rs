@@ -1,22 +1,43 @@
-//! The inside of a batch: lengths that lie must end the walk, not the process.
+//! An entry on its way into a consumer. The first four bytes are the size of its metadata: any batch,
+//! compression, chunk or lie. What comes out fits into what came in, and permits balance.
 #![no_main]
 
-use bytes::{Buf, Bytes};
+use std::time::Instant;
+
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::pulsar::hot;
+use penstock::pulsar::consumer::{Consumer, Options};
+use penstock::pulsar::frame::Payload;
+use penstock::pulsar::{hot, pb};
+use penstock::transmit::Transmit;
+
+const LIMIT: usize = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
-    let mut rest = Bytes::copy_from_slice(data);
-    while rest.len() >= 4 {
-        let size = rest.get_u32() as usize;
-        if size > rest.len() {
-            return;
+    let now = Instant::now();
+    let mut consumer = Consumer::new(0, Options { max_message_size: LIMIT, ..Options::default() });
+    consumer.attach(now);
+    // Twice: the second time as a redelivery with some of the batch acknowledged.
+    for ack_set in [vec![], vec![5]] {
+        let delivery = hot::Delivery {
+            consumer_id: 0,
+            message_id: pb::MessageIdData { ledger_id: 1, entry_id: 2, ..Default::default() },
+            redelivery_count: Some(ack_set.len() as u32),
+            ack_set,
+            consumer_epoch: None,
+        };
+        let payload = Payload { entry: None, checksum: None, covered: Bytes::copy_from_slice(data) };
+        let _ = consumer.handle_message(now, delivery, payload);
+        let mut out = Vec::new();
+        consumer.take(usize::MAX, &mut out);
+        assert!(out.len() <= data.len().max(LIMIT));
+        for message in &out {
+            assert!(message.payload.len() <= LIMIT + data.len());
+            consumer.ack(now, &message.id);
         }
-        let Ok(single) = hot::decode_single(&rest.split_to(size)) else { return };
-        let Ok(payload) = usize::try_from(single.payload_size) else { return };
-        if payload > rest.len() {
-            return;
-        }
-        rest.advance(payload);
+        let mut transmit = Transmit::default();
+        consumer.flush_acks();
+        consumer.poll_transmit(now, &mut transmit);
+        assert!(transmit.len() <= 64 * (out.len() + 4));
     }
 });
