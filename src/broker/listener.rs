@@ -33,6 +33,8 @@ use crate::transmit::{MAX_SLICES, Transmit};
 const WRITE_STALL: Duration = Duration::from_secs(60);
 /// Longest TLS handshake.
 const TLS_HANDSHAKE: Duration = Duration::from_secs(10);
+/// How far the calendar may be off before it is set.
+const CLOCK_SLACK_MS: u64 = 500;
 /// Room made for each read.
 const READ_CHUNK: usize = 64 << 10;
 
@@ -120,10 +122,11 @@ async fn serve(
     let (reports, mut reported) = queue::unbounded_channel();
     let store = open(&options, reports)?;
     let now = Instant::now();
+    let clock = Clock::new(now, wall_ms());
     let settings = Settings {
         url: options.advertised_url.clone().unwrap_or_else(|| url.clone()),
         terms: Terms { max_message_size: options.max_message_size, keep_alive: options.keep_alive, tokens },
-        clock: Clock::new(now, wall_ms()),
+        clock,
         stored: store.writer.is_some(),
         auto_create: options.auto_create,
         partitions: options.default_partitions,
@@ -144,7 +147,7 @@ async fn serve(
 
     let background = tokio::task::spawn_local({
         let shared = shared.clone();
-        async move { keep_time(&shared).await }
+        async move { keep_time(&shared, clock).await }
     });
     let accepting = tokio::task::spawn_local(accept(shared.clone(), listener, tls, options.max_connections));
     // What administration changed is answered like everything else: when it is written.
@@ -177,8 +180,10 @@ async fn serve(
     for waker in shared.wakers.borrow().values() {
         waker.notify_one();
     }
-    // One turn for the last words.
-    tokio::task::yield_now().await;
+    // A few turns for the last words.
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
     Ok(())
 }
 
@@ -281,8 +286,13 @@ fn answer(shared: &Shared, question: Ask) -> Option<(u64, mpsc::SyncSender<Resul
     }
 }
 
-async fn keep_time(shared: &Shared) {
+async fn keep_time(shared: &Shared, mut clock: Clock) {
     loop {
+        let now = Instant::now();
+        if clock.wall_ms(now).abs_diff(wall_ms()) > CLOCK_SLACK_MS {
+            clock = Clock::new(now, wall_ms());
+            shared.call(|hub, _| hub.set_clock(clock));
+        }
         let due = shared.hub.borrow().poll_timeout();
         tokio::select! {
             () = sleep_until(due) => shared.call(|hub, now| hub.handle_timeout(now)),

@@ -275,7 +275,7 @@ impl Hub {
     }
 
     /// Closes all consumers of a subscription.
-    pub(super) fn send_away(&mut self, reader: &Reader, reset: bool) {
+    pub(super) fn send_away(&mut self, reader: &Reader, expected_back: bool) {
         let Some(subscription) = self.subscription(reader) else { return };
         let keys: Vec<ConsumerKey> = subscription.consumers().iter().map(|consumer| consumer.key).collect();
         for key in keys {
@@ -288,8 +288,11 @@ impl Hub {
             if let Some(seat) = self.seats.get_mut(&key.session) {
                 seat.consumers.remove(&key.id);
             }
-            self.detach(reader, key, reset);
+            if let Some(subscription) = self.subscription(reader) {
+                subscription.detach(key);
+            }
         }
+        self.left(reader, expected_back);
     }
 
     pub(super) fn unsubscribe(&mut self, id: u64, command: &pb::CommandUnsubscribe) -> Result<()> {
@@ -308,7 +311,9 @@ impl Hub {
         if let Some(seat) = self.seats.get_mut(&id) {
             seat.consumers.remove(&command.consumer_id);
         }
-        self.detach(&reader, key, true);
+        if let Some(subscription) = self.subscription(&reader) {
+            subscription.detach(key);
+        }
         self.send_away(&reader, true);
         self.drop_subscription(reader.topic, &reader.subscription);
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
@@ -328,7 +333,7 @@ impl Hub {
             if let Some(seat) = self.seats.get_mut(&id) {
                 seat.consumers.remove(&command.consumer_id);
             }
-            self.detach(&reader, key, false);
+            self.detach(&reader, key);
             // What it acknowledged before it closed must not come again after a restart.
             self.flush_cursor(reader.topic, &reader.subscription);
         }
@@ -337,13 +342,20 @@ impl Hub {
         Ok(())
     }
 
-    /// A consumer has gone. A non-durable subscription goes with its last one, unless a seek sent it away: then
+    /// A consumer has gone.
+    pub(super) fn detach(&mut self, reader: &Reader, key: ConsumerKey) {
+        if let Some(subscription) = self.subscription(reader) {
+            subscription.detach(key);
+            self.left(reader, false);
+        }
+    }
+
+    /// Consumers have gone. A non-durable subscription goes with its last one, unless a seek sent it away: then
     /// it is expected back.
-    pub(super) fn detach(&mut self, reader: &Reader, key: ConsumerKey, expected_back: bool) {
+    fn left(&mut self, reader: &Reader, expected_back: bool) {
         let now = self.now;
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return };
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return };
-        subscription.detach(key);
         if subscription.consumers().is_empty() && !subscription.durable {
             if expected_back {
                 subscription.abandoned = Some(now);

@@ -62,6 +62,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const CACHE_TOTAL: usize = 128 << 20;
 /// A non-durable subscription without consumers (they come back after a seek) goes after this time.
 const ABANDONED: Duration = Duration::from_secs(60);
+/// Bytes of the store up to which entries stay that nobody needs.
+const KEPT_ON_DISK: u64 = 2 << 30;
 /// Producers are forgotten after this time without a message, as by the real broker.
 const PRODUCER_KEPT_MS: u64 = 6 * 3_600_000;
 
@@ -122,7 +124,6 @@ struct Seat {
     starved: BTreeSet<u64>,
     /// Bytes taken in and not written yet.
     queued: usize,
-    paused: bool,
 }
 
 /// What waits for the store.
@@ -153,6 +154,8 @@ pub struct Hub {
     written: u64,
     waiting: VecDeque<(u64, Action)>,
     queued: usize,
+    /// Sessions that may not be read from until the store has caught up.
+    paused: BTreeSet<u64>,
     /// Set when the store failed: nothing is written any more.
     failed: Option<Error>,
     used: u64,
@@ -185,6 +188,7 @@ impl Hub {
             written: 0,
             waiting: VecDeque::new(),
             queued: 0,
+            paused: BTreeSet::new(),
             failed: None,
             used: found.bytes,
             wakes: VecDeque::new(),
@@ -244,7 +248,6 @@ impl Hub {
                 dismissed: HashMap::new(),
                 starved: BTreeSet::new(),
                 queued: 0,
-                paused: false,
             },
         );
         id
@@ -258,7 +261,7 @@ impl Hub {
             self.dismiss(writer.topic, id, producer);
         }
         for (consumer, reader) in seat.consumers {
-            self.detach(&reader, ConsumerKey { session: id, id: consumer }, false);
+            self.detach(&reader, ConsumerKey { session: id, id: consumer });
         }
         self.pump();
     }
@@ -293,10 +296,11 @@ impl Hub {
     pub fn may_read(&mut self, id: u64) -> bool {
         let total = self.queued;
         let Some(seat) = self.seats.get_mut(&id) else { return true };
-        seat.paused = total > TOTAL_QUEUE
-            || seat.queued > SESSION_QUEUE
-            || seat.session.transmit().len() > OUTPUT_LIMIT;
-        !seat.paused
+        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
+        if full {
+            self.paused.insert(id);
+        }
+        !full && seat.session.transmit().len() <= OUTPUT_LIMIT
     }
 
     /// Moves what is to be written to `output`, which is empty.
@@ -360,9 +364,16 @@ impl Hub {
             }
         }
         if self.queued <= TOTAL_QUEUE {
-            let paused = self.seats.iter().filter(|(_, seat)| seat.paused).map(|(id, _)| *id);
-            self.wakes.extend(paused.collect::<Vec<_>>());
+            self.wakes.extend(std::mem::take(&mut self.paused));
         }
+        self.pump();
+    }
+
+    /// The calendar was put right, or the machine slept: monotonic time does not notice.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.settings.clock = clock;
+        self.seats.values_mut().for_each(|seat| seat.session.set_clock(clock));
+        self.due.extend(self.topics.keys());
         self.pump();
     }
 
@@ -385,7 +396,8 @@ impl Hub {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            self.housekeeping(self.settings.retention);
+            let short = self.used > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
+            self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
         }
         self.pump();
     }
@@ -451,6 +463,13 @@ impl Hub {
                 {
                     topic.log.commit(end);
                     self.due.insert(topic.id);
+                    let limit = self.settings.retention_bytes;
+                    if !self.settings.stored
+                        && topic.log.cache_bytes() > 2 * limit
+                        && let Some(first) = topic.cut(&mut None, 0, limit)
+                    {
+                        topic.log.trim(first);
+                    }
                 }
             }
             Action::Receipt { session, receipt } => {

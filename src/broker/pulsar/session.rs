@@ -113,6 +113,15 @@ impl Session {
         }
     }
 
+    /// The calendar was put right.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+        let expires_ms = self.claims.as_ref().and_then(|claims| claims.expires_ms);
+        if let (Some(at), State::Ready) = (expires_ms, &self.state) {
+            self.timers.set(EXPIRY, clock.at(clock.base, at));
+        }
+    }
+
     /// Whether CONNECT has been accepted.
     pub fn connected(&self) -> bool {
         !matches!(self.state, State::Start)

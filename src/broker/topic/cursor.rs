@@ -74,7 +74,7 @@ impl Cursor {
         if self.is_acked(sequence) {
             return true;
         }
-        let mut bits = self.bits(sequence, count);
+        let mut bits = self.bits(sequence, count, set.len());
         for (i, word) in bits.iter_mut().enumerate() {
             *word &= set.get(i).copied().unwrap_or(0) as u64;
         }
@@ -163,17 +163,21 @@ impl Cursor {
         self.ranges.range(..=sequence).next_back().map(|(_, end)| *end).filter(|end| sequence < *end)
     }
 
-    fn bits(&self, sequence: u64, count: u32) -> Vec<u64> {
-        self.partial.get(&sequence).cloned().unwrap_or_else(|| {
-            // The words of an acknowledgement are as many as its frame carried; ours as many as the batch
-            // claims, which a batch of 5 MiB cannot honestly put over a million.
-            let count = count.min(1 << 20) as usize;
-            let mut bits = vec![u64::MAX; count.div_ceil(64)];
-            if let (Some(last), rest @ 1..) = (bits.last_mut(), count % 64) {
-                *last = (1 << rest) - 1;
+    /// The entry's bits, at most as many words as an acknowledgement has: what it leaves out is acknowledged,
+    /// and a batch may claim any number of messages.
+    fn bits(&self, sequence: u64, count: u32, words: usize) -> Vec<u64> {
+        let mut bits = self.partial.get(&sequence).cloned().unwrap_or_else(|| {
+            let count = count as usize;
+            let mut bits = vec![u64::MAX; count.div_ceil(64).min(words)];
+            if bits.len() * 64 > count
+                && let Some(last) = bits.last_mut()
+            {
+                *last = (1 << (count % 64)) - 1;
             }
             bits
-        })
+        });
+        bits.truncate(words);
+        bits
     }
 
     /// Restores the invariants after `below` moved or a range grew.

@@ -85,6 +85,8 @@ pub struct Topic {
     pub epoch: u64,
     /// Messages taken in since start.
     pub received: u64,
+    /// The oldest entry and when it was stored, lest every look at it reads the disk.
+    oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
     waiting: VecDeque<Candidate>,
     exclusive: bool,
@@ -102,6 +104,7 @@ impl Topic {
             sequences: HashMap::new(),
             epoch: 0,
             received: 0,
+            oldest: None,
             producers: BTreeMap::new(),
             waiting: VecDeque::new(),
             exclusive: false,
@@ -198,13 +201,21 @@ impl Topic {
 
     /// Where to cut: entries that nobody needs and that are older than `stored_before` or too much for `limit`
     /// bytes of memory.
-    pub fn cut(&self, source: &mut Option<Box<dyn Source>>, stored_before: u64, limit: usize) -> Option<u64> {
+    pub fn cut(
+        &mut self,
+        source: &mut Option<Box<dyn Source>>,
+        stored_before: u64,
+        limit: usize,
+    ) -> Option<u64> {
         let needed = self.needed_from();
         if needed <= self.log.first() {
             return None;
         }
         let mut cut = self.log.first();
-        if self.log.peek(cut, source).is_none_or(|entry| entry.stored_ms < stored_before) {
+        if self.oldest.is_none_or(|(sequence, _)| sequence != cut) {
+            self.oldest = Some((cut, self.log.peek(cut, source).map_or(0, |entry| entry.stored_ms)));
+        }
+        if self.oldest.is_some_and(|(_, stored_ms)| stored_ms < stored_before) {
             cut = self.log.search(source, |entry| entry.stored_ms >= stored_before).min(needed);
         }
         let mut bytes = self.log.cache_bytes();
