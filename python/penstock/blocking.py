@@ -73,10 +73,9 @@ class _Handle:
     def __del__(self) -> None:
         if self._open:
             self._open = False
-            warnings.warn(
-                f"unclosed {self!r}: use with, or close()", ResourceWarning, stacklevel=2, source=self
-            )
+            shown = repr(self)
             self._forget()
+            warnings.warn(f"unclosed {shown}: use with, or close()", ResourceWarning, 2, source=self)
 
     def _forget(self) -> None:
         pass
@@ -189,7 +188,7 @@ class Client(_Handle):
         with contextlib.suppress(Exception):
             self._native.close()
         if self._broker:
-            self._broker.stop(0.0)
+            self._broker.abandon()
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.Client {self._url}>"

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import options as _options
 from . import parse
+from .errors import Closed, Timeout
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -56,8 +58,6 @@ class Broker:
 
     def _running(self) -> _engine.Broker:
         if self._native is None:
-            from .errors import Closed
-
             raise Closed("the broker has been stopped")
         return self._native
 
@@ -102,13 +102,21 @@ class Broker:
         """Stops listening, stores what has been accepted and closes the store. May be called again.
 
         Args:
-            timeout: seconds to wait for connections to end.
+            timeout: seconds to wait for connections to end and data to be stored.
+
+        Raises:
+            Timeout: it needs longer; it goes on and ends by itself.
         """
         native, self._native = self._native, None
         if native is not None:
             native.stop(parse.seconds(timeout) or 0.0)
 
     close = stop
+
+    def abandon(self) -> None:
+        """Stops it without waiting for the end: it ends by itself."""
+        with contextlib.suppress(Timeout):
+            self.stop(0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -129,5 +137,6 @@ class Broker:
 
     def __del__(self) -> None:
         if self._native is not None:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-            self.stop(0.0)
+            shown = repr(self)
+            self.abandon()
+            warnings.warn(f"unclosed {shown}", ResourceWarning, 2, source=self)

@@ -88,10 +88,9 @@ class Handle:
     def __del__(self) -> None:
         if self._open:
             self._open = False
-            warnings.warn(
-                f"unclosed {self!r}: use async with, or close()", ResourceWarning, stacklevel=2, source=self
-            )
+            shown = repr(self)
             self._forget()
+            warnings.warn(f"unclosed {shown}: use async with, or close()", ResourceWarning, 2, source=self)
 
     def _forget(self) -> None:
         """Lets go of the native side; there may be no loop any more."""
@@ -288,7 +287,7 @@ class Client(Handle):
             self._native.close()
         self._bridge.close()
         if self._broker:
-            self._broker.stop(0.0)
+            self._broker.abandon()
 
     def __repr__(self) -> str:
         return f"<penstock.Client {self._url}>"

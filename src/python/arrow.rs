@@ -119,10 +119,41 @@ pub(super) fn rows(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
     Ok(rows)
 }
 
+/// The type with every time zone as UTC, whose offset is known without a database of zones. Moments do not
+/// change by that; how they are written does.
+fn in_utc(kind: &DataType) -> DataType {
+    let field =
+        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(in_utc(field.data_type())));
+    match kind {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
+        other => other.clone(),
+    }
+}
+
 /// One JSON object a row; nulls are left out, as Spark's `to_json` does.
 fn json_lines(batch: &RecordBatch) -> Result<Vec<Vec<u8>>> {
+    let schema = batch.schema_ref();
+    let fields: Vec<Field> =
+        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(in_utc(f.data_type()))).collect();
+    let columns: Vec<ArrayRef> = batch
+        .columns()
+        .iter()
+        .zip(&fields)
+        .map(|(column, field)| {
+            if column.data_type() == field.data_type() {
+                return Ok(Arc::clone(column));
+            }
+            cast(column, field.data_type())
+        })
+        .collect::<std::result::Result<_, _>>()
+        .map_err(arrow_error)?;
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(arrow_error)?;
     let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
-    writer.write(batch).and_then(|()| writer.finish()).map_err(arrow_error)?;
+    writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_error)?;
     // JSON escapes line ends inside strings, so each line is a row.
     let text = writer.into_inner();
     Ok(text

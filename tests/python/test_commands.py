@@ -110,7 +110,7 @@ def test_doctor_finds_nothing_wrong(url):
         "installed",
         "address",
         "connect",
-        "lookup",
+        "topic",
         "round trip",
     ]
 

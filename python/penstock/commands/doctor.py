@@ -95,8 +95,13 @@ def _talk(
     with client:
         topic = f"penstock-doctor-{time.time_ns():x}"
         connected = client
-        if step("lookup", lambda: f"{connected.partitions(topic)} partitions of a new topic"):
+        if step("topic", lambda: _create(connected, topic)):
             step("round trip", lambda: _round_trip(connected, topic))
+
+
+def _create(client: blocking.Client, topic: str) -> str:
+    with client.producer(topic) as producer:
+        return f"{producer.topic} has come into being"
 
 
 def _round_trip(client: blocking.Client, topic: str) -> str:

@@ -112,8 +112,9 @@ def _ask_broker(config: SinkConfig) -> None:
     """A wrong address, token or topic shows here as one typed error instead of four failed tasks."""
     from penstock import blocking
 
+    # Opening a producer asks for all three at once, and lets the topic come into being.
     with blocking.connect(config.url, **config.client) as client:
-        client.partitions(config.topic)
+        client.producer(config.topic).close()
 
 
 def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
