@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long keyless messages stay with one partition, so that they fill batches instead of scattering.
-const SWITCH_AFTER: Duration = Duration::from_millis(10);
-
 /// A checked name: `domain://tenant/namespace/local`, perhaps one partition of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopicName {
@@ -190,16 +187,19 @@ pub struct Router {
     partitions: u32,
     hashing: HashingScheme,
     routing: Routing,
+    /// How long keyless messages stay with one partition, so that they fill batches instead of scattering.
+    stay: Duration,
     current: u32,
     switch_at: Option<Instant>,
 }
 
 impl Router {
-    /// For `partitions` (at least one); `seed` chooses the first.
-    pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, seed: u64) -> Self {
+    /// For `partitions` (at least one); `seed` chooses the first. Keyless messages `stay` with a partition
+    /// for a while; without batching that is no time, and each goes to the next.
+    pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, stay: Duration, seed: u64) -> Self {
         let partitions = partitions.max(1);
         let current = (seed % u64::from(partitions)) as u32;
-        Self { partitions, hashing, routing, current, switch_at: None }
+        Self { partitions, hashing, routing, stay, current, switch_at: None }
     }
 
     /// The partition of a message with this key.
@@ -212,7 +212,7 @@ impl Router {
                 self.current = (self.current + 1) % self.partitions;
                 self.switch_at = None;
             }
-            self.switch_at.get_or_insert(now + SWITCH_AFTER);
+            self.switch_at.get_or_insert(now + self.stay);
         }
         self.current
     }
@@ -280,13 +280,15 @@ mod tests {
 
     #[test]
     fn keyless_messages_stay_a_while_then_move_on() {
-        let now = Instant::now();
-        let mut router = Router::new(3, HashingScheme::default(), Routing::RoundRobin, 1);
+        let (now, stay) = (Instant::now(), Duration::from_millis(10));
+        let mut router = Router::new(3, HashingScheme::default(), Routing::RoundRobin, stay, 1);
         assert_eq!((router.pick(None, now), router.pick(None, now)), (1, 1));
-        assert_eq!(router.pick(None, now + SWITCH_AFTER), 2);
-        assert_eq!(router.pick(None, now + 2 * SWITCH_AFTER), 0);
+        assert_eq!(router.pick(None, now + stay), 2);
+        assert_eq!(router.pick(None, now + 2 * stay), 0);
         assert_eq!(router.pick(Some("key1"), now), 3_288_498 % 3);
-        let mut single = Router::new(3, HashingScheme::default(), Routing::Single, 4);
-        assert_eq!((single.pick(None, now), single.pick(None, now + SWITCH_AFTER)), (1, 1));
+        let mut single = Router::new(3, HashingScheme::default(), Routing::Single, stay, 4);
+        assert_eq!((single.pick(None, now), single.pick(None, now + stay)), (1, 1));
+        let mut unbatched = Router::new(3, HashingScheme::default(), Routing::RoundRobin, Duration::ZERO, 0);
+        assert_eq!([0; 4].map(|_| unbatched.pick(None, now)), [0, 1, 2, 0]);
     }
 }

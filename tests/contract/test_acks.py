@@ -44,9 +44,7 @@ async def test_what_is_acknowledged_does_not_come_again(
 async def test_half_of_a_batch_can_be_acknowledged(client: Any, topic: str, kind: str) -> None:
     async with client.consumer(topic, "s", type=kind, ack_receipt=True) as consumer:
         async with client.producer(topic, batching_delay="5s") as producer:
-            for payload in numbered(10):
-                producer.send_nowait(payload, key="k")
-            await producer.flush()
+            await producer.send_many(numbered(10), keys=["k"] * 10)
         messages = await receive(consumer, 10)
         assert len({(message.id.ledger, message.id.entry) for message in messages}) == 1
         await consumer.ack_many(messages[::2])

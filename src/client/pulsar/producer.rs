@@ -130,7 +130,10 @@ impl Producer {
         }
         let seed = parts[0].id
             ^ u64::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos()));
-        let router = Mutex::new(Router::new(parts.len() as u32, options.hashing, options.routing, seed));
+        // As the Java client: ten batching delays with one partition.
+        let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
+        let router =
+            Mutex::new(Router::new(parts.len() as u32, options.hashing, options.routing, stay, seed));
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
         let producer = Self(Arc::new(Inner { topic: name, parts, router, closed: AtomicBool::new(false) }));
         for opened in opening {
@@ -158,13 +161,32 @@ impl Producer {
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
         self.check_open()?;
-        let now = Instant::now();
+        let (now, wall) = (Instant::now(), wall_ms());
+        // One lock for a run of neighbours, so that they get into one batch before the driver looks.
+        let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
+        let mut result = Ok(());
         for message in messages {
             let slot = self.route(&message, now);
-            self.0.parts[slot].push(&message, false)?;
+            let part = &self.0.parts[slot];
+            if held.as_ref().is_none_or(|(current, _)| *current != slot) {
+                if let Some((last, machine)) = held.take() {
+                    drop(machine);
+                    self.0.parts[last].notify();
+                }
+                held = Some((slot, part.machine()));
+            }
+            let (_, machine) = held.as_mut().expect("just set");
+            if let Err(error) = part.push_locked(machine, now, wall, &message, false) {
+                result = Err(error);
+                break;
+            }
             each(slot);
         }
-        Ok(())
+        if let Some((last, machine)) = held {
+            drop(machine);
+            self.0.parts[last].notify();
+        }
+        result
     }
 
     /// Number of slots: partitions, or one.
@@ -260,7 +282,7 @@ pub(super) struct ProducerPart {
     lost: Notify,
     /// Rung when the machine has nothing pending any more.
     idle: Notify,
-    /// Pushes that were refused since the last event.
+    /// Pushes that were refused by the window since the last event.
     refused: AtomicUsize,
     events: Arc<dyn ProducerEvents>,
     budget: Arc<Budget>,
@@ -319,26 +341,38 @@ impl ProducerPart {
     }
 
     fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<()> {
-        let bytes = message.payload.len();
-        let pushed = self.budget.acquire(bytes).and_then(|()| {
-            let now = Instant::now();
-            let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-            let mut machine = self.machine();
-            let pushed =
-                if park { machine.push(now, wall, message) } else { machine.try_push(now, wall, message) };
-            drop(machine);
-            pushed.inspect_err(|_| self.budget.release(bytes))
-        });
-        if let Err(error) = pushed {
-            if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) {
-                self.refused.fetch_add(1, Ordering::AcqRel);
-            }
-            return Err(error.with_topic(self.topic.as_str()));
-        }
+        self.push_locked(&mut self.machine(), Instant::now(), wall_ms(), message, park)?;
+        self.notify();
+        Ok(())
+    }
+
+    /// Tells the driver that there is something to do, unless it knows.
+    fn notify(&self) {
         if !self.notified.swap(true, Ordering::AcqRel) {
             self.wake();
         }
-        Ok(())
+    }
+
+    fn push_locked(
+        &self,
+        machine: &mut Machine,
+        now: Instant,
+        wall: u64,
+        message: &Outgoing<'_>,
+        park: bool,
+    ) -> Result<()> {
+        let bytes = message.payload.len();
+        let pushed = self.budget.acquire(bytes, &self.events).and_then(|()| {
+            let pushed =
+                if park { machine.push(now, wall, message) } else { machine.try_push(now, wall, message) };
+            pushed.inspect_err(|_| self.budget.release(bytes))
+        });
+        pushed.map(drop).map_err(|error| {
+            if error.kind() == ErrorKind::QueueFull {
+                self.refused.fetch_add(1, Ordering::AcqRel);
+            }
+            error.with_topic(self.topic.as_str())
+        })
     }
 
     fn wake(&self) {
@@ -460,6 +494,11 @@ impl ProducerPart {
             close_quietly(connection.session(), self.id);
         }
     }
+}
+
+/// Milliseconds since 1970, for publish times; never for order or timeouts.
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn close_command(producer_id: u64, request_id: u64) -> Command {
