@@ -50,6 +50,7 @@ impl Bench {
             retention_bytes: 1 << 20,
             max_store: 1 << 30,
             max_topics: 100,
+            namespaces: vec!["public/default".into()],
         };
         change(&mut settings);
         let hub = Hub::new(settings, Found { next_topic: 7, ..Found::default() }, None, now);
@@ -818,6 +819,16 @@ fn partitions_are_kept_and_listed() {
         (None, Some(pb::ServerError::TopicNotFound))
     );
     assert_eq!(ask(&mut bench, "bad://a/b/c", true), (None, Some(pb::ServerError::InvalidTopicName)));
+    assert_eq!(
+        ask(&mut bench, "persistent://a/b/x", true),
+        (None, Some(pb::ServerError::TopicNotFound)),
+        "a namespace that nobody named"
+    );
+    bench.hub.create_topic("a/b/y", 0).unwrap();
+    bench.settle();
+    assert_eq!(ask(&mut bench, "persistent://a/b/x", true), (Some(0), None));
+    bench.hub.delete_topic("a/b/y").unwrap();
+    bench.settle();
     let answer = bench.produce(peer, 1, |_| {});
     assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError, "the parent itself takes nothing");
     let list = pb::CommandGetTopicsOfNamespace {

@@ -135,6 +135,7 @@ async fn serve(
         retention_bytes: options.retention_bytes,
         max_store: options.max_store.unwrap_or(if store.writer.is_some() { 10 << 30 } else { 1 << 30 }),
         max_topics: options.max_topics,
+        namespaces: options.namespaces.clone(),
     };
     let hub = Hub::new(settings, store.found, store.source, now);
     let shared = Rc::new(Shared {

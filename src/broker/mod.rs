@@ -96,6 +96,8 @@ pub struct Options {
     pub retention: Duration,
     /// Without a store: bytes of memory for such entries, of each topic.
     pub retention_bytes: usize,
+    /// Namespaces in which clients may create topics; `*` is all. A namespace with topics in it is known, too.
+    pub namespaces: Vec<String>,
     /// Whether topics come into being when they are asked for.
     pub auto_create: bool,
     /// Partitions of topics that come into being; 0 is a plain topic.
@@ -122,6 +124,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(30),
             retention: Duration::from_secs(600),
             retention_bytes: 32 << 20,
+            namespaces: vec!["public/default".into()],
             auto_create: true,
             default_partitions: 0,
             deduplicate: true,

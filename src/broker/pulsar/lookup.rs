@@ -70,6 +70,7 @@ impl Hub {
         if self.names.contains_key(&name.full) || name.partition.is_some() {
             return Ok(0);
         }
+        self.check_namespace(&name)?;
         if !create || !self.settings.auto_create {
             return Err(Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full)));
         }

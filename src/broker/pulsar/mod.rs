@@ -92,6 +92,8 @@ pub struct Settings {
     pub max_store: u64,
     /// Most topics.
     pub max_topics: usize,
+    /// Namespaces in which clients may create topics; `*` is all.
+    pub namespaces: Vec<String>,
 }
 
 /// A producer of a session.
@@ -599,6 +601,25 @@ impl Hub {
         }
     }
 
+    /// Clients find a namespace that was given to the broker, or that has topics.
+    fn check_namespace(&self, name: &Name) -> Result<()> {
+        let namespace = name.namespace();
+        let prefix: Arc<str> = format!("persistent://{namespace}/").into();
+        let inside = |names: Option<&Arc<str>>| names.is_some_and(|name| name.starts_with(&*prefix));
+        if self.settings.namespaces.iter().any(|known| *known == namespace || known == "*")
+            || inside(self.names.range(prefix.clone()..).next().map(|(name, _)| name))
+            || inside(self.parents.range(prefix.clone()..).next().map(|(name, _)| name))
+        {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::TopicNotFound,
+            format!(
+                "Namespace not found: {namespace}. Name it when the broker starts, or create a topic in it there"
+            ),
+        ))
+    }
+
     /// The topic of a producer or consumer, made if need be.
     fn open_topic(&mut self, name: &Name, create: bool) -> Result<u64> {
         if let Some(id) = self.names.get(&name.full) {
@@ -607,6 +628,7 @@ impl Hub {
         if self.parents.contains_key(&name.full) {
             return Err(Error::new(ErrorKind::NotAllowed, "the topic has partitions: name one of them"));
         }
+        self.check_namespace(name)?;
         if !create || !self.settings.auto_create {
             return Err(Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full)));
         }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::broker::topic::sticky::SLOTS;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::topic::{TopicName, murmur3_32};
 use crate::wire::Reader;
 
 /// Longest name of a topic or subscription.
@@ -21,47 +22,35 @@ pub(crate) struct Name {
     pub(crate) full: Arc<str>,
     /// Number among the partitions of its parent.
     pub(crate) partition: Option<u32>,
+    topic: TopicName,
 }
 
 impl Name {
     /// Reads a name in full, or one of `public/default`, or `tenant/namespace/local`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let bad = |why: &str| Error::new(ErrorKind::InvalidTopic, format!("Invalid topic name: {why}"));
-        if text.len() > NAME_MAX || text.chars().any(char::is_control) {
-            return Err(bad("too long, or with control characters"));
+        if text.len() > NAME_MAX {
+            return Err(Error::new(ErrorKind::InvalidTopic, "Invalid topic name: it is too long"));
         }
-        let (domain, rest) = text.split_once("://").unwrap_or(("persistent", text));
-        if domain == "non-persistent" {
+        let topic = TopicName::parse(text).map_err(|error| {
+            Error::new(ErrorKind::InvalidTopic, format!("Invalid topic name: {}", error.message()))
+        })?;
+        if !topic.is_persistent() {
             return Err(Error::new(
                 ErrorKind::NotAllowed,
                 "the embedded broker has no non-persistent topics",
             ));
         }
-        if domain != "persistent" {
-            return Err(bad(&format!("Invalid topic domain: '{}'", crate::error::sanitise(domain))));
-        }
-        let parts: Vec<&str> = rest.splitn(3, '/').collect();
-        let (tenant, namespace, local) = match parts[..] {
-            [local] if !text.contains("://") => ("public", "default", local),
-            [tenant, namespace, local] => (tenant, namespace, local),
-            _ => return Err(bad("it has the form persistent://tenant/namespace/topic")),
-        };
-        if [tenant, namespace, local].iter().any(|part| part.is_empty()) {
-            return Err(bad("an empty part"));
-        }
-        let full: Arc<str> = format!("persistent://{tenant}/{namespace}/{local}").into();
-        let partition = full.rsplit_once("-partition-").and_then(|(_, number)| number.parse().ok());
-        Ok(Self { full, partition })
+        Ok(Self { full: topic.to_string().into(), partition: topic.partition(), topic })
+    }
+
+    /// `tenant/namespace`.
+    pub(crate) fn namespace(&self) -> String {
+        self.topic.namespace()
     }
 
     /// The name without the number of the partition.
     pub(crate) fn parent(&self) -> Arc<str> {
-        match self.partition {
-            Some(_) => {
-                self.full.rsplit_once("-partition-").map_or(self.full.clone(), |(parent, _)| parent.into())
-            }
-            None => self.full.clone(),
-        }
+        if self.partition.is_none() { self.full.clone() } else { self.topic.whole().to_string().into() }
     }
 }
 
@@ -122,26 +111,7 @@ impl Facts {
 
 /// The slot of a key on the ring of Key_Shared.
 pub(crate) fn slot(key: &[u8]) -> u16 {
-    (murmur3_32(key) % SLOTS) as u16
-}
-
-/// Murmur3, 32 bits, seed 0, without the sign bit: as the real broker.
-fn murmur3_32(bytes: &[u8]) -> u32 {
-    let mix = |k: u32| k.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
-    let mut hash = 0_u32;
-    let mut words = bytes.chunks_exact(4);
-    for word in &mut words {
-        hash ^= mix(u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
-    }
-    let mut last = 0;
-    for (i, byte) in words.remainder().iter().enumerate() {
-        last |= u32::from(*byte) << (8 * i);
-    }
-    hash ^= mix(last) ^ bytes.len() as u32;
-    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
-    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
-    (hash ^ (hash >> 16)) & 0x7fff_ffff
+    ((murmur3_32(key) & 0x7fff_ffff) % SLOTS) as u16
 }
 
 #[cfg(test)]
@@ -155,9 +125,8 @@ mod tests {
     fn names_are_made_full_and_bad_ones_refused() {
         let name = Name::parse("orders-partition-3").unwrap();
         assert_eq!(&*name.full, "persistent://public/default/orders-partition-3");
-        assert_eq!(name.partition, Some(3));
+        assert_eq!((name.namespace().as_str(), name.partition), ("public/default", Some(3)));
         assert_eq!(&*name.parent(), "persistent://public/default/orders");
-        assert_eq!(&*Name::parse("persistent://a/b/c/d").unwrap().full, "persistent://a/b/c/d");
         for bad in
             ["", "bad://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://x", "a\nb", "a/b"]
         {
