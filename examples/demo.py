@@ -247,7 +247,7 @@ def main() -> int:
     say("")
     say(f"  broker ready         {ready * 1000:,.0f} ms")
     say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s: {write_rate:,.0f} rows/s")
-    say(f"  written and read     {received:,} messages in {last - started:.2f} s: {whole_rate:,.0f}/s")
+    say(f"  there and back       {received:,} messages in {last - started:.2f} s: {whole_rate:,.0f}/s")
     say(f"  payloads             {size:,} bytes of JSON, {size / (last - started) / 1e6:,.1f} MB/s")
     if wire:
         say(f"  stored               {wire:,} bytes: zstd makes it {size / wire:.1f} times smaller")

@@ -15,8 +15,8 @@ PySpark 4 and pyarrow come with ``pip install penstock[spark]``; nothing is impo
 
 from __future__ import annotations
 
+from .driver import register, write
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter, partition_writer
-from .write import register, write
 
 __all__ = ["PartitionReport", "PartitionWriter", "WriteReport", "partition_writer", "register", "write"]

@@ -91,7 +91,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    from .write import register, typed
+    from .driver import register, typed
 
     register(df.sparkSession)
     seen = Observation()
