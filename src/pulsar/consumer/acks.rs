@@ -26,7 +26,7 @@ struct Batch {
 impl Batch {
     fn new(size: u32) -> Self {
         let mut words = vec![u64::MAX; size.div_ceil(64) as usize];
-        if let Some(last) = words.last_mut().filter(|_| size % 64 != 0) {
+        if let Some(last) = words.last_mut().filter(|_| !size.is_multiple_of(64)) {
             *last = (1 << (size % 64)) - 1;
         }
         Self { words, left: size }
@@ -111,10 +111,10 @@ impl Acks {
         if self.whole.contains(&entry) {
             return;
         }
-        let batch = self.batches.entry(entry).or_insert_with(|| Batch::new(id.batch_size as u32));
-        if !batch.acknowledge(id.batch_index as u32) {
+        if !self.batch(entry, id.batch_size as u32).acknowledge(id.batch_index as u32) {
             return;
         }
+        let Some(batch) = self.batches.get(&entry) else { return };
         if batch.left == 0 {
             self.batches.remove(&entry);
             self.partial.remove(&entry);
@@ -139,8 +139,73 @@ impl Acks {
             self.whole.retain(|entry| !before(entry));
             self.partial.retain(|entry| !before(entry));
             self.batches.retain(|entry, _| !before(entry));
+            self.cover_head_of_batch(id);
         }
         Ok(())
+    }
+
+    /// What was acknowledged came again: the broker does not know of it, so it is said again.
+    pub(super) fn again(&mut self, id: &MessageId) {
+        let entry = id.entry_id();
+        if self.through.is_some_and(|through| covers(&through, id)) {
+            self.through_changed = true;
+        } else if self.index_ack && self.batches.contains_key(&entry) {
+            self.partial.insert(entry);
+        }
+    }
+
+    /// The broker says of which messages of a batch it still waits for the acknowledgement: of those in
+    /// `ack_set`.
+    pub(super) fn expect(&mut self, entry: Entry, size: u32, ack_set: &[i64]) {
+        if self.whole.contains(&entry) {
+            return;
+        }
+        let batch = self.batch(entry, size);
+        for index in (0..size).filter(|index| !super::is_set(ack_set, *index)) {
+            batch.acknowledge(index);
+        }
+        if batch.left == 0 {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+            self.whole.insert(entry);
+        }
+    }
+
+    /// The batch, with what a cumulative acknowledgement covers of it.
+    fn batch(&mut self, entry: Entry, size: u32) -> &mut Batch {
+        let covered = self.through.filter(|through| through.entry_id() == entry);
+        self.batches.entry(entry).or_insert_with(|| {
+            let mut batch = Batch::new(size);
+            for index in (0..size).take_while(|index| covered.is_some_and(|t| *index as i32 <= t.batch_index))
+            {
+                batch.acknowledge(index);
+            }
+            batch
+        })
+    }
+
+    /// In the middle of a batch a cumulative acknowledgement stands for the messages before it, so that the
+    /// rest, acknowledged one by one, completes the entry.
+    fn cover_head_of_batch(&mut self, id: &MessageId) {
+        let entry = id.entry_id();
+        if id.batch_index < 0 || id.batch_index + 1 >= id.batch_size {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+            self.whole.remove(&entry);
+            return;
+        }
+        if self.whole.contains(&entry) {
+            return;
+        }
+        let batch = self.batch(entry, id.batch_size as u32);
+        for index in 0..=id.batch_index as u32 {
+            batch.acknowledge(index);
+        }
+        if batch.left == 0 {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+            self.whole.insert(entry);
+        }
     }
 
     /// Takes everything that waits.
@@ -282,6 +347,39 @@ mod tests {
         assert_eq!(acks.take()[0].ids, [id_data((1, 5), vec![])]);
         acks.cumulative(&batched(4, 0, 3)).unwrap();
         assert_eq!(acks.take(), [], "a lower one says nothing new");
+    }
+
+    #[test]
+    fn after_a_cumulative_ack_in_a_batch_the_rest_completes_the_entry() {
+        for (index_ack, one_by_one_first) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut acks = Acks::new(index_ack);
+            if one_by_one_first {
+                acks.individual(&batched(5, 2, 3));
+            }
+            acks.cumulative(&batched(5, 1, 3)).unwrap();
+            acks.individual(&batched(5, 2, 3));
+            let ids = acks.take().pop().unwrap().ids;
+            assert_eq!(ids, [id_data((1, 5), vec![])], "index_ack {index_ack}");
+            assert!(acks.batches.is_empty() && acks.partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_batch_completes_it_also_when_it_came_again() {
+        for ack_set in [&[][..], &[0b100]] {
+            let mut acks = Acks::new(false);
+            if ack_set.is_empty() {
+                acks.cumulative(&batched(5, 1, 3)).unwrap();
+                acks.individual(&batched(5, 2, 3));
+                assert_eq!(acks.take().len(), 2);
+                acks.again(&batched(5, 0, 3));
+                assert_eq!(acks.take()[0].ids, [id_data((1, 4), vec![])]);
+            } else {
+                acks.expect((1, 5), 3, ack_set);
+            }
+            acks.individual(&batched(5, 2, 3));
+            assert_eq!(acks.take(), [AckGroup { ack_type: INDIVIDUAL, ids: vec![id_data((1, 5), vec![])] }]);
+        }
     }
 
     #[test]

@@ -55,8 +55,11 @@ impl Chunks {
             return Chunk::Stray;
         }
         if id == 0 {
-            // A known uuid that starts again: its producer restarted.
-            self.forget(uuid);
+            // A known uuid starts again: the receipt was lost, or its producer restarted. What came before is
+            // acknowledged with the message.
+            let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
+            let entries =
+                before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
             while self.open.len() >= MAX_OPEN || self.held + body.len() > MAX_BYTES {
                 let Some(oldest) =
                     self.open.iter().min_by_key(|(_, open)| open.age).map(|(uuid, _)| uuid.clone())
@@ -66,11 +69,15 @@ impl Chunks {
                 self.forget(&oldest);
             }
             self.clock += 1;
-            let open = Open { bytes: BytesMut::new(), total, next: 0, entries: Vec::new(), age: self.clock };
+            let open = Open { bytes: BytesMut::new(), total, next: 0, entries, age: self.clock };
             self.open.insert(uuid.to_owned(), open);
         }
         let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
         if id < open.next {
+            // Sent again because its receipt was lost: acknowledged with the message it belongs to.
+            if open.entries.len() < 2 * MAX_CHUNKS as usize && !open.entries.contains(&entry) {
+                open.entries.push(entry);
+            }
             return Chunk::Stray;
         }
         if id > open.next || open.total != total || open.bytes.len() + body.len() > total {

@@ -184,6 +184,8 @@ impl Consumer {
         self.chunks.clear();
         self.permits = Permits::default();
         self.immediate.clear();
+        // The broker gives everything out again by itself: asking later would bring it twice.
+        self.nacks.clear();
         if !self.options.durable
             && let Some(id) = self.last_taken
         {
@@ -202,7 +204,14 @@ impl Consumer {
     }
 
     /// Takes an entry. An error means that it was broken: it has been put away at the broker.
-    pub fn handle_message(&mut self, _now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+    pub fn handle_message(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+        let result = self.take_entry(delivery, payload);
+        // Some of it may have been acknowledged before.
+        self.arm_acks(now);
+        result
+    }
+
+    fn take_entry(&mut self, delivery: hot::Delivery, payload: Payload) -> Result<()> {
         let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
         let id = MessageId { batch_index: -1, batch_size: 0, ..id };
         if !payload.checksum_ok() {
@@ -420,6 +429,11 @@ impl Consumer {
             due.extend(first.remove());
         }
         if !due.is_empty() {
+            // The whole entry comes again: once is enough.
+            self.nacks.retain(|_, later| {
+                later.retain(|entry| !due.contains(entry));
+                !later.is_empty()
+            });
             // Otherwise the broker would give acknowledged messages of the same batch again.
             self.flush_acks();
             self.redeliver(due.into_iter().collect());
@@ -524,11 +538,10 @@ impl Consumer {
     /// know only all: the broker ignores a list there.
     fn redeliver(&mut self, entries: Vec<Entry>) {
         let listed = matches!(self.options.kind, SubType::Shared | SubType::KeyShared) && !entries.is_empty();
-        if !listed {
-            let dropped = self.queue.len() as u32;
-            self.queue.clear();
-            self.give_back(dropped);
-        }
+        // What waits here comes again with the rest of its entry.
+        let before = self.queue.len();
+        self.queue.retain(|message| listed && !entries.contains(&message.id.entry_id()));
+        self.give_back((before - self.queue.len()) as u32);
         let message_ids = if listed { entries } else { Vec::new() }
             .into_iter()
             .map(|(ledger_id, entry_id)| hot::IdData { ledger_id, entry_id, ..Default::default() })
@@ -544,10 +557,13 @@ impl Consumer {
 
     /// Queues a message, or drops it here and gives its permits back.
     fn admit(&mut self, charge: u32, message: Message) {
-        let wanted = self.state == State::Attached
-            && self.start.is_none_or(|start| start.admits(&message.id))
-            && !self.acks.contains(&message.id);
-        if wanted { self.queue.push_back(message) } else { self.give_back(charge) }
+        let wanted =
+            self.state == State::Attached && self.start.is_none_or(|start| start.admits(&message.id));
+        let known = self.acks.contains(&message.id);
+        if wanted && known {
+            self.acks.again(&message.id);
+        }
+        if wanted && !known { self.queue.push_back(message) } else { self.give_back(charge) }
     }
 
     /// Splits a batch. The messages share its buffer.
@@ -569,6 +585,9 @@ impl Consumer {
                 return self.put_away_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
             }
         };
+        if !ack_set.is_empty() {
+            self.acks.expect(id.entry_id(), size as u32, ack_set);
+        }
         // Compacted-out slots have no message, but were charged.
         self.give_back(charge - (messages.len() as u32).min(charge));
         for message in messages {
