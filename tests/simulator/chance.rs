@@ -1,0 +1,41 @@
+//! The only source of chance: the same seed, the same run.
+
+use std::time::Duration;
+
+/// SplitMix64.
+#[derive(Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Less than `n`; 0 for 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        if n == 0 { 0 } else { (self.next() % n as u64) as usize }
+    }
+
+    /// From `low` to below `high`.
+    pub(crate) fn within(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low)
+    }
+
+    /// True `percent` times of a hundred.
+    pub(crate) fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Up to `micros` microseconds.
+    pub(crate) fn micros(&mut self, micros: usize) -> Duration {
+        Duration::from_micros(self.below(micros + 1) as u64)
+    }
+}

@@ -1,0 +1,135 @@
+//! A connection as TCP gives it: bytes in order, late, in pieces of any size; or, once it is cut, a part of
+//! what was under way and then nothing. The two ends learn of a cut at different times, or never.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::chance::Chance;
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    under_way: VecDeque<(Instant, Bytes)>,
+    cut: bool,
+}
+
+impl Pipe {
+    /// Sends `bytes`, in pieces.
+    pub(crate) fn write(&mut self, now: Instant, mut bytes: Bytes, slowness: usize, chance: &mut Chance) {
+        let mut at = self.under_way.back().map_or(now, |(at, _)| (*at).max(now));
+        while !bytes.is_empty() && !self.cut {
+            let piece = if chance.percent(70) { bytes.len() } else { chance.within(1, bytes.len() + 1) };
+            at = at.max(now + chance.micros(slowness));
+            self.under_way.push_back((at, bytes.split_to(piece)));
+        }
+    }
+
+    /// What has arrived.
+    pub(crate) fn read(&mut self, now: Instant, into: &mut BytesMut) -> bool {
+        let mut any = false;
+        while self.next().is_some_and(|at| at <= now) {
+            let Some((_, bytes)) = self.under_way.pop_front() else { break };
+            into.extend_from_slice(&bytes);
+            any = true;
+        }
+        any
+    }
+
+    /// When the next piece arrives.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.under_way.front().map(|(at, _)| *at)
+    }
+
+    fn cut(&mut self, chance: &mut Chance) {
+        self.cut = true;
+        let pieces = chance.below(self.under_way.len() + 1);
+        self.under_way.truncate(pieces);
+        if let Some((_, last)) = self.under_way.back_mut() {
+            last.truncate(chance.within(1, last.len() + 1));
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The client's node, while it holds this link.
+    pub(crate) node: usize,
+    /// The broker's session, and which run of the broker that is in.
+    pub(crate) session: (u64, u64),
+    /// To the broker.
+    pub(crate) up: Pipe,
+    /// To the client.
+    pub(crate) down: Pipe,
+    /// When the client learns that it is over.
+    pub(crate) client_end: Option<Instant>,
+    /// When the broker does.
+    pub(crate) broker_end: Option<Instant>,
+    /// The client has let go.
+    pub(crate) client_gone: bool,
+    /// The broker has.
+    pub(crate) broker_gone: bool,
+    /// What the broker has not decoded.
+    pub(crate) input: BytesMut,
+}
+
+impl Link {
+    pub(crate) fn new(node: usize, session: (u64, u64)) -> Self {
+        Self {
+            node,
+            session,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            client_end: None,
+            broker_end: None,
+            client_gone: false,
+            broker_gone: false,
+            input: BytesMut::new(),
+        }
+    }
+
+    /// The network breaks it. Either end may have to find out by keep-alive.
+    pub(crate) fn cut(&mut self, now: Instant, chance: &mut Chance) {
+        self.up.cut(chance);
+        self.down.cut(chance);
+        if chance.percent(90) {
+            self.client_end.get_or_insert(now + chance.micros(300_000));
+        }
+        if chance.percent(90) {
+            self.broker_end.get_or_insert(now + chance.micros(1_500_000));
+        }
+    }
+
+    /// The client closes it; what it had written still arrives, or some of it.
+    pub(crate) fn close_client(&mut self, now: Instant, chance: &mut Chance) {
+        self.client_gone = true;
+        self.down.cut(chance);
+        self.up.cut = true;
+        self.broker_end.get_or_insert(now + Duration::from_millis(5) + chance.micros(300_000));
+    }
+
+    /// The broker closes it; what it had written still arrives.
+    pub(crate) fn close_broker(&mut self, now: Instant, chance: &mut Chance) {
+        self.broker_gone = true;
+        self.up.cut(chance);
+        self.down.cut = true;
+        let last = self.down.under_way.back().map_or(now, |(at, _)| *at);
+        self.client_end.get_or_insert(last.max(now) + chance.micros(50_000));
+    }
+
+    /// Whether the network broke it, so that a keep-alive may find no answer.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.up.cut || self.down.cut
+    }
+
+    /// When something happens on it.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        let up = self.up.next().filter(|_| !self.broker_gone);
+        let down = self.down.next().filter(|_| !self.client_gone);
+        let broker = self.broker_end.filter(|_| !self.broker_gone);
+        let client = self.client_end.filter(|_| !self.client_gone);
+        [up, down, broker, client].into_iter().flatten().min()
+    }
+}
