@@ -182,7 +182,7 @@ def chart(
     left.step([0.0, *(at - started for at, _ in times)], [0, *(rows for _, rows in times)], where="post")
     left.axvline(ended - started, color="grey", linestyle=":", label="Spark has all receipts")
     left.set(title="Messages read back", xlabel="seconds since the write began", ylabel="messages")
-    left.legend(loc="lower right")
+    left.legend(loc="upper left")
     names = sorted(sums, key=lambda name: -sums[name][1])
     right.bar(names, [sums[name][1] / 1e6 for name in names])
     right.set(title="Distance per carrier, from the messages", ylabel="million miles")
@@ -208,7 +208,8 @@ def main() -> int:
         with broker(data) as (url, ready):
             say(f"broker at {url} answered {ready * 1000:.0f} ms after its process began")
             spark = start_spark(folder)
-            frame = flights(spark, folder, given.rows)
+            # Kept in memory, so that the write is timed and not the reading of the CSV file.
+            frame = flights(spark, folder, given.rows).cache()
             from pyspark.sql import functions as F  # noqa: N812
 
             sums = frame.groupBy("carrier").agg(
@@ -238,7 +239,8 @@ def main() -> int:
 
     chart(given.chart, started, ended, reading.times, found)
     last = reading.times[-1][0]
-    write_rate, whole_rate = report.rows / report.seconds, received / (last - started)
+    # The first job of a Spark session also starts its Python workers, which takes seconds.
+    in_tasks = max(part.seconds for part in report.partitions)
     checks = {
         "rows acknowledged": (report.rows, total),
         "rows read back": (received, total),
@@ -246,9 +248,10 @@ def main() -> int:
     }
     say("")
     say(f"  broker ready         {ready * 1000:,.0f} ms")
-    say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s: {write_rate:,.0f} rows/s")
-    say(f"  there and back       {received:,} messages in {last - started:.2f} s: {whole_rate:,.0f}/s")
-    say(f"  payloads             {size:,} bytes of JSON, {size / (last - started) / 1e6:,.1f} MB/s")
+    say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s, workers started on the way")
+    say(f"  in its tasks         {in_tasks:.2f} s: {report.rows / in_tasks:,.0f} rows/s")
+    say(f"  there and back       {received:,} messages in {last - started:.2f} s")
+    say(f"  payloads             {size:,} bytes of JSON, {size / in_tasks / 1e6:,.1f} MB/s in the tasks")
     if wire:
         say(f"  stored               {wire:,} bytes: zstd makes it {size / wire:.1f} times smaller")
     say(f"  Spark partitions     {len(report.partitions)}, {report.retries} retries")
