@@ -3,6 +3,7 @@
 //! * [`session`]: one connection: handshake, authentication, keep-alive
 //! * `produce`, `consume`, `lookup`: what the commands do
 //! * `names`: topic names and the facts of an entry
+//! * `outlet`: deliveries on their way into a session
 //!
 //! A [`Hub`] is the whole broker without sockets, disk and clock. Poll order of whoever drives it:
 //!
@@ -25,11 +26,11 @@ use bytes::{Bytes, BytesMut};
 use crate::broker::store::{Found, Op};
 use crate::broker::topic::Topic;
 use crate::broker::topic::log::{Log, Source};
-use crate::broker::topic::subscription::{ConsumerKey, Delivery, Reading, Sink, Subscription};
+use crate::broker::topic::subscription::{ConsumerKey, Reading, Subscription};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::pulsar::command::Command;
-use crate::pulsar::frame::{Payload, encode_head};
+use crate::pulsar::frame::Payload;
 use crate::pulsar::{hot, pb};
 use crate::sqlite::{Job, Report};
 use crate::transmit::Transmit;
@@ -37,17 +38,17 @@ use crate::transmit::Transmit;
 mod consume;
 mod lookup;
 mod names;
+mod outlet;
 mod produce;
 pub mod session;
 mod status;
 
 use names::Name;
+use outlet::Outlet;
 use session::{Clock, Session, Terms};
 
 pub use status::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
 
-/// Bytes that wait for one connection before no more is dispatched to it.
-const OUTPUT_HIGH_WATER: usize = 1 << 20;
 /// Bytes that wait for one connection before no more is read from it.
 const OUTPUT_LIMIT: usize = 8 << 20;
 /// Bytes of one session that are not written yet before no more is read from it.
@@ -688,59 +689,6 @@ fn error_command(request_id: u64, error: &Error) -> Command {
         error: server_error(error.kind()) as i32,
         message: error.message().to_owned(),
     })
-}
-
-/// Where dispatch puts its deliveries.
-struct Outlet<'a> {
-    topic: u64,
-    seats: &'a mut BTreeMap<u64, Seat>,
-    wakes: &'a mut VecDeque<u64>,
-    counters: &'a mut status::Counters,
-}
-
-impl Sink for Outlet<'_> {
-    fn room(&mut self, consumer: ConsumerKey) -> bool {
-        let Some(seat) = self.seats.get_mut(&consumer.session) else { return false };
-        let room = seat.session.transmit().len() < OUTPUT_HIGH_WATER;
-        if !room {
-            seat.starved.insert(self.topic);
-        }
-        room
-    }
-
-    fn deliver(&mut self, delivery: Delivery<'_>) {
-        let Some(seat) = self.seats.get_mut(&delivery.consumer.session) else { return };
-        let entry = delivery.entry;
-        let session = &mut seat.session;
-        let payload = Payload {
-            entry: session.wants_entry_metadata().then_some(pb::BrokerEntryMetadata {
-                broker_timestamp: Some(entry.stored_ms),
-                index: Some(entry.last_index),
-            }),
-            checksum: entry.checksum.filter(|_| session.wants_checksum()),
-            covered: entry.body.clone(),
-        };
-        let command = Command::Message(hot::Delivery {
-            consumer_id: delivery.consumer.id,
-            message_id: pb::MessageIdData {
-                ledger_id: self.topic,
-                entry_id: entry.sequence,
-                partition: Some(-1),
-                ..Default::default()
-            },
-            redelivery_count: (delivery.redelivery_count > 0).then_some(delivery.redelivery_count),
-            ack_set: delivery.ack_set,
-            consumer_epoch: delivery.epoch,
-        });
-        let out = session.transmit();
-        if out.is_empty() {
-            self.wakes.push_back(delivery.consumer.session);
-        }
-        out.append(|out| encode_head(&command, &payload, out));
-        out.push(payload.covered);
-        self.counters.delivered += u64::from(entry.count);
-        self.counters.bytes_out += entry.body.len() as u64;
-    }
 }
 
 /// About what an op weighs in the queue.

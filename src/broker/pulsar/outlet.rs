@@ -1,0 +1,67 @@
+//! Deliveries on their way into a session.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Seat;
+use super::status::Counters;
+use crate::broker::topic::subscription::{ConsumerKey, Delivery, Sink};
+use crate::machine::Machine;
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::{Payload, encode_head};
+use crate::pulsar::{hot, pb};
+
+/// Bytes that wait for one connection before no more is dispatched to it.
+const OUTPUT_HIGH_WATER: usize = 1 << 20;
+
+/// Where dispatch puts its deliveries.
+pub(super) struct Outlet<'a> {
+    pub(super) topic: u64,
+    pub(super) seats: &'a mut BTreeMap<u64, Seat>,
+    pub(super) wakes: &'a mut VecDeque<u64>,
+    pub(super) counters: &'a mut Counters,
+}
+
+impl Sink for Outlet<'_> {
+    fn room(&mut self, consumer: ConsumerKey) -> bool {
+        let Some(seat) = self.seats.get_mut(&consumer.session) else { return false };
+        let room = seat.session.transmit().len() < OUTPUT_HIGH_WATER;
+        if !room {
+            seat.starved.insert(self.topic);
+        }
+        room
+    }
+
+    fn deliver(&mut self, delivery: Delivery<'_>) {
+        let Some(seat) = self.seats.get_mut(&delivery.consumer.session) else { return };
+        let entry = delivery.entry;
+        let session = &mut seat.session;
+        let payload = Payload {
+            entry: session.wants_entry_metadata().then_some(pb::BrokerEntryMetadata {
+                broker_timestamp: Some(entry.stored_ms),
+                index: Some(entry.last_index),
+            }),
+            checksum: entry.checksum.filter(|_| session.wants_checksum()),
+            covered: entry.body.clone(),
+        };
+        let command = Command::Message(hot::Delivery {
+            consumer_id: delivery.consumer.id,
+            message_id: pb::MessageIdData {
+                ledger_id: self.topic,
+                entry_id: entry.sequence,
+                partition: Some(-1),
+                ..Default::default()
+            },
+            redelivery_count: (delivery.redelivery_count > 0).then_some(delivery.redelivery_count),
+            ack_set: delivery.ack_set,
+            consumer_epoch: delivery.epoch,
+        });
+        let out = session.transmit();
+        if out.is_empty() {
+            self.wakes.push_back(delivery.consumer.session);
+        }
+        out.append(|out| encode_head(&command, &payload, out));
+        out.push(payload.covered);
+        self.counters.delivered += u64::from(entry.count);
+        self.counters.bytes_out += entry.body.len() as u64;
+    }
+}
