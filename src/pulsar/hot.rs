@@ -81,6 +81,7 @@ impl From<MalformedHot> for crate::error::Error {
 /// A kind of field: how long it is, how it is written and read.
 macro_rules! kind {
     ($kind:ident: $ty:ty, $value:ident, $len:expr, $number:ident, $out:ident, $put:expr, $reader:ident, $wire:ident, $target:ident, $owner:ident, $read:expr) => {
+        #[allow(clippy::ptr_arg, reason = "one shape of signature for every kind")]
         mod $kind {
             use super::*;
             #[inline]
