@@ -117,7 +117,7 @@ class ReadBack(threading.Thread):
     """Reads the topic into Arrow tables until ``expected`` rows are there or nothing comes any more."""
 
     def __init__(self, url: str, expected: int, progress: Progress) -> None:
-        super().__init__(name="read back")
+        super().__init__(name="read back", daemon=True)
         self.url = url
         self.expected = expected
         self.progress = progress
