@@ -17,6 +17,9 @@ use crate::pulsar::pb::command_lookup_topic_response::LookupType;
 /// A broker that redirects this often leads in a circle.
 const MAX_REDIRECTS: usize = 20;
 
+/// A producer has memory for each partition: a count beyond this is a lie.
+const MAX_PARTITIONS: u32 = 1 << 16;
+
 /// Finds brokers by asking any of the service's addresses.
 #[derive(Debug)]
 pub(super) struct Lookup {
@@ -129,7 +132,13 @@ impl Lookup {
             .await
             .map_err(|error| error.with_topic(topic))?;
         match answer {
-            Command::PartitionedMetadataResponse(response) => Ok(response.partitions()),
+            Command::PartitionedMetadataResponse(response) if response.partitions() <= MAX_PARTITIONS => {
+                Ok(response.partitions())
+            }
+            Command::PartitionedMetadataResponse(response) => Err(Error::protocol(format!(
+                "the broker claims {} partitions: more than {MAX_PARTITIONS} are not believed",
+                response.partitions()
+            ))),
             other => Err(Error::protocol(format!("PARTITIONED_METADATA was answered by {}", other.name()))),
         }
     }
