@@ -64,17 +64,18 @@ impl Peer {
         self.hear().expect("an answer").command
     }
 
-    fn producer(&mut self, name: &str) -> i64 {
-        let command = pb::CommandProducer {
+    fn producer_command(name: &str) -> Command {
+        Command::Producer(Box::new(pb::CommandProducer {
             topic: TOPIC.into(),
             producer_id: 1,
             request_id: 1,
             producer_name: Some(name.into()),
             ..Default::default()
-        };
-        let Command::ProducerSuccess(success) = self.ask(Command::Producer(Box::new(command))) else {
-            panic!()
-        };
+        }))
+    }
+
+    fn producer(&mut self, name: &str) -> i64 {
+        let Command::ProducerSuccess(success) = self.ask(Self::producer_command(name)) else { panic!() };
         success.last_sequence_id.unwrap()
     }
 
@@ -193,6 +194,47 @@ fn everything_is_there_again_after_a_restart() {
     broker.delete_topic("kept").unwrap();
     assert_eq!(broker.topic_stats("kept").unwrap_err().kind(), ErrorKind::TopicNotFound);
     assert!(broker.stop(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_full_store_refuses_producers_until_consumers_have_made_room() {
+    let directory = tempfile::tempdir().unwrap();
+    for data in [None, Some(directory.path())] {
+        let broker = Broker::start(Options { max_store: Some(1 << 20), ..options(data) }).unwrap();
+        let mut writer = Peer::connect(broker.url());
+        writer.producer("till");
+        let mut reader = Peer::connect(broker.url());
+        reader.subscribe();
+        let mut sent = 0;
+        let closed = loop {
+            (0..100).for_each(|i| writer.send(sent + i));
+            sent += 100;
+            // What is sent after the close is passed over.
+            if (0..100).any(|_| matches!(writer.hear().unwrap().command, Command::CloseProducer(_))) {
+                break true;
+            }
+            if sent > 100_000 {
+                break false;
+            }
+            if data.is_none() {
+                // Without a disk the sum is made once a second.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        assert!(closed, "the producer is told, not left waiting");
+        let mut writer = Peer::connect(broker.url());
+        let refused = writer.ask(Peer::producer_command("other"));
+        let quota = pb::ServerError::ProducerBlockedQuotaExceededException as i32;
+        assert!(matches!(refused, Command::Error(e) if e.error == quota));
+        let stored = broker.topic_stats("kept").unwrap().entries as u32;
+        let taken = reader.take(stored);
+        reader.ack(taken.into_iter().map(|(id, _)| id).collect());
+        let since = Instant::now();
+        while !matches!(writer.ask(Peer::producer_command("other")), Command::ProducerSuccess(_)) {
+            assert!(since.elapsed() < Duration::from_secs(10), "{:?}", broker.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 /// Not a test of its own: the broker that the next one kills, in a process of this same binary.

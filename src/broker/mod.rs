@@ -94,7 +94,7 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long entries stay that every durable subscription has acknowledged, for those who seek back.
     pub retention: Duration,
-    /// Without a store: bytes of memory for such entries, of each topic.
+    /// Without a store: bytes of memory for such entries of one topic; all together have four times as much.
     pub retention_bytes: usize,
     /// Namespaces in which clients may create topics; `*` is all. A namespace with topics in it is known, too.
     pub namespaces: Vec<String>,

@@ -566,7 +566,10 @@ impl Hub {
     fn housekeeping(&mut self, retention: Duration) {
         let wall_ms = self.wall_ms();
         let stored_before = wall_ms.saturating_sub(retention.as_millis() as u64);
-        let limit = if self.settings.stored { usize::MAX } else { self.settings.retention_bytes };
+        // Many topics share what four of them may have.
+        let share =
+            (4 * self.settings.retention_bytes / self.topics.len().max(1)).min(self.settings.retention_bytes);
+        let limit = if self.settings.stored { usize::MAX } else { share };
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {

@@ -259,10 +259,11 @@ impl Hub {
         topic.received += u64::from(facts.count);
         let end = entry.sequence + 1;
         let receipt = receipt(&send, topic_id, entry.sequence);
+        let entry_bytes = entry.body.len() as u64;
         let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
         let bytes = weight(&op);
         self.counters.received += u64::from(facts.count);
-        self.counters.bytes_in += bytes as u64;
+        self.counters.bytes_in += entry_bytes;
         self.queued += bytes;
         if let Some(seat) = self.seats.get_mut(&id) {
             seat.queued += bytes;

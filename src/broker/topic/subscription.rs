@@ -468,6 +468,9 @@ impl Subscription {
 
     fn dispatch_by_key(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
         self.wake_delayed(reading.wall_ms);
+        if self.next_consumer(sink).is_none() {
+            return;
+        }
         let mut blocked = HashSet::new();
         let waiting: Vec<(u64, u16)> =
             self.replay.iter().map(|(sequence, hash)| (*sequence, *hash)).collect();
