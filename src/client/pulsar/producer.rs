@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::client::options::ProducerOptions;
+use crate::client::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::connection::{Attached, Connection};
 use crate::client::pulsar::{Budget, Shared, is_terminal};
 use crate::error::{Error, ErrorKind, Result};
@@ -589,22 +589,32 @@ async fn open(
     connection.session().lock().producers.insert(part.id, Arc::clone(part));
     let guard = Withdraw { connection: &connection, id: part.id };
     let name = part.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let answer = connection
-        .request(|request_id| {
-            Command::Producer(Box::new(pb::CommandProducer {
-                topic: part.topic.clone(),
-                producer_id: part.id,
-                request_id,
-                producer_name: name,
-                user_provided_producer_name: Some(options.name.is_some()),
-                epoch: Some(epoch),
-                metadata: key_values(&options.properties),
-                producer_access_mode: Some(options.access_mode as i32),
-                topic_epoch: *topic_epoch,
-                ..Default::default()
-            }))
-        })
-        .await?;
+    let asked = connection.request(|request_id| {
+        Command::Producer(Box::new(pb::CommandProducer {
+            topic: part.topic.clone(),
+            producer_id: part.id,
+            request_id,
+            producer_name: name,
+            user_provided_producer_name: Some(options.name.is_some()),
+            epoch: Some(epoch),
+            metadata: key_values(&options.properties),
+            producer_access_mode: Some(options.access_mode as i32),
+            topic_epoch: *topic_epoch,
+            ..Default::default()
+        }))
+    });
+    // Only who asked to wait for its turn waits without a deadline.
+    let answer = if options.access_mode == AccessMode::WaitForExclusive {
+        asked.await?
+    } else {
+        let limit = shared.options.operation_timeout;
+        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Timeout,
+                format!("the broker did not make the producer ready within {limit:?}"),
+            ))
+        })?
+    };
     let Command::ProducerSuccess(success) = answer else {
         return Err(Error::protocol(format!("PRODUCER was answered by {}", answer.name())));
     };

@@ -133,6 +133,8 @@ pub struct Producer {
     events: VecDeque<Event>,
     pending_messages: usize,
     pending_bytes: usize,
+    /// Why the broker last refused an entry that is being sent again: what a timeout is to say.
+    refusal: Option<Error>,
 }
 
 impl Producer {
@@ -154,6 +156,7 @@ impl Producer {
             events: VecDeque::new(),
             pending_messages: 0,
             pending_bytes: 0,
+            refusal: None,
             options,
         }
     }
@@ -291,6 +294,7 @@ impl Producer {
             )));
         }
         let entry = self.pop_head().expect("the head was looked at");
+        self.refusal = None;
         let (ledger, number) =
             receipt.message_id.as_ref().map_or((u64::MAX, u64::MAX), |id| (id.ledger_id, id.entry_id));
         if entry.count > 0 {
@@ -320,6 +324,7 @@ impl Producer {
                 | ErrorKind::MessageTooLarge
         );
         if !ends_entry {
+            self.refusal = Some(typed.clone());
             return Err(typed);
         }
         let sequence_id = error.sequence_id;
@@ -347,10 +352,12 @@ impl Producer {
         while let Some(head) = self.window.front()
             && head.since + timeout <= now
         {
-            let error = Error::new(
-                ErrorKind::Timeout,
-                format!("no receipt within {timeout:?}; the broker may have the message or not"),
-            );
+            let error = self.refusal.clone().unwrap_or_else(|| {
+                Error::new(
+                    ErrorKind::Timeout,
+                    format!("no receipt within {timeout:?}; the broker may have the message or not"),
+                )
+            });
             let entry = self.pop_head().expect("the head was looked at");
             self.fail(&entry, error);
         }
