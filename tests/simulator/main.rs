@@ -9,6 +9,7 @@
 
 #![cfg(feature = "broker")]
 
+mod application;
 mod chance;
 mod disk;
 mod link;

@@ -70,6 +70,8 @@ pub(crate) struct Reader {
     pub(crate) kind: SubType,
     /// The last id given, of each key where only the key orders, on this connection.
     pub(crate) last: BTreeMap<String, MessageId>,
+    /// Where it asked to go, whether with the id itself, and the request.
+    pub(crate) seeking: Option<(MessageId, bool, u64)>,
     /// Not acknowledged, and the generation it came in.
     pub(crate) held: Vec<(MessageId, Name, u64)>,
 }
@@ -182,7 +184,13 @@ impl Node {
         if !self.open.remove(&request) {
             return Err(format!("request {request} ended twice"));
         }
-        if let Some(writer) = self.writers.iter_mut().find(|w| w.opening.request == Some(request)) {
+        let sought = |reader: &Reader| reader.seeking.is_some_and(|(_, _, id)| id == request);
+        if let Some(reader) = self.readers.iter_mut().find(|reader| sought(reader)) {
+            result.map_err(|e| format!("SEEK: {e}"))?;
+            if let Some((target, inclusive, _)) = reader.seeking.take() {
+                reader.machine.end_seek(Some(target), inclusive);
+            }
+        } else if let Some(writer) = self.writers.iter_mut().find(|w| w.opening.request == Some(request)) {
             writer.opening.request = None;
             match result {
                 Ok(Command::ProducerSuccess(success)) => {
@@ -283,7 +291,7 @@ impl Node {
             writer.opening.request = Some(request);
             writer.opening.again = None;
         }
-        for reader in self.readers.iter_mut().filter(|r| r.opening.due(now)) {
+        for reader in self.readers.iter_mut().filter(|r| r.opening.due(now) && r.seeking.is_none()) {
             let request = connection.request(now, |request_id| {
                 Command::Subscribe(Box::new(pb::CommandSubscribe {
                     topic: TOPIC.into(),
@@ -303,6 +311,24 @@ impl Node {
         }
     }
 
+    /// Moves the subscription of its first consumer, which is attached.
+    pub(crate) fn seek(&mut self, now: Instant, target: MessageId, inclusive: bool) {
+        let (Some(connection), Some(reader)) = (&mut self.connection, self.readers.first_mut()) else {
+            return;
+        };
+        reader.machine.begin_seek();
+        let request = connection.request(now, |request_id| {
+            Command::Seek(Box::new(pb::CommandSeek {
+                consumer_id: reader.id,
+                request_id,
+                message_id: Some(target.into()),
+                ..Default::default()
+            }))
+        });
+        self.open.insert(request);
+        reader.seeking = Some((target, inclusive, request));
+    }
+
     /// When something is due here.
     pub(crate) fn next(&self) -> Option<Instant> {
         let mut next = self.again.filter(|_| self.connection.is_none());
@@ -313,7 +339,7 @@ impl Node {
         }
         for reader in &self.readers {
             next = earliest(next, reader.machine.poll_timeout());
-            next = earliest(next, reader.opening.again.filter(|_| self.ready));
+            next = earliest(next, reader.opening.again.filter(|_| self.ready && reader.seeking.is_none()));
         }
         next
     }

@@ -5,6 +5,7 @@
 //! * Each push ends in one outcome, in order; without a send timeout, in success.
 //! * A consumer gets what the log holds, under one id, in the log's order where the subscription has one, and
 //!   nothing again that it acknowledged on the same connection.
+//! * A seek gives what is behind its target again, all and only that.
 //! * In the end each message of the log was given, nothing is pending, the subscription has no backlog (nor
 //!   after a restart), and both sides count the same permits.
 
@@ -17,24 +18,22 @@ use penstock::broker::pulsar::session::{Clock, Terms};
 use penstock::broker::pulsar::{Hub, Settings};
 use penstock::broker::store::Op;
 use penstock::compression::Compression;
-use penstock::error::ErrorKind;
 use penstock::machine::{Machine, earliest};
+use penstock::pulsar::MessageId;
 use penstock::pulsar::consumer::{self, Consumer};
 use penstock::pulsar::pb::command_subscribe::SubType;
-use penstock::pulsar::producer::{self, Event, Producer};
-use penstock::pulsar::{MessageId, Outgoing};
+use penstock::pulsar::producer::{self, Producer};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
 
+use crate::application::{WALL_MS, check_given, outcomes, push_some, settle};
 use crate::chance::Chance;
-use crate::disk::{Disk, Name, Shelf, name_of, payload};
+use crate::disk::{Disk, Name, Shelf, name_of};
 use crate::link::Link;
 use crate::node::{Node, Opening, Reader, SUBSCRIPTION, TOPIC, Writer};
 
-const WALL_MS: u64 = 1_700_000_000_000;
 /// After this time a run that is not done never will be.
 const PATIENCE: Duration = Duration::from_secs(120);
-const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -79,6 +78,9 @@ pub(crate) struct World {
     /// Who acknowledged it, on which of its connections.
     acked: BTreeMap<Name, (u64, u64)>,
     hurry: bool,
+    /// What is given after a seek, and how many should be.
+    order: Option<Vec<Name>>,
+    expected: usize,
 }
 
 impl World {
@@ -146,6 +148,7 @@ impl World {
                 id,
                 kind,
                 last: BTreeMap::new(),
+                seeking: None,
                 held: Vec::new(),
             });
         }
@@ -172,18 +175,56 @@ impl World {
             given: BTreeMap::new(),
             acked: BTreeMap::new(),
             hurry: false,
+            order: None,
+            expected: 0,
             chance,
         }
     }
 
     pub(crate) fn run(mut self) -> Result<(), String> {
         self.until(Self::done)?;
+        // Behind the middle of a chunked message there is only its rest.
+        let chunking = self.weather.max_message_size < 1000;
+        if self.weather.kind == SubType::Exclusive && !chunking {
+            self.until(|world| world.done() && world.links.iter().all(|link| !link.is_broken()))?;
+            self.look_back()?;
+        }
         self.check_end()
     }
 
+    /// A seek gives everything behind its target again, in order and once, and nothing before it.
+    fn look_back(&mut self) -> Result<(), String> {
+        let mut ids: Vec<(MessageId, Name)> = self.given.iter().map(|(name, id)| (*id, *name)).collect();
+        ids.sort_unstable();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let at = self.chance.below(ids.len());
+        let inclusive = self.chance.percent(50);
+        let node = self.nodes.iter().position(|node| !node.readers.is_empty()).expect("a consumer");
+        self.nodes[node].seek(self.now, ids[at].0, inclusive);
+        self.order = Some(Vec::new());
+        self.expected = ids.len() - at - usize::from(!inclusive);
+        self.until(|world| {
+            let sought = world.nodes.iter().flat_map(|n| &n.readers).all(|r| r.seeking.is_none());
+            let given = world.order.as_ref().map_or(0, Vec::len);
+            sought && given >= world.expected && world.done()
+        })?;
+        let order = self.order.take().unwrap_or_default();
+        let wanted = &ids[ids.len() - self.expected..];
+        if !order.iter().eq(wanted.iter().map(|(_, name)| name)) {
+            return Err(format!(
+                "a seek to {} (inclusive: {inclusive}) gave {order:?}, not {wanted:?}",
+                ids[at].0
+            ));
+        }
+        Ok(())
+    }
+
     fn until(&mut self, done: fn(&Self) -> bool) -> Result<(), String> {
+        let limit = self.now + PATIENCE;
         while !done(self) {
-            if self.now > self.start + PATIENCE {
+            if self.now > limit {
                 return Err(format!("not done: {}", self.story()));
             }
             self.step()
@@ -379,7 +420,7 @@ impl World {
         let hurry = self.hurry;
         for node in &mut self.nodes {
             for writer in &mut node.writers {
-                push_some(writer, self.now, &self.weather, &mut self.chance)?;
+                push_some(writer, self.now, self.weather.max_message_size < 1000, &mut self.chance)?;
             }
             for reader in &mut node.readers {
                 let most = self.weather.receiver_queue as usize + self.weather.max_batch - 1;
@@ -405,6 +446,7 @@ impl World {
                         return Err(format!("{name:?} was given again after its acknowledgement"));
                     }
                     reader.held.push((message.id, name, reader.opening.generation));
+                    self.order.iter_mut().for_each(|order| order.push(name));
                 }
                 let cumulative = self.weather.max_message_size > 1000;
                 settle(reader, self.now, (hurry, cumulative), &mut self.acked, &mut self.chance);
@@ -498,160 +540,4 @@ impl World {
             self.weather
         )
     }
-}
-
-/// Takes the outcomes of a producer and holds each against the log.
-fn outcomes(writer: &mut Writer, disk: &Disk, may_fail: bool) -> Result<(), String> {
-    while let Some(event) = writer.machine.poll_event() {
-        let (count, bytes) = match &event {
-            Event::Sent { count, bytes, .. } | Event::Failed { count, bytes, .. } => {
-                (*count as usize, *bytes)
-            }
-        };
-        if count == 0 || count > writer.pending.len() {
-            return Err(format!("{count} outcomes for {} pushes", writer.pending.len()));
-        }
-        let (names, sizes): (Vec<Name>, Vec<usize>) = writer.pending.drain(..count).unzip();
-        if sizes.iter().sum::<usize>() != bytes {
-            return Err(format!("{names:?} of {sizes:?} bytes gave {bytes} back"));
-        }
-        match event {
-            Event::Sent { ledger: u64::MAX, .. } => {
-                if let Some(lost) = names.iter().find(|name| !disk.messages.contains_key(name)) {
-                    return Err(format!("{lost:?} was dropped as a duplicate and is not in the log"));
-                }
-                writer.stored.extend(names);
-            }
-            Event::Sent { entry, batch, .. } => {
-                if disk.contents.get(&entry) != Some(&names) || (!batch && count != 1) {
-                    return Err(format!(
-                        "{names:?} acknowledged at {entry}, which holds {:?}",
-                        disk.contents.get(&entry)
-                    ));
-                }
-                writer.stored.extend(names);
-            }
-            Event::Failed { error, .. } if may_fail && error.kind() == ErrorKind::Timeout => {
-                writer.failed += count
-            }
-            Event::Failed { error, .. } => return Err(format!("{names:?} failed: {error}")),
-        }
-    }
-    let bytes: usize = writer.pending.iter().map(|(_, bytes)| bytes).sum();
-    if (writer.machine.pending_messages(), writer.machine.pending_bytes()) != (writer.pending.len(), bytes) {
-        return Err(format!(
-            "{} pushed, the producer holds {}",
-            writer.pending.len(),
-            writer.machine.pending_messages()
-        ));
-    }
-    Ok(())
-}
-
-fn push_some(
-    writer: &mut Writer,
-    now: Instant,
-    weather: &Weather,
-    chance: &mut Chance,
-) -> Result<(), String> {
-    // Before its first opening a producer is not in anybody's hands.
-    if !writer.opening.attached && writer.opening.generation == 0 {
-        return Ok(());
-    }
-    let burst = if chance.percent(10) { 20 } else { chance.below(5) as u64 };
-    for _ in 0..burst.min(writer.quota - writer.next) {
-        let name = (writer.who, writer.next);
-        let large = weather.max_message_size < 1000 && chance.percent(40);
-        let bytes = payload(name, if large { chance.within(600, 3000) } else { chance.below(300) });
-        let message = Outgoing {
-            payload: &bytes,
-            key: Some(KEYS[(writer.next * 7 / 3 % 4) as usize]),
-            ..Outgoing::default()
-        };
-        let wall = WALL_MS + writer.next;
-        let pushed = if chance.percent(50) {
-            writer.machine.push(now, wall, &message)
-        } else {
-            writer.machine.try_push(now, wall, &message)
-        };
-        match pushed {
-            Ok(_) => {
-                writer.pending.push_back((name, bytes.len()));
-                writer.next += 1;
-            }
-            Err(error) if error.kind() == ErrorKind::QueueFull => break,
-            Err(error) => return Err(format!("{name:?} was refused: {error}")),
-        }
-    }
-    if chance.percent(10) {
-        writer.machine.flush();
-    }
-    Ok(())
-}
-
-fn check_given(
-    reader: &mut Reader,
-    message: &penstock::pulsar::Message,
-    name: Name,
-    disk: &Disk,
-    given: &mut BTreeMap<Name, MessageId>,
-) -> Result<(), String> {
-    let id = message.id;
-    let held = disk.contents.get(&id.entry).and_then(|names| names.get(id.batch_index.max(0) as usize));
-    if held != Some(&name) {
-        return Err(format!("{name:?} was given as {id}, where the log has {held:?}"));
-    }
-    if let Some(before) = given.insert(name, id).filter(|before| *before != id) {
-        return Err(format!("{name:?} was given as {before} and as {id}"));
-    }
-    if let Some(order) = reader.order_of(message)
-        && let Some(last) = reader.last.insert(order, id).filter(|last| *last >= id)
-    {
-        return Err(format!("{id} was given after {last}"));
-    }
-    Ok(())
-}
-
-/// Acknowledges some of what is held, or gives it back.
-fn settle(
-    reader: &mut Reader,
-    now: Instant,
-    (all, cumulative): (bool, bool),
-    acked: &mut BTreeMap<Name, (u64, u64)>,
-    chance: &mut Chance,
-) {
-    let generation = reader.opening.generation;
-    let mut rest = Vec::new();
-    // A cumulative acknowledgement would take the beginning of a chunked message with it that is not complete.
-    let ordered = matches!(reader.kind, SubType::Exclusive | SubType::Failover);
-    if cumulative
-        && ordered
-        && chance.percent(20)
-        && let Some((last, _, _)) = reader.held.last().copied()
-    {
-        reader.machine.ack_cumulative(now, &last).expect("one consumer at a time");
-        // What came over an earlier connection may be behind what the last one gave again.
-        rest = std::mem::take(&mut reader.held);
-        rest.retain(|(id, name, since)| {
-            let before = *id <= last;
-            if before && *since == generation {
-                acked.insert(*name, (reader.id, generation));
-            }
-            !before
-        });
-        reader.held = std::mem::take(&mut rest);
-    }
-    for (id, name, since) in std::mem::take(&mut reader.held) {
-        if all || chance.percent(60) {
-            reader.machine.ack(now, &id);
-            if since == generation {
-                acked.insert(name, (reader.id, generation));
-            }
-        } else if reader.kind == SubType::Shared && since == generation && chance.percent(30) {
-            reader.machine.nack(now, &id, None);
-        } else {
-            rest.push((id, name, since));
-        }
-    }
-    reader.held = rest;
 }

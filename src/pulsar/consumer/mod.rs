@@ -243,6 +243,10 @@ impl Consumer {
         if chunked {
             match self.chunks.take(&metadata, id.entry_id(), &body) {
                 Chunk::Kept | Chunk::Stray => {
+                    let behind_start = self.start.is_none_or(|start| start.admits(&id));
+                    if self.options.durable && !behind_start && self.state == State::Attached {
+                        self.acknowledge(&id);
+                    }
                     self.give_back(charge);
                     return Ok(());
                 }
@@ -329,11 +333,15 @@ impl Consumer {
 
     /// Acknowledges one message.
     pub fn ack(&mut self, now: Instant, id: &MessageId) {
+        self.acknowledge(id);
+        self.arm_acks(now);
+    }
+
+    fn acknowledge(&mut self, id: &MessageId) {
         for first in self.chunked.remove(&id.entry_id()).into_iter().flatten() {
             self.acks.individual(&MessageId::new(first.0, first.1));
         }
         self.acks.individual(id);
-        self.arm_acks(now);
     }
 
     /// Acknowledges this message and all before it.
@@ -557,13 +565,21 @@ impl Consumer {
 
     /// Queues a message, or drops it here and gives its permits back.
     fn admit(&mut self, charge: u32, message: Message) {
-        let wanted =
-            self.state == State::Attached && self.start.is_none_or(|start| start.admits(&message.id));
         let known = self.acks.contains(&message.id);
-        if wanted && known {
+        if self.state != State::Attached {
+            self.give_back(charge);
+        } else if known {
             self.acks.again(&message.id);
+            self.give_back(charge);
+        } else if self.start.is_some_and(|start| !start.admits(&message.id)) {
+            // The subscription was moved behind it: left alone it would be in the backlog for ever.
+            if self.options.durable {
+                self.acknowledge(&message.id);
+            }
+            self.give_back(charge);
+        } else {
+            self.queue.push_back(message);
         }
-        if wanted && !known { self.queue.push_back(message) } else { self.give_back(charge) }
     }
 
     /// Splits a batch. The messages share its buffer.

@@ -238,6 +238,37 @@ fn a_seek_is_exclusive_of_its_id_unless_asked_otherwise() {
 }
 
 #[test]
+fn what_a_seek_passed_over_does_not_stay_in_the_backlog() {
+    for (durable, acked) in [(true, 1), (false, 0)] {
+        let mut c = consumer(Options { durable, ..Options::default() });
+        c.begin_seek();
+        c.end_seek(Some(MessageId::new(1, 0)), false);
+        c.detach();
+        c.attach(Instant::now());
+        give(&mut c, 0, batch(3)).unwrap();
+        c.flush_acks();
+        let acks = written(&mut c).into_iter().filter(|command| matches!(command, Command::Ack(_))).count();
+        assert_eq!(acks, acked, "durable {durable}");
+    }
+}
+
+#[test]
+fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, batch(3)).unwrap();
+    let got = take(&mut c);
+    c.ack_cumulative(Instant::now(), &got[2].id).unwrap();
+    c.flush_acks();
+    written(&mut c);
+    c.detach();
+    c.attach(Instant::now());
+    give(&mut c, 0, batch(3)).unwrap();
+    assert_eq!(c.available(), 0);
+    c.flush_acks();
+    assert!(written(&mut c).iter().any(|command| matches!(command, Command::Ack(ack) if ack.ack_type == 1)));
+}
+
+#[test]
 fn a_reader_goes_on_behind_what_was_taken() {
     let mut c = consumer(Options { durable: false, ..Options::default() });
     give(&mut c, 0, batch(3)).unwrap();

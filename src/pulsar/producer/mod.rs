@@ -206,7 +206,7 @@ impl Producer {
         } else {
             self.push_batched(now, wall_ms, message, sequence_id);
         }
-        self.next_sequence = self.next_sequence.max(sequence_id + 1);
+        self.next_sequence = self.next_sequence.max(sequence_id.saturating_add(1));
         self.last_sequence = self.last_sequence.max(sequence_id as i64);
         self.pending_messages += 1;
         self.pending_bytes += message.payload.len();
@@ -251,7 +251,7 @@ impl Producer {
             self.name = producer_name.to_owned();
             self.last_sequence = self.last_sequence.max(last_sequence_id);
             if self.options.initial_sequence_id.is_none() && self.pending_messages == 0 {
-                self.next_sequence = (last_sequence_id + 1).max(0) as u64;
+                self.next_sequence = last_sequence_id.saturating_add(1).max(0) as u64;
             }
         }
         if max_message_size < self.max_message_size {
@@ -377,7 +377,8 @@ impl Producer {
         if !matches!(self.state, State::Attached) {
             return false;
         }
-        if self.window.is_empty() || std::mem::take(&mut self.close_open) {
+        // Taken in any case: what asked for it has nothing to say about a later batch.
+        if std::mem::take(&mut self.close_open) || self.window.is_empty() {
             self.close_batch();
         }
         let mut written = 0;

@@ -230,6 +230,15 @@ fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alo
 }
 
 #[test]
+fn the_last_possible_sequence_ids_do_not_overflow() {
+    let mut p = Producer::new(3, Options::default());
+    p.attach(Instant::now(), "p", i64::MAX, 1000);
+    let last = Outgoing { sequence_id: Some(u64::MAX), ..Default::default() };
+    assert_eq!(p.push(Instant::now(), WALL, &last).unwrap(), u64::MAX);
+    push(&mut p, b"x").unwrap();
+}
+
+#[test]
 fn the_send_timeout_runs_while_detached_and_fails_in_order() {
     let now = Instant::now();
     let mut p = producer(Options { batching: false, ..Options::default() });
