@@ -1,0 +1,108 @@
+//! What official clients said to a real broker is said to the embedded one, which must answer each request with
+//! the same command and the same error. Where it does not, [`different`] says why.
+#![cfg(feature = "broker")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use bytes::BytesMut;
+use penstock::pulsar::NO_REQUEST;
+use penstock::pulsar::command::Command;
+use penstock::pulsar::frame::{Decoder, Frame};
+
+mod hub;
+
+use hub::*;
+
+/// Requests that the embedded broker answers in another way than the real one, and must.
+fn different(connection: &str, request: &str) -> bool {
+    let is = |part: &str| connection.contains(part);
+    match request {
+        // Said clearly: not there.
+        _ if is("non-persistent") || is("java-txn") => true,
+        "WatchTopicList" | "WatchTopicListClose" => true,
+        // Rights, partitions, namespaces and the end of a topic were set by hand on the real one.
+        _ if is("terminated") => true,
+        "PartitionedMetadata" => is("forbidden") || is("lookup-missing") || is("java-partitioned"),
+        // Two connections that were at work at the same time come one after the other here.
+        _ if is("producer-busy-2") => true,
+        "Subscribe" if is("java-reader") => true,
+        _ => false,
+    }
+}
+
+fn frames(path: &Path) -> Option<Vec<Frame>> {
+    let text: Vec<u8> = std::fs::read(path).ok()?.into_iter().filter(|c| !c.is_ascii_whitespace()).collect();
+    let digit = |c: u8| (c as char).to_digit(16).unwrap() as u8;
+    let mut bytes: BytesMut = text.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+    let (mut decoder, mut frames) = (Decoder::new(6 << 20), Vec::new());
+    while let Some(frame) = decoder.next(&mut bytes).unwrap() {
+        frames.push(frame);
+    }
+    Some(frames)
+}
+
+/// Each request's answer: which command, and which error.
+fn answers(frames: &[Frame]) -> HashMap<u64, (&'static str, Option<i32>)> {
+    let mut answers = HashMap::new();
+    for frame in frames {
+        let error = match &frame.command {
+            Command::Error(error) => Some(error.error),
+            Command::PartitionedMetadataResponse(response) => response.error,
+            Command::LookupResponse(response) => response.error,
+            Command::GetSchemaResponse(response) => response.error_code,
+            Command::AckResponse(response) => response.error,
+            _ => None,
+        };
+        if let Some(request) = frame.command.request_id().filter(|request| *request != NO_REQUEST) {
+            answers.insert(request, (frame.command.name(), error));
+        }
+    }
+    answers
+}
+
+#[test]
+fn official_clients_get_the_answers_of_the_real_broker() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pulsar");
+    let mut scenarios: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some(name) = name.strip_suffix(".c2s.hex").filter(|name| !name.contains("-raw-")) {
+            // `12-cpp-scenario-2` is the second connection of a scenario.
+            let scenario = name.split('-').skip(1).filter(|part| part.parse::<u32>().is_err());
+            scenarios.entry(scenario.collect::<Vec<_>>().join("-")).or_default().push(name.to_owned());
+        }
+    }
+    let mut compared = 0;
+    for connections in scenarios.values_mut() {
+        connections.sort();
+        let mut bench = Bench::with(|settings| settings.namespaces = vec!["*".into()]);
+        for connection in connections {
+            let Some(real) = frames(&folder.join(format!("{connection}.s2c.hex"))) else { continue };
+            let asked = frames(&folder.join(format!("{connection}.c2s.hex"))).unwrap();
+            let peer = bench.hub.connect(bench.now, "x");
+            let mut ours = Vec::new();
+            for frame in &asked {
+                if let Err(error) = bench.frame(peer, frame) {
+                    assert!(
+                        different(connection, ""),
+                        "{connection}: closed at {}: {error}",
+                        frame.command.name()
+                    );
+                    break;
+                }
+                ours.extend(bench.hear(peer));
+            }
+            let (real, ours) = (answers(&real), answers(&ours));
+            for frame in asked {
+                let name = frame.command.name();
+                if let Some(request) = frame.command.request_id().filter(|_| !different(connection, name)) {
+                    compared += 1;
+                    assert_eq!(ours.get(&request), real.get(&request), "{connection}: {name} {request}");
+                }
+            }
+            bench.hub.disconnect(bench.now, peer);
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
