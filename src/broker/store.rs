@@ -115,6 +115,11 @@ pub enum Op {
         /// Serialised `Schema`.
         data: Bytes,
     },
+    /// All versions of a schema.
+    DropSchema {
+        /// Topic without partition.
+        name: Arc<str>,
+    },
 }
 
 const fn entry_key(topic: u64, sequence: u64) -> i64 {
@@ -189,6 +194,9 @@ impl Job for Op {
                     *version as i64,
                     &data[..]
                 ])?;
+            }
+            Self::DropSchema { name } => {
+                db.execute("DELETE FROM schema WHERE name = ?1", [name])?;
             }
         }
         Ok(())
@@ -450,7 +458,9 @@ mod tests {
         assert_eq!(stored.read(1, 4, 10, 1000), [second]);
         assert_eq!(stored.read(2, 0, 10, 1000), []);
         Op::DeleteTopic { id: 1 }.apply(&db).unwrap();
+        Op::DropSchema { name: "b".into() }.apply(&db).unwrap();
         assert_eq!(stored.read(1, 0, 10, 1000), []);
+        assert_eq!(load(&db, 0).unwrap().schemas, []);
     }
 
     #[test]

@@ -126,6 +126,9 @@ impl Hub {
                 Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
             );
         }
+        if self.schemas.remove(&name.full).is_some() {
+            self.write(Op::DropSchema { name: name.full.clone() });
+        }
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
             let (producers, subscriptions) = match self.topics.get(&id) {
