@@ -71,6 +71,9 @@ class ClientOptions(TypedDict, total=False):
     tls_skip_hostname_check: Annotated[bool, Option(_flag, False, "accepts any host name; for tests")]
     listener_name: Annotated[str, Option(_text, None, "advertised listener to ask for")]
     connections_per_broker: Annotated[int, Option(parse.whole(1, 64), 1, "connections to each broker")]
+    threads: Annotated[
+        int, Option(parse.whole(1, 64), 1, "of the engine; the first client of a process decides")
+    ]
 
 
 class ProducerOptions(TypedDict, total=False):
