@@ -96,7 +96,8 @@ pub struct Options {
     pub retention: Duration,
     /// Without a store: bytes of memory for such entries of one topic; all together have four times as much.
     pub retention_bytes: usize,
-    /// Namespaces in which clients may create topics; `*` is all. A namespace with topics in it is known, too.
+    /// Namespaces in which clients may create topics; `*`, the default, is all: there is nobody here to create
+    /// them first. A namespace with topics in it is known, too.
     pub namespaces: Vec<String>,
     /// Whether topics come into being when they are asked for.
     pub auto_create: bool,
@@ -124,7 +125,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(30),
             retention: Duration::from_secs(600),
             retention_bytes: 32 << 20,
-            namespaces: vec!["public/default".into()],
+            namespaces: vec!["*".into()],
             auto_create: true,
             default_partitions: 0,
             deduplicate: true,
