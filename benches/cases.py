@@ -1,0 +1,255 @@
+"""One measurement in a process of its own: ``python cases.py CASE URL TOPIC COUNT SIZE`` prints a JSON line
+with messages/s, CPU seconds of this process per million messages, and peak RSS in MiB."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+WINDOW = 1000
+
+
+class Clock:
+    """Time and CPU between two moments, around the messages alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.start()
+
+    def start(self) -> None:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+
+    def stop(self) -> dict[str, float]:
+        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+        return {
+            "rate": self.count / wall,
+            "cpu": cpu / self.count * 1e6,
+            "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+
+# ------------------------------------------------------------------------------------------- Penstock
+
+
+async def penstock_window(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    body = bytes(size)
+    async with penstock.connect(url) as client, client.producer(topic) as producer:
+        await producer.send(body)
+        clock = Clock(count)
+        window: deque[Any] = deque()
+        for _ in range(count):
+            if len(window) == WINDOW:
+                await window.popleft()
+            window.append(producer.send(body))
+        while window:
+            await window.popleft()
+        return clock.stop()
+
+
+async def penstock_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    bodies = [bytes(size)] * 10_000
+    async with penstock.connect(url) as client, client.producer(topic) as producer:
+        await producer.send(bodies[0])
+        clock = Clock(count)
+        for _ in range(count // len(bodies)):
+            await producer.send_many(bodies)
+        return clock.stop()
+
+
+async def penstock_one(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    body = bytes(size)
+    async with penstock.connect(url) as client, client.producer(topic) as producer:
+        await producer.send(body)
+        clock = Clock(count)
+        for _ in range(count):
+            await producer.send(body)
+        return clock.stop()
+
+
+async def penstock_for(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(topic, "penstock-for", position="earliest") as consumer,
+    ):
+        await consumer.receive(timeout=30)
+        clock = Clock(count)
+        left = count
+        async for message in consumer:
+            await consumer.ack(message)
+            left -= 1
+            if not left:
+                break
+        return clock.stop()
+
+
+async def penstock_receive_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(topic, "penstock-many", position="earliest") as consumer,
+    ):
+        await consumer.receive(timeout=30)
+        clock = Clock(count)
+        left = count
+        while left > 0:
+            messages = await consumer.receive_many(1000, timeout=30)
+            await consumer.ack_many(messages)
+            left -= len(messages)
+        return clock.stop()
+
+
+def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    from penstock import blocking
+
+    with (
+        blocking.connect(url) as client,
+        client.consumer(topic, "penstock-b", position="earliest") as consumer,
+    ):
+        consumer.receive(timeout=30)
+        clock = Clock(count)
+        for _ in range(count):
+            consumer.ack(consumer.receive(timeout=30))
+        return clock.stop()
+
+
+# ------------------------------------------------------------------------------------------- the peer
+
+
+def _peer(url: str) -> Any:
+    import pulsar
+
+    return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def peer_callback(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    body = bytes(size)
+    client = _peer(url)
+    producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+    producer.send(body)
+    left, done = [count], threading.Event()
+
+    def sent(result: Any, message_id: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            done.set()
+
+    clock = Clock(count)
+    for _ in range(count):
+        producer.send_async(body, sent)
+    done.wait()
+    report = clock.stop()
+    client.close()
+    return report
+
+
+async def peer_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import pulsar.asyncio
+
+    import pulsar
+
+    body = bytes(size)
+    client = pulsar.asyncio.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = await client.create_producer(topic)
+    await producer.send(body)
+    clock = Clock(count)
+    window: deque[Any] = deque()
+    for _ in range(count):
+        if len(window) == WINDOW:
+            await window.popleft()
+        window.append(asyncio.ensure_future(producer.send(body)))
+    while window:
+        await window.popleft()
+    report = clock.stop()
+    await client.close()
+    return report
+
+
+def peer_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import pulsar
+
+    client = _peer(url)
+    consumer = client.subscribe(topic, "peer-receive", initial_position=pulsar.InitialPosition.Earliest)
+    consumer.receive(30_000)
+    clock = Clock(count)
+    for _ in range(count):
+        consumer.acknowledge(consumer.receive(30_000))
+    report = clock.stop()
+    client.close()
+    return report
+
+
+def peer_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import pulsar
+
+    client = _peer(url)
+    consumer = client.subscribe(
+        topic,
+        "peer-batch",
+        initial_position=pulsar.InitialPosition.Earliest,
+        batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(1000, 10 << 20, 100),
+    )
+    consumer.receive(30_000)
+    clock = Clock(count)
+    left = count
+    while left > 0:
+        messages = consumer.batch_receive()
+        for message in messages:
+            consumer.acknowledge(message)
+        left -= len(messages)
+    report = clock.stop()
+    client.close()
+    return report
+
+
+async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import pulsar.asyncio
+
+    import pulsar
+
+    client = pulsar.asyncio.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = await client.subscribe(topic, "peer-asyncio", initial_position=pulsar.InitialPosition.Earliest)
+    await consumer.receive()
+    clock = Clock(count)
+    for _ in range(count):
+        await consumer.acknowledge(await consumer.receive())
+    report = clock.stop()
+    await client.close()
+    return report
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    name: value
+    for name, value in list(globals().items())
+    if name.startswith(("penstock_", "peer_")) and callable(value)
+}
+
+
+def main() -> None:
+    name, url, topic, count, size = sys.argv[1:]
+    result = CASES[name](url, topic, int(count), int(size))
+    if asyncio.iscoroutine(result):
+        result = asyncio.run(result)
+    print(json.dumps(result), flush=True)
+    # The peer's asyncio client aborts the process at exit, after everything has been measured.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
