@@ -1,5 +1,6 @@
 //! An outcome on its way to whoever waits: a future of an event loop, or a blocked thread.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -148,6 +149,7 @@ impl Drop for Promise {
 pub(super) struct Cell {
     outcome: Mutex<Option<Outcome>>,
     changed: Condvar,
+    taken: AtomicBool,
 }
 
 impl Cell {
@@ -179,6 +181,10 @@ impl Waiter {
         let deadline =
             timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
         loop {
+            if self.cell.taken.load(Ordering::Acquire) {
+                let error = Error::new(ErrorKind::InvalidArgument, "the result has been taken already");
+                return Err(raise(py, &error));
+            }
             let outcome = py.detach(|| {
                 let guard = self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
                 let slice =
@@ -190,6 +196,7 @@ impl Waiter {
                     .unwrap_or_else(PoisonError::into_inner);
                 guard.take()
             });
+            self.cell.taken.store(outcome.is_some(), Ordering::Release);
             match outcome {
                 Some(Ok(value)) => return to_python(py, value, &Door::Blocking),
                 Some(Err(error)) => return Err(raise(py, &error)),
