@@ -133,6 +133,7 @@ wheel-test: $(VENV)/.dev
 # ---------------------------------------------------------------------------- the rest
 
 bench: $(VENV)/.dev $(VENV)/.engine
+	@cargo bench --quiet --bench codec
 	@$(PY) benches/run.py $(BENCH)
 
 wheel: $(VENV)/.demo
