@@ -10,6 +10,9 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
 
+/// No frame holds a batch of more messages, so a larger claim must not become an allocation.
+const MAX_BATCH: i32 = 1 << 20;
+
 /// Position of a message: the ledger and entry that the broker gave, the partition, and the index in its
 /// batch. Ordered by position; ids of different topics do not compare meaningfully.
 ///
@@ -69,7 +72,14 @@ impl MessageId {
         let data: pb::MessageIdData = prost::Message::decode(bytes).map_err(|e| {
             Error::new(ErrorKind::InvalidArgument, format!("not a serialised message id: {e}"))
         })?;
-        Ok(Self::from(&data))
+        let id = Self::from(&data);
+        if id.batch_size > MAX_BATCH || id.batch_index >= MAX_BATCH {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("no batch holds {} messages", id.batch_size),
+            ));
+        }
+        Ok(id)
     }
 
     /// -1 wraps to `u64::MAX` on the wire but orders before everything.
@@ -230,6 +240,12 @@ mod tests {
         for bad in ["", "(1,2,3)", "1,2,3,4", "(1,2,3,x)", "(1,2,3,99999999999)"] {
             assert!(bad.parse::<MessageId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_id_in_an_impossible_batch_is_refused() {
+        let id = MessageId::new(1, 1).in_batch(3, i32::MAX);
+        assert_eq!(MessageId::from_bytes(&id.to_bytes()).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]
