@@ -140,6 +140,10 @@ loop.close()
     "interrupted": (
         ASYNC
         + """
+import signal
+# A job of a shell may inherit it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 async def body(client, working):
     ending()
     os.kill(os.getpid(), 2)
