@@ -96,7 +96,8 @@ def main() -> None:
             if label == "pulsar":
                 service = RealPulsar()
             elif label == "embedded":
-                service = EmbeddedBroker(durability="memory")
+                # Room for what every publisher of a round leaves for the consumers.
+                service = EmbeddedBroker(durability="memory", max_store="8GiB")
             else:
                 service = EmbeddedBroker(data=folder)
             try:
