@@ -177,11 +177,14 @@ impl Bridge {
         result
     }
 
-    fn resolve(self: &Arc<Self>, py: Python<'_>, slot: usize, outcome: Outcome) -> PyResult<()> {
+    /// Resolves a future, on the loop's thread.
+    pub(super) fn resolve(self: &Arc<Self>, py: Python<'_>, slot: usize, outcome: Outcome) -> PyResult<()> {
         let future = {
             let mut slots = lock(&self.futures);
+            let Some(entry) = slots.entries.get_mut(slot) else { return Ok(()) };
+            let future = entry.take();
             slots.free.push(slot);
-            slots.entries[slot].take()
+            future
         };
         future.map_or(Ok(()), |future| self.set(py, &future, outcome))
     }
@@ -247,7 +250,9 @@ impl Loop {
             bridge.event_loop.call_method1(py, "remove_reader", (bridge.ear.as_raw_fd(),))?;
         }
         lock(&bridge.queue).clear();
-        *lock(&bridge.futures) = Slots::default();
+        // Dropped without the lock: the end of a future may run code.
+        let futures = std::mem::take(&mut *lock(&bridge.futures));
+        drop(futures);
         Ok(())
     }
 }

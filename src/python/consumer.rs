@@ -14,7 +14,7 @@ use crate::python::convert::{py_result, raise, seconds};
 use crate::python::inbox::{Inbox, Want};
 use crate::python::message::{Message, MessageId, target};
 use crate::python::promise::{Door, Value};
-use crate::python::ready::Ready;
+use crate::python::ready::ready;
 use crate::python::runtime::{Native, engine};
 
 /// Messages of `async for` between two turns of the loop.
@@ -36,6 +36,25 @@ impl Consumer {
 
     fn inbox(&self, py: Python<'_>) -> PyResult<&Arc<Inbox>> {
         py_result(py, self.inbox.get())
+    }
+
+    /// A message that was given out and that nobody looked at.
+    pub(super) fn give_back(&self, message: &Message) {
+        if let Ok(inbox) = self.inbox.get() {
+            inbox.give_back(message.native().clone());
+        }
+    }
+
+    /// Whether other tasks are due for a turn: a loop over a full queue would never suspend.
+    fn is_tired(&self) -> bool {
+        matches!(self.door, Door::Loop(_)) && self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1
+    }
+
+    /// The next message, in the loop's next turn.
+    fn next_turn(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let (promise, pending) = self.door.promise(py)?;
+        self.inbox(py)?.wait_a_turn(promise);
+        Ok(pending)
     }
 
     fn wait(&self, py: Python<'_>, want: Want, timeout: Option<Duration>) -> PyResult<Py<PyAny>> {
@@ -64,14 +83,14 @@ impl Consumer {
         slf
     }
 
-    fn __anext__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self.inbox(py)?.try_next() {
-            Ok(Some(message)) => {
-                let tired = self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1;
-                let message = Py::new(py, Message::new(message))?.into_any();
-                Ok(Py::new(py, Ready::new(message, tired))?.into_any())
-            }
-            Ok(None) => self.wait(py, Want::One, None),
+    fn __anext__(slf: Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.is_tired() {
+            return this.next_turn(py);
+        }
+        match this.inbox(py)?.try_next() {
+            Ok(Some(message)) => ready(Bound::new(py, Message::new(message))?, slf.clone()),
+            Ok(None) => this.wait(py, Want::One, None),
             Err(error) if error.kind() == ErrorKind::Closed => Err(PyStopAsyncIteration::new_err(())),
             Err(error) => Err(raise(py, &error)),
         }

@@ -38,6 +38,8 @@ struct Wait {
     promise: Promise,
     collected: Vec<Message>,
     timer: Option<AbortHandle>,
+    /// Its time is over.
+    expired: bool,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +48,8 @@ struct State {
     /// Taken from the engine, not given to anybody yet.
     ahead: VecDeque<Message>,
     next_number: u64,
+    /// Some wait is expired.
+    any_expired: bool,
 }
 
 /// The waits of one consumer.
@@ -111,9 +115,34 @@ impl Inbox {
             })
         });
         let timer = timer.map(|timer| timer.abort_handle());
-        state.waits.push_back(Wait { number, want, promise, collected: Vec::new(), timer });
+        state.waits.push_back(Wait { number, want, promise, collected: Vec::new(), timer, expired: false });
         drop(state);
         self.serve(py);
+    }
+
+    /// Waits for one message, which will not come before the loop's next turn.
+    pub(super) fn wait_a_turn(self: &Arc<Self>, promise: Promise) {
+        {
+            let mut state = self.state();
+            let number = state.next_number;
+            state.next_number += 1;
+            let (want, collected) = (Want::One, Vec::new());
+            state.waits.push_back(Wait { number, want, promise, collected, timer: None, expired: false });
+        }
+        self.ring();
+    }
+
+    /// Has the waits served where that may happen.
+    fn ring(self: &Arc<Self>) {
+        match &self.door {
+            Door::Loop(bridge) => bridge.readable(Arc::clone(self)),
+            Door::Blocking => self.serve(None),
+        }
+    }
+
+    /// Takes a message back that was the next one.
+    pub(super) fn give_back(&self, message: Message) {
+        self.state().ahead.push_front(message);
     }
 
     /// Forgets what was taken ahead: the subscription is about to move.
@@ -126,8 +155,21 @@ impl Inbox {
         loop {
             let mut done = Vec::new();
             let mut state = self.state();
-            let mut end = None;
+            let mut ended = false;
+            let mut rest = VecDeque::new();
             while let Some(mut wait) = state.waits.pop_front() {
+                if !rest.is_empty() {
+                    // An earlier one has first claim on what comes; only time can end those behind it.
+                    if wait.expired {
+                        finish(wait, &mut done);
+                    } else if state.any_expired {
+                        rest.push_back(wait);
+                    } else {
+                        state.waits.push_front(wait);
+                        break;
+                    }
+                    continue;
+                }
                 if wait.promise.is_abandoned(py) {
                     // Cancelled: what it had collected goes to the next.
                     for message in wait.collected.drain(..).rev() {
@@ -142,7 +184,7 @@ impl Inbox {
                     Want::Rows(rows) => rows - wait.collected.len(),
                 };
                 if let Err(error) = self.fill(&mut state, max, &mut wait.collected) {
-                    end = Some(error.clone());
+                    ended = true;
                     if wait.collected.is_empty() {
                         end_wait(wait, Err(error), &mut done);
                     } else {
@@ -154,20 +196,23 @@ impl Inbox {
                     Want::One | Want::Many(_) => !wait.collected.is_empty(),
                     Want::Rows(rows) => wait.collected.len() >= rows,
                 };
-                if enough {
+                if enough || wait.expired {
                     finish(wait, &mut done);
                 } else {
-                    state.waits.push_front(wait);
-                    break;
+                    rest.push_back(wait);
                 }
+            }
+            state.any_expired = false;
+            for wait in rest.into_iter().rev() {
+                state.waits.push_front(wait);
             }
             let wants_more = !state.waits.is_empty();
             drop(state);
             for (promise, outcome) in done {
-                promise.resolve(outcome);
+                promise.deliver(py, outcome);
             }
             // Something came between the look and the arming: look again.
-            if !wants_more || end.is_some() || self.consumer.arm() {
+            if !wants_more || ended || self.consumer.arm() {
                 return;
             }
         }
@@ -185,32 +230,26 @@ impl Inbox {
         Ok(())
     }
 
-    /// The time of a wait is over.
-    fn expire(&self, number: u64) {
-        let mut done = Vec::new();
+    /// The time of a wait is over. It ends where futures may be touched, so that what it had collected is
+    /// not lost when it is cancelled in the same moment.
+    fn expire(self: &Arc<Self>, number: u64) {
         {
             let mut state = self.state();
-            let Some(at) = state.waits.iter().position(|wait| wait.number == number) else { return };
-            let wait = state.waits.remove(at).expect("just found");
-            match wait.want {
-                Want::One => end_wait(
-                    wait,
-                    Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
-                    &mut done,
-                ),
-                Want::Many(_) | Want::Rows(_) => finish(wait, &mut done),
-            }
+            let Some(wait) = state.waits.iter_mut().find(|wait| wait.number == number) else { return };
+            wait.expired = true;
+            state.any_expired = true;
         }
-        for (promise, outcome) in done {
-            promise.resolve(outcome);
-        }
+        self.ring();
     }
 }
 
 fn finish(mut wait: Wait, done: &mut Vec<(Promise, Outcome)>) {
     let collected = std::mem::take(&mut wait.collected);
     let outcome = match wait.want {
-        Want::One => Ok(Value::Message(Box::new(collected.into_iter().next().expect("one was collected")))),
+        Want::One => match collected.into_iter().next() {
+            Some(message) => Ok(Value::Message(Box::new(message))),
+            None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
+        },
         Want::Many(_) => Ok(Value::Messages(collected)),
         Want::Rows(_) => to_batch(&collected).map(Value::Arrow),
     };
@@ -238,10 +277,7 @@ impl Events {
     fn ring(&self) {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(inbox) = inbox {
-            match &inbox.door {
-                Door::Loop(bridge) => bridge.readable(Arc::clone(&inbox)),
-                Door::Blocking => inbox.serve(None),
-            }
+            inbox.ring();
         }
     }
 }

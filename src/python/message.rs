@@ -21,6 +21,10 @@ impl Message {
         Self(message)
     }
 
+    pub(super) fn native(&self) -> &core::Message {
+        &self.0
+    }
+
     /// What an acknowledgement names.
     pub(super) fn target(&self) -> (Arc<str>, core::MessageId) {
         (Arc::clone(&self.0.entry.topic), self.0.id)

@@ -126,9 +126,9 @@ impl Producer {
                 (Waiting::Thread(Arc::clone(&cell)), Py::new(py, Waiter::new(cell))?.into_any())
             }
         };
-        let mut queues = self.outbox.queues();
-        let slot = py_result(py, extras.send(payload.bytes(), |message| native.push(message, true)))?;
-        queues.wait(slot, waiting);
+        let pushed =
+            extras.send(payload.bytes(), |message| push_one(native, &self.outbox, message, true, waiting));
+        py_result(py, pushed)?;
         Ok(pending)
     }
 
@@ -157,9 +157,10 @@ impl Producer {
             deliver_at,
             null_value,
         };
-        let mut queues = self.outbox.queues();
-        let slot = py_result(py, extras.send(payload.bytes(), |message| native.push(message, false)))?;
-        queues.wait(slot, Waiting::Nobody(1));
+        let pushed = extras.send(payload.bytes(), |message| {
+            push_one(native, &self.outbox, message, false, Waiting::Nobody(1))
+        });
+        py_result(py, pushed)?;
         Ok(())
     }
 
@@ -248,6 +249,21 @@ impl Producer {
 
 fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit)
+}
+
+/// Pushes a message and notes who waits for it. The lock ends here: an exception must not be made under it,
+/// for that runs Python, and another thread may hold the interpreter while it waits for the lock.
+fn push_one(
+    native: &native::Producer,
+    outbox: &Outbox,
+    message: &Outgoing<'_>,
+    park: bool,
+    waiting: Waiting,
+) -> Result<()> {
+    let mut queues = outbox.queues();
+    let slot = native.push(message, park)?;
+    queues.wait(slot, waiting);
+    Ok(())
 }
 
 /// Pushes messages of a group until one is refused; gives how many were taken.

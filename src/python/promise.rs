@@ -12,10 +12,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar as core;
 use crate::python::arrow::ArrowBatch;
 use crate::python::bridge::Bridge;
-use crate::python::convert::raise;
+use crate::python::convert::{py_result, raise};
 use crate::python::inbox::Inbox;
 use crate::python::message::{Message, MessageId, MessageIds};
 use crate::python::outbox::Outbox;
+use crate::python::runtime::Native;
 
 /// What an operation gives. Plain data: made on the engine's thread, converted where it is wanted.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Door {
             }
             Self::Blocking => {
                 let cell = Arc::new(Cell::default());
-                let waiter = Py::new(py, Waiter { cell: Arc::clone(&cell) })?;
+                let waiter = Py::new(py, Waiter::new(Arc::clone(&cell)))?;
                 Ok((Promise(Some(Target::Cell(cell))), waiter.into_any()))
             }
         }
@@ -98,7 +99,7 @@ impl Door {
             Self::Loop(bridge) => bridge.done_future(py, outcome),
             Self::Blocking => {
                 let cell = Cell { outcome: Mutex::new(Some(outcome)), ..Cell::default() };
-                Ok(Py::new(py, Waiter { cell: Arc::new(cell) })?.into_any())
+                Ok(Py::new(py, Waiter::new(Arc::new(cell)))?.into_any())
             }
         }
     }
@@ -119,10 +120,24 @@ impl Promise {
         self.send(outcome);
     }
 
+    /// As [`Self::resolve`], at once where that is possible: nothing can be cancelled in between.
+    pub(super) fn deliver(mut self, on_loop: Option<Python<'_>>, outcome: Outcome) {
+        match (self.0.take(), on_loop) {
+            (Some(Target::Slot(bridge, slot)), Some(py)) => {
+                if let Err(error) = bridge.resolve(py, slot, outcome) {
+                    error.write_unraisable(py, None);
+                }
+            }
+            (target, _) => Self(target).send(outcome),
+        }
+    }
+
     /// Whether nobody waits any more. Must be asked on the loop's thread if there is a loop.
     pub(super) fn is_abandoned(&self, py: Option<Python<'_>>) -> bool {
         match (&self.0, py) {
             (Some(Target::Slot(bridge, slot)), Some(py)) => bridge.is_done(py, *slot),
+            // The waiter is gone: a signal ended the wait, say.
+            (Some(Target::Cell(cell)), _) => Arc::strong_count(cell) == 1,
             _ => false,
         }
     }
@@ -162,12 +177,12 @@ impl Cell {
 /// The result of an operation of the blocking twin.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Waiter {
-    cell: Arc<Cell>,
+    cell: Native<Arc<Cell>>,
 }
 
 impl Waiter {
     pub(super) fn new(cell: Arc<Cell>) -> Self {
-        Self { cell }
+        Self { cell: Native::new(cell) }
     }
 }
 
@@ -180,23 +195,23 @@ impl Waiter {
         const LOOK_UP: Duration = Duration::from_millis(50);
         let deadline =
             timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let cell = py_result(py, self.cell.get())?;
         loop {
-            if self.cell.taken.load(Ordering::Acquire) {
+            if cell.taken.load(Ordering::Acquire) {
                 let error = Error::new(ErrorKind::InvalidArgument, "the result has been taken already");
                 return Err(raise(py, &error));
             }
             let outcome = py.detach(|| {
-                let guard = self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                let guard = cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
                 let slice =
                     deadline.map_or(LOOK_UP, |at| LOOK_UP.min(at.saturating_duration_since(Instant::now())));
-                let (mut guard, _) = self
-                    .cell
+                let (mut guard, _) = cell
                     .changed
                     .wait_timeout_while(guard, slice, |outcome| outcome.is_none())
                     .unwrap_or_else(PoisonError::into_inner);
                 guard.take()
             });
-            self.cell.taken.store(outcome.is_some(), Ordering::Release);
+            cell.taken.store(outcome.is_some(), Ordering::Release);
             match outcome {
                 Some(Ok(value)) => return to_python(py, value, &Door::Blocking),
                 Some(Err(error)) => return Err(raise(py, &error)),
@@ -209,7 +224,8 @@ impl Waiter {
     }
 
     /// Whether the result is there and has not been taken.
-    fn done(&self) -> bool {
-        self.cell.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        let cell = py_result(py, self.cell.get())?;
+        Ok(cell.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some())
     }
 }
