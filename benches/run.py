@@ -96,8 +96,8 @@ def main() -> None:
             if label == "pulsar":
                 service = RealPulsar()
             elif label == "embedded":
-                # Room for what every publisher of a round leaves for the consumers.
-                service = EmbeddedBroker(durability="memory", max_store="8GiB")
+                # Consumers subscribe after the publishers are done: what they will read must stay until then.
+                service = EmbeddedBroker(durability="memory", max_store="8GiB", retention_bytes="4GiB")
             else:
                 service = EmbeddedBroker(data=folder)
             try:
