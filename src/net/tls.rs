@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The connector for these options.
 pub fn connector(options: &TlsOptions) -> Result<TlsConnector> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(config_error)?;
@@ -132,7 +132,7 @@ impl ServerCertVerifier for AnyHostName {
     }
 }
 
-/// The provider, for whoever builds a server.
+/// The one provider of clients and servers, never the process's default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

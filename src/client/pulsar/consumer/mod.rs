@@ -84,15 +84,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         for part in &self.parts {
             part.stop();
-            if let Some(connection) = part.leave() {
-                let id = part.id;
-                connection
-                    .session()
-                    .lock()
-                    .protocol()
-                    .request(Instant::now(), |request| close_command(id, request));
-                connection.session().wake();
-            }
+            part.tell_broker_of_close();
         }
     }
 }

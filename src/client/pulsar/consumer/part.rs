@@ -179,6 +179,13 @@ impl ConsumerPart {
         Some(connection)
     }
 
+    /// For a handle that is dropped without `close`: nobody waits for the answer.
+    pub(super) fn tell_broker_of_close(&self) {
+        if let Some(connection) = self.leave() {
+            close_quietly(&connection, self.id);
+        }
+    }
+
     pub(super) fn stop(&self) {
         if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
@@ -257,6 +264,13 @@ impl Drop for SeekOver<'_> {
 
 pub(super) fn close_command(consumer_id: u64, request_id: u64) -> Command {
     Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id, request_id, ..Default::default() })
+}
+
+/// Asks the broker to forget the consumer without waiting for the answer.
+fn close_quietly(connection: &Connection, consumer_id: u64) {
+    let ask = |request_id| close_command(consumer_id, request_id);
+    connection.session().lock().protocol().request(Instant::now(), ask);
+    connection.session().wake();
 }
 
 /// Subscribes, and again each time that ends, until it is hopeless.
@@ -358,12 +372,9 @@ struct Withdraw<'a> {
 
 impl Drop for Withdraw<'_> {
     fn drop(&mut self) {
-        let mut host = self.connection.session().lock();
-        host.consumers.remove(&self.id);
+        self.connection.session().lock().consumers.remove(&self.id);
         if self.connection.is_alive() {
-            host.protocol().request(Instant::now(), |request_id| close_command(self.id, request_id));
+            close_quietly(self.connection, self.id);
         }
-        drop(host);
-        self.connection.session().wake();
     }
 }
