@@ -5,14 +5,12 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc as queue};
 use tokio_rustls::TlsAcceptor;
@@ -25,23 +23,20 @@ use crate::broker::store::{self, Directory, Found, Op, Stored};
 use crate::broker::topic::log::Source;
 use crate::broker::{Ask, Durability, Options};
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::driver::{Endpoint, Turn, drive};
 use crate::net::tls;
 use crate::sqlite::{Report, Sync, Writer};
-use crate::transmit::{MAX_SLICES, Transmit};
+use crate::transmit::Transmit;
 
-/// Longest time without room in a socket while bytes wait.
-const WRITE_STALL: Duration = Duration::from_secs(60);
 /// Longest TLS handshake.
 const TLS_HANDSHAKE: Duration = Duration::from_secs(10);
 /// How far the calendar may be off before it is set.
 const CLOCK_SLACK_MS: u64 = 500;
-/// Room made for each read.
-const READ_CHUNK: usize = 64 << 10;
 
 /// The hub and what its tasks need.
 struct Shared {
     hub: RefCell<Hub>,
-    wakers: RefCell<HashMap<u64, Rc<Notify>>>,
+    bells: RefCell<HashMap<u64, Rc<Notify>>>,
     timer: Notify,
     writer: Option<Writer<Op>>,
 }
@@ -66,11 +61,11 @@ impl Shared {
             let used = hub.used_bytes();
             hub.handle_report(Instant::now(), Report { jobs: ops, outcome: Ok(used) });
         }
-        if !self.wakers.borrow().is_empty() {
-            let wakers = self.wakers.borrow();
+        if !self.bells.borrow().is_empty() {
+            let bells = self.bells.borrow();
             while let Some(id) = hub.poll_wake() {
-                if let Some(waker) = wakers.get(&id) {
-                    waker.notify_one();
+                if let Some(bell) = bells.get(&id) {
+                    bell.notify_one();
                 }
             }
         }
@@ -140,7 +135,7 @@ async fn serve(
     let hub = Hub::new(settings, store.found, store.source, now);
     let shared = Rc::new(Shared {
         hub: RefCell::new(hub),
-        wakers: RefCell::default(),
+        bells: RefCell::default(),
         timer: Notify::new(),
         writer: store.writer,
     });
@@ -178,8 +173,8 @@ async fn serve(
             _ => break,
         }
     }
-    for waker in shared.wakers.borrow().values() {
-        waker.notify_one();
+    for bell in shared.bells.borrow().values() {
+        bell.notify_one();
     }
     // A few turns for the last words.
     for _ in 0..8 {
@@ -319,7 +314,7 @@ async fn accept(shared: Rc<Shared>, listener: TcpListener, tls: Option<TlsAccept
                 continue;
             }
         };
-        if shared.wakers.borrow().len() >= max_connections {
+        if shared.bells.borrow().len() >= max_connections {
             continue;
         }
         tokio::task::spawn_local(connection(shared.clone(), stream, address, tls.clone()));
@@ -329,110 +324,56 @@ async fn accept(shared: Rc<Shared>, listener: TcpListener, tls: Option<TlsAccept
 async fn connection(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr, tls: Option<TlsAcceptor>) {
     let _ = stream.set_nodelay(true);
     let id = shared.call(|hub, now| hub.connect(now, &address.to_string()));
-    let waker = Rc::new(Notify::new());
-    shared.wakers.borrow_mut().insert(id, waker.clone());
+    let seat = Seat { shared, id, bell: Rc::default() };
+    seat.shared.bells.borrow_mut().insert(id, seat.bell.clone());
+    // The reason of the end is nobody's: the client sees it, and comes again or not.
     match tls {
         None => {
-            let (read, write) = stream.into_split();
-            drive(&shared, id, &waker, read, write).await;
+            let _ = drive(&seat, stream).await;
         }
         Some(tls) => {
             if let Ok(Ok(stream)) = tokio::time::timeout(TLS_HANDSHAKE, tls.accept(stream)).await {
-                let (read, write) = tokio::io::split(stream);
-                drive(&shared, id, &waker, read, write).await;
+                let _ = drive(&seat, stream).await;
             }
         }
     }
-    shared.wakers.borrow_mut().remove(&id);
-    shared.call(|hub, now| hub.disconnect(now, id));
+    seat.shared.bells.borrow_mut().remove(&id);
+    seat.shared.call(|hub, now| hub.disconnect(now, id));
 }
 
-/// Moves bytes until the connection ends. The reason is nobody's: the client sees it, and comes again or not.
-async fn drive<R, W>(shared: &Shared, id: u64, waker: &Notify, mut read: R, mut write: W)
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
-    let mut input = BytesMut::new();
-    let mut output = Transmit::default();
-    let mut stalled_at: Option<Instant> = None;
-    // TLS may hold back bytes that it took.
-    let mut unflushed = false;
-    loop {
+/// A connection's place at the hub.
+struct Seat {
+    shared: Rc<Shared>,
+    id: u64,
+    bell: Rc<Notify>,
+}
+
+impl Endpoint for Seat {
+    fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
+        let id = self.id;
+        let timeout = || self.shared.hub.borrow().session_timeout(id);
+        let mut result = Ok(());
+        if !input.is_empty() {
+            result = self.shared.call(|hub, now| hub.handle_input(now, id, input));
+        }
+        if result.is_ok() && timeout().is_some_and(|at| at <= now) {
+            result = self.shared.call(|hub, now| hub.handle_session_timeout(now, id));
+        }
         if output.is_empty() {
-            shared.call(|hub, now| hub.take_output(now, id, &mut output));
-            stalled_at = None;
+            self.take_output(now, output);
         }
-        if !output.is_empty() && stalled_at.is_none() {
-            stalled_at = Some(Instant::now() + WRITE_STALL);
-        }
-        let may_read = shared.hub.borrow_mut().may_read(id);
-        let due = shared.hub.borrow().session_timeout(id);
-        let result = tokio::select! {
-            got = read_some(&mut read, &mut input), if may_read => match got {
-                Ok(n) if n > 0 => shared.call(|hub, now| hub.handle_input(now, id, &mut input)),
-                _ => return,
-            },
-            wrote = write_some(&mut write, &output), if unflushed || !output.is_empty() => match wrote {
-                Ok(Some(n)) if n > 0 => {
-                    output.advance(n);
-                    stalled_at = None;
-                    unflushed = true;
-                    Ok(())
-                }
-                Ok(None) => {
-                    unflushed = false;
-                    Ok(())
-                }
-                _ => return,
-            },
-            () = waker.notified() => Ok(()),
-            () = sleep_until(due) => shared.call(|hub, now| hub.handle_session_timeout(now, id)),
-            () = sleep_until(stalled_at) => return,
-        };
-        if result.is_err() {
-            let _ = tokio::time::timeout(Duration::from_secs(1), last_words(shared, id, &mut write, output))
-                .await;
-            return;
-        }
+        result.map(|()| Turn {
+            deadline: timeout(),
+            reads: self.shared.hub.borrow_mut().may_read(id),
+            finished: false,
+        })
     }
-}
 
-async fn read_some<R: AsyncRead + Unpin>(read: &mut R, input: &mut BytesMut) -> std::io::Result<usize> {
-    input.reserve(READ_CHUNK);
-    read.read_buf(input).await
-}
-
-/// Writes some bytes and says how many, or flushes when there are none. One call each: a future that is dropped
-/// between two would have written what nobody counted.
-async fn write_some<W: AsyncWrite + Unpin>(
-    write: &mut W,
-    output: &Transmit,
-) -> std::io::Result<Option<usize>> {
-    if output.is_empty() {
-        write.flush().await.map(|()| None)
-    } else if write.is_write_vectored() {
-        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let count = output.io_slices(&mut slices);
-        write.write_vectored(&slices[..count]).await.map(Some)
-    } else {
-        write.write(output.first()).await.map(Some)
+    fn take_output(&self, _: Instant, output: &mut Transmit) {
+        self.shared.call(|hub, now| hub.take_output(now, self.id, output));
     }
-}
 
-async fn last_words<W: AsyncWrite + Unpin>(shared: &Shared, id: u64, write: &mut W, mut output: Transmit) {
-    loop {
-        while !output.is_empty() {
-            match write.write(output.first()).await {
-                Ok(n) if n > 0 => output.advance(n),
-                _ => return,
-            }
-        }
-        shared.call(|hub, now| hub.take_output(now, id, &mut output));
-        if output.is_empty() {
-            let _ = write.flush().await;
-            let _ = write.shutdown().await;
-            return;
-        }
+    fn bell(&self) -> &Notify {
+        &self.bell
     }
 }

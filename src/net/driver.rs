@@ -1,20 +1,23 @@
 //! The driver: moves bytes between a socket and a machine. One for every protocol and both sides.
 //!
-//! A [`Session`] holds a [`Host`]: the machine and whatever hangs on it (producers, consumers, topics).
-//! Each turn of the driver:
+//! What it drives is an [`Endpoint`]: one end of a connection. Each turn of the driver:
 //!
-//! 1. under the host's lock: bytes and timeouts into the machine, events out of it to the host, then
-//!    [`Host::turn`], where what hangs on the machine adds what it wants to send;
-//! 2. without it: wait for bytes, for room in the socket, for a wake-up or for the next deadline, reading
-//!    before writing and writing at most [`WRITE_TURN`] bytes, so that neither direction starves the other.
+//! 1. [`Endpoint::turn`]: bytes and time into the protocol, bytes out of it;
+//! 2. wait for bytes, for room in the socket, for the bell or for the next deadline, reading before writing and
+//!    writing at most [`WRITE_TURN`] bytes, so that neither direction starves the other. An endpoint that is
+//!    behind says so with [`Turn::reads`], and the peer waits in its socket.
 //!
-//! A peer that takes no bytes for [`WRITE_STALL`] is given up. The read buffer belongs to the turn: an idle
+//! A client's endpoint is a [`Session`]: a [`Host`], which is a machine and whatever hangs on it, behind a lock
+//! that its users share. The broker's is a seat at its hub.
+//!
+//! A peer that takes no bytes for [`WRITE_STALL`] is given up. The read buffer belongs to the thread: an idle
 //! connection holds none.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -29,11 +32,35 @@ use crate::transmit::{MAX_SLICES, Transmit};
 /// Most bytes written before reading again.
 pub const WRITE_TURN: usize = 256 << 10;
 /// Longest time without room in the socket while bytes wait.
-pub const WRITE_STALL: Duration = Duration::from_secs(30);
+pub const WRITE_STALL: Duration = Duration::from_secs(60);
 /// Room made for each read.
 const READ_CHUNK: usize = 64 << 10;
 /// Above this many bytes not yet written, the host adds no more.
 const WRITE_HIGH_WATER: usize = 1 << 20;
+
+/// One end of a connection.
+pub trait Endpoint {
+    /// Takes the complete frames out of `input`, lets the time pass, and fills `output` if it is empty. An error
+    /// ends the connection, after what [`Self::take_output`] has left to say.
+    fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn>;
+
+    /// Moves what is to be written into `output`, which is empty.
+    fn take_output(&self, now: Instant, output: &mut Transmit);
+
+    /// Rings when another turn is wanted.
+    fn bell(&self) -> &Notify;
+}
+
+/// What an endpoint wants next.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// When to take another turn, whatever else happens.
+    pub deadline: Option<Instant>,
+    /// Whether more may be read from the socket. After a no the bell rings.
+    pub reads: bool,
+    /// Whether to write what is queued and end.
+    pub finished: bool,
+}
 
 /// A machine and what hangs on it.
 pub trait Host: Send {
@@ -77,56 +104,72 @@ impl<H: Host> Session<H> {
     }
 }
 
-/// Runs `session` over `stream` until either ends; gives the reason. `Ok` means the host had finished.
-pub async fn drive<H, S>(session: Arc<Session<H>>, mut stream: S) -> Result<()>
+impl<H: Host> Endpoint for Session<H> {
+    fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
+        let mut host = self.lock();
+        let result = handle(&mut *host, now, input, output.len());
+        if output.is_empty() {
+            std::mem::swap(output, host.machine().transmit());
+        }
+        result.map(|deadline| Turn { deadline, reads: true, finished: host.finished() })
+    }
+
+    fn take_output(&self, _: Instant, output: &mut Transmit) {
+        std::mem::swap(output, self.lock().machine().transmit());
+    }
+
+    fn bell(&self) -> &Notify {
+        &self.wake
+    }
+}
+
+thread_local! {
+    /// Where the next read of any connection of this thread goes.
+    static ROOM: RefCell<BytesMut> = RefCell::default();
+}
+
+/// Runs `endpoint` over `stream` until either ends; gives the reason. `Ok` means the endpoint had finished.
+pub async fn drive<E, S>(endpoint: &E, mut stream: S) -> Result<()>
 where
-    H: Host,
+    E: Endpoint,
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut input = BytesMut::new();
     let mut output = Transmit::default();
     let mut stalled_since: Option<Instant> = None;
+    // TLS and WebSocket may hold back bytes that they took.
+    let mut unflushed = false;
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         let now = Instant::now();
-        let (deadline, ended) = {
-            let mut host = session.lock();
-            let result = handle(&mut *host, now, &mut input, output.len());
-            if output.is_empty() {
-                std::mem::swap(&mut output, host.machine().transmit());
-            }
-            match result {
-                Ok(deadline) => (deadline, host.finished().then_some(Ok(()))),
-                Err(error) => (None, Some(Err(error))),
+        let turn = endpoint.turn(now, &mut input, &mut output);
+        give_back(&mut input);
+        let turn = match turn {
+            Ok(turn) if !turn.finished => turn,
+            ended => {
+                // A last word to the peer, but not for long.
+                let last = finish(endpoint, &mut stream, output);
+                let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
+                return ended.map(drop);
             }
         };
-        if input.is_empty() {
-            input = BytesMut::new();
-        }
-        if let Some(reason) = ended {
-            // A last word to the peer, but not for long.
-            let last = tokio::time::timeout(Duration::from_secs(1), finish(&session, &mut stream, output));
-            let _ = last.await;
-            return reason;
-        }
-        let stall = (!output.is_empty()).then(|| *stalled_since.get_or_insert(now) + WRITE_STALL);
+        let stall =
+            (unflushed || !output.is_empty()).then(|| *stalled_since.get_or_insert(now) + WRITE_STALL);
         if stall.is_some_and(|at| at <= now) {
             return Err(Error::new(
                 ErrorKind::Disconnected,
                 format!("the peer took no bytes for {WRITE_STALL:?}"),
             ));
         }
-        let deadline = earliest(deadline, stall);
+        let deadline = earliest(turn.deadline, stall);
         if let Some(at) = deadline {
             timer.as_mut().reset(at.into());
         }
-        let mut woken = pin!(session.wake.notified());
+        let mut woken = pin!(endpoint.bell().notified());
         let progress = poll_fn(|cx| {
             let mut progress = Progress::default();
-            input.reserve(READ_CHUNK);
-            // The read future keeps nothing between polls, so making it anew each time loses nothing.
-            if let Poll::Ready(read) = pin!(stream.read_buf(&mut input)).poll(cx) {
-                progress.read = Some(read?);
+            if turn.reads {
+                progress.read = poll_read(&mut stream, cx, &mut input)?;
             }
             let mut budget = WRITE_TURN;
             while !output.is_empty() && budget > 0 {
@@ -139,9 +182,10 @@ where
                     Poll::Pending => break,
                 }
             }
-            if progress.wrote {
-                // TLS may hold back bytes that it took; nothing waits for the flush itself.
-                let _ = Pin::new(&mut stream).poll_flush(cx)?;
+            unflushed |= progress.wrote;
+            if unflushed && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
+                unflushed = false;
+                progress.flushed = true;
             }
             progress.woken = woken.as_mut().poll(cx).is_ready();
             progress.due = deadline.is_some() && timer.as_mut().poll(cx).is_ready();
@@ -154,9 +198,35 @@ where
         if progress.read == Some(0) {
             return Err(Error::new(ErrorKind::Disconnected, "the peer closed the connection"));
         }
-        if progress.wrote || output.is_empty() {
+        if progress.wrote || progress.flushed {
             stalled_since = None;
         }
+    }
+}
+
+/// Reads into `input`, or says that there is nothing.
+fn poll_read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    cx: &mut std::task::Context<'_>,
+    input: &mut BytesMut,
+) -> std::io::Result<Option<usize>> {
+    if input.is_empty() {
+        *input = ROOM.take();
+    }
+    input.reserve(READ_CHUNK);
+    // The read future keeps nothing between polls, so making it anew each time loses nothing.
+    let read = match pin!(stream.read_buf(input)).poll(cx) {
+        Poll::Ready(read) => Some(read?),
+        Poll::Pending => None,
+    };
+    give_back(input);
+    Ok(read)
+}
+
+/// An empty buffer is the thread's again.
+fn give_back(input: &mut BytesMut) {
+    if input.is_empty() && input.capacity() > 0 {
+        ROOM.set(std::mem::take(input));
     }
 }
 
@@ -164,13 +234,14 @@ where
 struct Progress {
     read: Option<usize>,
     wrote: bool,
+    flushed: bool,
     woken: bool,
     due: bool,
 }
 
 impl Progress {
     fn any(&self) -> bool {
-        self.read.is_some() || self.wrote || self.woken || self.due
+        self.read.is_some() || self.wrote || self.flushed || self.woken || self.due
     }
 }
 
@@ -213,7 +284,7 @@ fn poll_write<S: AsyncWrite>(
     }
 }
 
-async fn finish<H: Host, S: AsyncWrite + Unpin>(session: &Session<H>, stream: &mut S, mut output: Transmit) {
+async fn finish<E: Endpoint, S: AsyncWrite + Unpin>(endpoint: &E, stream: &mut S, mut output: Transmit) {
     loop {
         while !output.is_empty() {
             match stream.write(output.first()).await {
@@ -221,10 +292,11 @@ async fn finish<H: Host, S: AsyncWrite + Unpin>(session: &Session<H>, stream: &m
                 _ => return,
             }
         }
-        std::mem::swap(&mut output, session.lock().machine().transmit());
+        endpoint.take_output(Instant::now(), &mut output);
         if output.is_empty() {
             break;
         }
     }
+    let _ = stream.flush().await;
     let _ = stream.shutdown().await;
 }

@@ -304,7 +304,7 @@ async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<b
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
-    let result = drive(Arc::clone(&session), stream).await;
+    let result = drive(&*session, stream).await;
     let now = Instant::now();
     let mut host = session.lock();
     let error = match (result, host.broken.take()) {
