@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from harness import EmbeddedBroker, RealPulsar, Service
+from mqtt_harness import HiveMq, Mosquitto
 
 
 def start(make: Callable[[], Any]) -> Any:
@@ -58,6 +59,22 @@ def own_pulsar() -> Iterator[RealPulsar]:
     yield broker
     with contextlib.suppress(subprocess.SubprocessError):
         broker.stop()
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[Mosquitto]:
+    """A Mosquitto without users."""
+    broker = start(Mosquitto)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def hivemq() -> Iterator[HiveMq]:
+    """A HiveMQ without users."""
+    broker = start(HiveMq)
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(

@@ -18,7 +18,8 @@ def main() -> None:
         for line in sys.stdin:
             method, *arguments = json.loads(line)
             try:
-                answer = {"ok": getattr(broker, method)(*arguments)}
+                value = getattr(broker, method)
+                answer = {"ok": value(*arguments) if callable(value) else value}
             except penstock.Error as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps(answer, default=str), flush=True)
