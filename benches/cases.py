@@ -4,36 +4,21 @@ with messages/s, CPU seconds of this process per million messages, and peak RSS 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
-import resource
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from clock import Clock
+from floor import bare_asyncio, bare_sqlite
+from memory import memory_receive, memory_send
+from spark_cases import spark
+
 WINDOW = 1000
-
-
-class Clock:
-    """Time and CPU between two moments, around the messages alone."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.start()
-
-    def start(self) -> None:
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
-
-    def stop(self) -> dict[str, float]:
-        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
-        return {
-            "rate": self.count / wall,
-            "cpu": cpu / self.count * 1e6,
-            "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
 
 
 # ------------------------------------------------------------------------------------------- Penstock
@@ -132,10 +117,19 @@ def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, 
 # ------------------------------------------------------------------------------------------- the peer
 
 
-def _peer(url: str) -> Any:
-    import pulsar
+def _module(name: str) -> Any:
+    """The peer carries partial types: none are better."""
+    return importlib.import_module(name)
 
+
+def _peer(url: str) -> Any:
+    pulsar = _module("pulsar")
     return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def _peer_asyncio(url: str) -> Any:
+    pulsar = _module("pulsar")
+    return _module("pulsar.asyncio").Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
 def peer_callback(url: str, topic: str, count: int, size: int) -> dict[str, float]:
@@ -160,12 +154,8 @@ def peer_callback(url: str, topic: str, count: int, size: int) -> dict[str, floa
 
 
 async def peer_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import pulsar.asyncio
-
-    import pulsar
-
     body = bytes(size)
-    client = pulsar.asyncio.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = _peer_asyncio(url)
     producer = await client.create_producer(topic)
     await producer.send(body)
     clock = Clock(count)
@@ -182,10 +172,10 @@ async def peer_asyncio(url: str, topic: str, count: int, size: int) -> dict[str,
 
 
 def peer_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import pulsar
-
     client = _peer(url)
-    consumer = client.subscribe(topic, "peer-receive", initial_position=pulsar.InitialPosition.Earliest)
+    consumer = client.subscribe(
+        topic, "peer-receive", initial_position=_module("pulsar").InitialPosition.Earliest
+    )
     consumer.receive(30_000)
     clock = Clock(count)
     for _ in range(count):
@@ -196,14 +186,12 @@ def peer_receive(url: str, topic: str, count: int, size: int) -> dict[str, float
 
 
 def peer_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import pulsar
-
     client = _peer(url)
     consumer = client.subscribe(
         topic,
         "peer-batch",
-        initial_position=pulsar.InitialPosition.Earliest,
-        batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(1000, 10 << 20, 100),
+        initial_position=_module("pulsar").InitialPosition.Earliest,
+        batch_receive_policy=_module("pulsar").ConsumerBatchReceivePolicy(1000, 10 << 20, 100),
     )
     consumer.receive(30_000)
     clock = Clock(count)
@@ -219,12 +207,10 @@ def peer_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str,
 
 
 async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import pulsar.asyncio
-
-    import pulsar
-
-    client = pulsar.asyncio.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    consumer = await client.subscribe(topic, "peer-asyncio", initial_position=pulsar.InitialPosition.Earliest)
+    client = _peer_asyncio(url)
+    consumer = await client.subscribe(
+        topic, "peer-asyncio", initial_position=_module("pulsar").InitialPosition.Earliest
+    )
     await consumer.receive()
     clock = Clock(count)
     for _ in range(count):
@@ -235,9 +221,25 @@ async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> d
 
 
 CASES: dict[str, Callable[..., Any]] = {
-    name: value
-    for name, value in list(globals().items())
-    if name.startswith(("penstock_", "peer_")) and callable(value)
+    function.__name__: function
+    for function in (
+        penstock_window,
+        penstock_many,
+        penstock_one,
+        penstock_for,
+        penstock_receive_many,
+        penstock_blocking,
+        peer_callback,
+        peer_asyncio,
+        peer_receive,
+        peer_batch_receive,
+        peer_asyncio_receive,
+        bare_asyncio,
+        bare_sqlite,
+        memory_send,
+        memory_receive,
+        spark,
+    )
 }
 
 
@@ -246,7 +248,9 @@ def main() -> None:
     result = CASES[name](url, topic, int(count), int(size))
     if asyncio.iscoroutine(result):
         result = asyncio.run(result)
-    print(json.dumps(result), flush=True)
+    # A few measure several things, by name.
+    several = all(isinstance(value, dict) for value in result.values())
+    print(json.dumps(result if several else {name: result}), flush=True)
     # The peer's asyncio client aborts the process at exit, after everything has been measured.
     os._exit(0)
 

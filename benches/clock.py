@@ -1,0 +1,96 @@
+"""Time, CPU and memory between two moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+MIB = 1 << 20
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Clock:
+    """Around the messages alone, in one process: rate, CPU of all its threads (``cpu``) and of the calling
+    thread (``loop``) in seconds per million messages, which is microseconds a message."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.start()
+
+    def start(self) -> None:
+        self.wall, self.cpu, self.loop = time.perf_counter(), time.process_time(), time.thread_time()
+
+    def stop(self) -> dict[str, float]:
+        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+        loop = time.thread_time() - self.loop
+        return {
+            "rate": self.count / wall,
+            "cpu": cpu / self.count * 1e6,
+            "loop": loop / self.count * 1e6,
+            "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+
+def tree_cpu(root: int) -> dict[str, float]:
+    """CPU seconds so far of ``root`` (``self``) and of all processes below it, by name; what children used
+    that ended is with their parents."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    seconds: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end between the listing and the reading.
+        with contextlib.suppress(OSError):
+            head, _, rest = stat.read_text().rpartition(")")
+            number, _, name = head.partition(" (")
+            fields = rest.split()
+            pid = int(number)
+            parents[pid], names[pid] = int(fields[1]), name
+            seconds[pid] = sum(map(int, fields[11:15])) / _TICK
+    totals = {"self": seconds[root]}
+    for pid, name in names.items():
+        above = pid
+        while above != root and above in parents:
+            above = parents[above]
+        if above == root != pid:
+            totals[name] = totals.get(name, 0.0) + seconds[pid]
+    return totals
+
+
+class PeakMemory:
+    """Highest resident set of this process while entered, sampled, and the growth up to it, in bytes."""
+
+    def __init__(self, interval: float = 0.005) -> None:
+        self.interval = interval
+        self._over = threading.Event()
+
+    @staticmethod
+    def now() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+    def _watch(self) -> None:
+        while not self._over.wait(self.interval):
+            self.peak = max(self.peak, self.now())
+
+    def __enter__(self) -> Self:
+        self.before = self.peak = self.now()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self.peak = max(self.peak, self.now())
+
+    @property
+    def growth(self) -> int:
+        return self.peak - self.before

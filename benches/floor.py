@@ -1,0 +1,95 @@
+"""What the same work costs with nothing around it: SQLite alone, an asyncio stream pair alone."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sqlite3
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from clock import Clock
+
+BATCH_MESSAGES, BATCH_BYTES = 1000, 128 << 10
+GATHER_BYTES = 1 << 20
+# Around the payload of a message sent alone, and of the answer to it, on Pulsar's wire.
+SEND_OVERHEAD, RECEIPT = 58, 24
+
+
+def bare_sqlite(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """The embedded broker's commits by Python's ``sqlite3``: a batch a row, up to 1 MiB a transaction, each
+    on the disk before the next; with the store's pragmas."""
+    messages = min(BATCH_MESSAGES, BATCH_BYTES // size)
+    body = bytes(messages * size)
+    batches = max(count // messages, 1)
+    together = max(GATHER_BYTES // len(body), 1)
+    with tempfile.TemporaryDirectory() as folder:
+        store = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "wal_autocheckpoint = 4000",
+            "journal_size_limit = 67108864",
+            "temp_store = MEMORY",
+        ):
+            store.execute(f"PRAGMA {pragma}")
+        store.execute(
+            "CREATE TABLE entry (id INTEGER PRIMARY KEY, last_index INTEGER, stored_ms INTEGER, body BLOB)"
+        )
+        clock = Clock(batches * messages)
+        for start in range(0, batches, together):
+            store.execute("BEGIN IMMEDIATE")
+            store.executemany(
+                "INSERT INTO entry VALUES (?, ?, ?, ?)",
+                ((id, id * messages, 0, body) for id in range(start, min(start + together, batches))),
+            )
+            store.execute("COMMIT")
+        report = clock.stop()
+        store.close()
+        return report
+
+
+async def _answer(frame: int, port: Connection) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        receipt = bytes(RECEIPT)
+        try:
+            while True:
+                await reader.readexactly(frame)
+                writer.write(receipt)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port.send(server.sockets[0].getsockname()[1])
+    async with server:
+        await server.serve_forever()
+
+
+def _server(frame: int, port: Connection) -> None:
+    asyncio.run(_answer(frame, port))
+
+
+async def bare_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """One at a time over asyncio streams: a frame as long as a SEND to another process, an answer as long as
+    a receipt back."""
+    body = bytes(size + SEND_OVERHEAD)
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(
+        target=_server, args=(len(body), there), daemon=True
+    )
+    server.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.recv())
+        writer.write(body)
+        await reader.readexactly(RECEIPT)
+        clock = Clock(count)
+        for _ in range(count):
+            writer.write(body)
+            await reader.readexactly(RECEIPT)
+        report = clock.stop()
+        writer.close()
+        return report
+    finally:
+        server.kill()
+        server.join()

@@ -1,0 +1,95 @@
+"""The client's memory while the other side does not keep up: how far the resident set grows, and the limit
+that it was told to stay within."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from clock import MIB, PeakMemory
+
+import penstock
+from penstock.errors import MemoryLimit, QueueFull
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from harness import EmbeddedBroker
+
+LIMIT = 16 * MIB
+RUNS, STANDS = 0.02, 0.18
+
+
+class _Slow:
+    """Stops and continues a process in turns."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self._over = pid, threading.Event()
+        self._thread = threading.Thread(target=self._turns, daemon=True)
+        self._thread.start()
+
+    def _turns(self) -> None:
+        while True:
+            os.kill(self.pid, signal.SIGSTOP)
+            over = self._over.wait(STANDS)
+            os.kill(self.pid, signal.SIGCONT)
+            if over or self._over.wait(RUNS):
+                return
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """A producer that sends whenever it may, to a broker of its own that stands still nine tenths of the
+    time. The bound is ``memory_limit``, not the number of messages; nobody holds a future a message, which
+    would be the application's memory."""
+    broker = EmbeddedBroker(durability="memory")
+    body = bytes(size)
+    try:
+        async with (
+            penstock.connect(broker.url, memory_limit=LIMIT) as client,
+            client.producer(topic, max_pending=1 << 20) as producer,
+        ):
+            await producer.send_many([body] * 1000)
+            slow = _Slow(broker.process.pid)
+            refused = 0
+            try:
+                with PeakMemory() as memory:
+                    started = time.perf_counter()
+                    for _ in range(count):
+                        while True:
+                            try:
+                                producer.send_nowait(body)
+                                break
+                            except (MemoryLimit, QueueFull):
+                                refused += 1
+                                await asyncio.sleep(0.001)
+                    await producer.flush()
+                    seconds = time.perf_counter() - started
+            finally:
+                slow.end()
+        assert refused, "nothing was pushed back: the broker was not slow"
+        return {"rate": count / seconds, "growth": memory.growth / MIB, "limit": LIMIT / MIB}
+    finally:
+        broker.stop()
+
+
+async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """A consumer of a full topic that nobody reads from. The bound is ``receiver_queue``."""
+    queue = LIMIT // size
+    async with penstock.connect(url) as client:
+        with PeakMemory() as memory:
+            async with client.consumer(
+                topic, "penstock-unread", position="earliest", receiver_queue=queue
+            ) as consumer:
+                await asyncio.sleep(3)
+                grown = memory.growth
+                # The messages were there: the memory is theirs.
+                await consumer.receive(timeout=30)
+        return {"growth": grown / MIB, "limit": LIMIT / MIB}
