@@ -274,12 +274,11 @@ class Passage:
     """One connection through the proxy."""
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
-        self._sockets = {"c2s": client, "s2c": broker}
-        self.said = {"c2s": bytearray(), "s2c": bytearray()}
-        #: Direction and packet, in the order in which they were seen; all of them were forwarded but
+        self._sockets = {"client": client, "broker": broker}
+        #: Who said it, and the packet, in the order in which they were seen; all of them were forwarded but
         #: the one that the connection was cut before.
         self.packets: list[tuple[str, mqtt_wire.Packet]] = []
-        #: Who closed it: "c2s", "s2c" or "proxy".
+        #: "client", "broker" or "proxy".
         self.closed_by: str | None = None
         self.done = threading.Event()
 
@@ -290,18 +289,17 @@ class Passage:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def pump(self, direction: str, verdict: Callable[[Passage, str, mqtt_wire.Packet], str]) -> None:
-        source = self._sockets[direction]
-        target = self._sockets["s2c" if direction == "c2s" else "c2s"]
+    def pump(self, origin: str, verdict: Callable[[Passage, str, mqtt_wire.Packet], str]) -> None:
+        source = self._sockets[origin]
+        target = self._sockets["broker" if origin == "client" else "client"]
         buffer = bytearray()
         try:
             while data := source.recv(65536):
                 buffer += data
                 while (one := mqtt_wire.take(buffer)) is not None:
-                    what = verdict(self, direction, one)
-                    self.packets.append((direction, one))
+                    what = verdict(self, origin, one)
+                    self.packets.append((origin, one))
                     if what != "cut before":
-                        self.said[direction] += one.raw
                         target.sendall(one.raw)
                     if what != "pass":
                         self.cut()
@@ -310,11 +308,10 @@ class Passage:
             pass
         except mqtt_wire.Malformed:
             # No MQTT, so nobody counts it.
-            self.said[direction] += buffer
             with contextlib.suppress(OSError):
                 target.sendall(buffer)
         finally:
-            self.cut(direction)
+            self.cut(origin)
 
     def close(self) -> None:
         for one in self._sockets.values():
@@ -323,7 +320,7 @@ class Passage:
 
 
 class Proxy:
-    """Forwards packet by packet. ``verdict(passage, direction, packet)`` says for each what becomes of it:
+    """Forwards packet by packet. ``verdict(passage, origin, packet)`` says for each what becomes of it:
     "pass", "cut before" it is forwarded, or "cut after". It may be set anew at any time."""
 
     def __init__(self, port: int) -> None:
@@ -370,9 +367,9 @@ class Proxy:
             with self._lock:
                 return self.verdict(*arguments)
 
-        other = threading.Thread(target=passage.pump, args=("s2c", verdict), daemon=True)
+        other = threading.Thread(target=passage.pump, args=("broker", verdict), daemon=True)
         other.start()
-        passage.pump("c2s", verdict)
+        passage.pump("client", verdict)
         other.join()
         passage.close()
 
@@ -381,7 +378,7 @@ class Proxy:
         once; after that everything passes."""
         seen = -1
 
-        def verdict(passage: Passage, direction: str, one: mqtt_wire.Packet) -> str:
+        def verdict(passage: Passage, origin: str, one: mqtt_wire.Packet) -> str:
             nonlocal seen
             seen += 1
             if seen == number:
