@@ -7,11 +7,11 @@
 //! client      what a user holds: pool, lookup, partitions, reconnect
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, timers; one driver for every protocol
-//! pulsar      sans-IO core: frames and state machines
+//! pulsar mqtt sans-IO cores: frames and state machines
 //! wire checksum compression transmit machine error    the ground floor
 //! ```
 //!
-//! MQTT and TubeMQ get `mqtt` and `tubemq` beside `pulsar`, with the same file names and verbs.
+//! TubeMQ gets `tubemq` beside `pulsar` and `mqtt`, with the same file names and verbs.
 //! Features: none compiles the cores alone, with neither tokio nor pyo3 in the graph; `client` adds the
 //! tokio layer, `sqlite` the store, `broker` both and the broker, `arrow` the C data interface, `python`
 //! the native module.
@@ -20,6 +20,7 @@ pub mod checksum;
 pub mod compression;
 pub mod error;
 pub mod machine;
+pub mod mqtt;
 pub mod pulsar;
 pub mod transmit;
 pub mod wire;

@@ -50,6 +50,13 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
+    /// Two bytes, big-endian.
+    #[inline]
+    pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
+        let b = self.take(2)?;
+        Ok(u16::from_be_bytes([b[0], b[1]]))
+    }
+
     /// Four bytes, big-endian.
     pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
         let b = self.take(4)?;

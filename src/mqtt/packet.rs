@@ -1,0 +1,360 @@
+//! The control packets (2.1.2, chapter 3): their fields, and their bytes in each version.
+//!
+//! Decoding is strict: reserved bits, UTF-8, lengths, and what may stand where; a [`Violation`] names the
+//! reason code that 5.0 has for it. Strings and payloads share the bytes they came in. Encoding writes the
+//! shortest form.
+
+use std::num::NonZeroU16;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use bytestring::ByteString;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::frame::{Frame, MAX_REMAINING_LENGTH, put_header};
+use crate::mqtt::property::{Place, Properties};
+use crate::mqtt::topic::check_name;
+use crate::mqtt::{Reason, Sender, Version, Violation};
+use crate::transmit::Transmit;
+use crate::wire::Reader;
+
+mod connect;
+mod publish;
+mod subscribe;
+
+pub use connect::{Auth, ConnAck, Connect, Disconnect, Will};
+pub use publish::{Ack, Publish};
+pub use subscribe::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
+
+/// Number of a packet that waits for an answer; never 0.
+pub type PacketId = NonZeroU16;
+
+/// Type of a control packet, as in the high four bits of the fixed header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names of the standard")]
+pub enum Kind {
+    Connect = 1,
+    ConnAck,
+    Publish,
+    PubAck,
+    PubRec,
+    PubRel,
+    PubComp,
+    Subscribe,
+    SubAck,
+    Unsubscribe,
+    UnsubAck,
+    PingReq,
+    PingResp,
+    Disconnect,
+    Auth,
+}
+
+impl Kind {
+    const ALL: [Self; 15] = [
+        Self::Connect,
+        Self::ConnAck,
+        Self::Publish,
+        Self::PubAck,
+        Self::PubRec,
+        Self::PubRel,
+        Self::PubComp,
+        Self::Subscribe,
+        Self::SubAck,
+        Self::Unsubscribe,
+        Self::UnsubAck,
+        Self::PingReq,
+        Self::PingResp,
+        Self::Disconnect,
+        Self::Auth,
+    ];
+
+    /// The kind that `first`, the first byte of a packet, says.
+    pub fn of(first: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(first >> 4).wrapping_sub(1)).copied()
+    }
+
+    /// The flags of every packet of this kind but PUBLISH (2.1.3).
+    const fn flags(self) -> u8 {
+        match self {
+            Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
+            _ => 0,
+        }
+    }
+
+    pub(crate) const fn first(self) -> u8 {
+        (self as u8) << 4 | self.flags()
+    }
+
+    /// Whether `sender` may send it.
+    const fn sent_by(self, sender: Sender) -> bool {
+        match self {
+            Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq => {
+                matches!(sender, Sender::Client)
+            }
+            Self::ConnAck | Self::SubAck | Self::UnsubAck | Self::PingResp => {
+                matches!(sender, Sender::Server)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// One control packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of the standard")]
+pub enum Packet {
+    Connect(Box<Connect>),
+    ConnAck(ConnAck),
+    Publish(Publish),
+    PubAck(Ack),
+    PubRec(Ack),
+    PubRel(Ack),
+    PubComp(Ack),
+    Subscribe(Subscribe),
+    SubAck(SubAck),
+    Unsubscribe(Unsubscribe),
+    UnsubAck(UnsubAck),
+    PingReq,
+    PingResp,
+    Disconnect(Disconnect),
+    Auth(Auth),
+}
+
+impl Packet {
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Connect(_) => Kind::Connect,
+            Self::ConnAck(_) => Kind::ConnAck,
+            Self::Publish(_) => Kind::Publish,
+            Self::PubAck(_) => Kind::PubAck,
+            Self::PubRec(_) => Kind::PubRec,
+            Self::PubRel(_) => Kind::PubRel,
+            Self::PubComp(_) => Kind::PubComp,
+            Self::Subscribe(_) => Kind::Subscribe,
+            Self::SubAck(_) => Kind::SubAck,
+            Self::Unsubscribe(_) => Kind::Unsubscribe,
+            Self::UnsubAck(_) => Kind::UnsubAck,
+            Self::PingReq => Kind::PingReq,
+            Self::PingResp => Kind::PingResp,
+            Self::Disconnect(_) => Kind::Disconnect,
+            Self::Auth(_) => Kind::Auth,
+        }
+    }
+
+    /// Reads the packet that `sender` sent on a connection of `version`. CONNECT says its version itself.
+    pub fn decode(frame: &Frame, version: Version, sender: Sender) -> Result<Self, Violation> {
+        let kind = Kind::of(frame.first).ok_or_else(|| Violation::malformed("a packet of type 0"))?;
+        if !kind.sent_by(sender) || kind == Kind::Auth && version != Version::V5 {
+            return Err(Violation::protocol(format!("a {sender:?} of {version:?} may not send {kind:?}")));
+        }
+        if kind != Kind::Publish && frame.first & 0x0f != kind.flags() {
+            // 3.1 lets a retried SUBSCRIBE, UNSUBSCRIBE or PUBREL carry DUP.
+            let dup = version == Version::V3_1 && kind.flags() != 0 && frame.first & 0x0f == 0b1010;
+            if !dup {
+                return Err(Violation::malformed(format!("{kind:?} with flags {:04b}", frame.first & 0x0f)));
+            }
+        }
+        let mut fields =
+            Fields { reader: Reader::new(&frame.body), body: &frame.body, version, sender, kind };
+        let packet = match kind {
+            Kind::Connect => Self::Connect(Box::new(Connect::decode(&mut fields)?)),
+            Kind::ConnAck => Self::ConnAck(ConnAck::decode(&mut fields)?),
+            Kind::Publish => return Ok(Self::Publish(Publish::decode(frame.first, fields)?)),
+            Kind::PubAck => Self::PubAck(Ack::decode(&mut fields)?),
+            Kind::PubRec => Self::PubRec(Ack::decode(&mut fields)?),
+            Kind::PubRel => Self::PubRel(Ack::decode(&mut fields)?),
+            Kind::PubComp => Self::PubComp(Ack::decode(&mut fields)?),
+            Kind::Subscribe => Self::Subscribe(Subscribe::decode(&mut fields)?),
+            Kind::SubAck => Self::SubAck(SubAck::decode(&mut fields)?),
+            Kind::Unsubscribe => Self::Unsubscribe(Unsubscribe::decode(&mut fields)?),
+            Kind::UnsubAck => Self::UnsubAck(UnsubAck::decode(&mut fields)?),
+            Kind::PingReq => Self::PingReq,
+            Kind::PingResp => Self::PingResp,
+            Kind::Disconnect => Self::Disconnect(Disconnect::decode(&mut fields)?),
+            Kind::Auth => Self::Auth(Auth::decode(&mut fields)?),
+        };
+        if !fields.reader.is_empty() {
+            return Err(Violation::malformed(format!(
+                "{kind:?} with {} bytes behind its fields",
+                fields.reader.remaining()
+            )));
+        }
+        Ok(packet)
+    }
+
+    /// Size in bytes of the whole packet, fixed header included: what Maximum Packet Size limits.
+    pub fn encoded_len(&self, version: Version) -> usize {
+        let length = self.remaining_length(version);
+        1 + crate::mqtt::frame::varint_len(length) + length
+    }
+
+    /// Appends the packet. Refused, with nothing appended, when a string or the whole is too long for its
+    /// length field.
+    pub fn encode(&self, version: Version, out: &mut Transmit) -> Result<()> {
+        self.check_lengths(version)?;
+        let length = self.remaining_length(version);
+        match self {
+            Self::Publish(publish) => publish.encode(version, length, out),
+            _ => out.append(|buffer| {
+                put_header(buffer, self.kind().first(), length);
+                self.encode_body(version, buffer);
+            }),
+        }
+        Ok(())
+    }
+
+    fn remaining_length(&self, version: Version) -> usize {
+        match self {
+            Self::Connect(packet) => packet.remaining_length(),
+            Self::ConnAck(packet) => packet.remaining_length(version),
+            Self::Publish(packet) => packet.remaining_length(version),
+            Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
+                ack.remaining_length(version)
+            }
+            Self::Subscribe(packet) => packet.remaining_length(version),
+            Self::SubAck(packet) => packet.remaining_length(version),
+            Self::Unsubscribe(packet) => packet.remaining_length(version),
+            Self::UnsubAck(packet) => packet.remaining_length(version),
+            Self::PingReq | Self::PingResp => 0,
+            Self::Disconnect(packet) => packet.remaining_length(version),
+            Self::Auth(packet) => packet.remaining_length(),
+        }
+    }
+
+    fn encode_body(&self, version: Version, out: &mut BytesMut) {
+        match self {
+            Self::Connect(packet) => packet.encode(out),
+            Self::ConnAck(packet) => packet.encode(version, out),
+            Self::Publish(_) => unreachable!("its payload is chained, not copied"),
+            Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
+                ack.encode(version, out);
+            }
+            Self::Subscribe(packet) => packet.encode(version, out),
+            Self::SubAck(packet) => packet.encode(version, out),
+            Self::Unsubscribe(packet) => packet.encode(version, out),
+            Self::UnsubAck(packet) => packet.encode(version, out),
+            Self::PingReq | Self::PingResp => {}
+            Self::Disconnect(packet) => packet.encode(version, out),
+            Self::Auth(packet) => packet.encode(out),
+        }
+    }
+
+    fn check_lengths(&self, version: Version) -> Result<()> {
+        let short = |text: &[u8]| text.len() <= usize::from(u16::MAX);
+        let fit = match self {
+            Self::Connect(packet) => packet.fits(),
+            Self::Publish(packet) => short(packet.topic.as_bytes()) && packet.properties.fit(),
+            Self::ConnAck(packet) => packet.properties.fit(),
+            Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
+                ack.properties.fit()
+            }
+            Self::Subscribe(packet) => {
+                packet.filters.iter().all(|(filter, _)| short(filter.as_bytes())) && packet.properties.fit()
+            }
+            Self::Unsubscribe(packet) => {
+                packet.filters.iter().all(|filter| short(filter.as_bytes())) && packet.properties.fit()
+            }
+            Self::SubAck(SubAck { properties, .. })
+            | Self::UnsubAck(UnsubAck { properties, .. })
+            | Self::Disconnect(Disconnect { properties, .. })
+            | Self::Auth(Auth { properties, .. }) => properties.fit(),
+            Self::PingReq | Self::PingResp => true,
+        };
+        if !fit {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("a string or binary of a {:?} is longer than 65,535 bytes", self.kind()),
+            ));
+        }
+        let length = self.remaining_length(version);
+        if length > MAX_REMAINING_LENGTH {
+            return Err(Error::new(
+                ErrorKind::MessageTooLarge,
+                format!("a {:?} of {length} bytes; MQTT has room for {MAX_REMAINING_LENGTH}", self.kind()),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What the fields of a packet are read from.
+struct Fields<'a> {
+    reader: Reader<'a>,
+    body: &'a Bytes,
+    version: Version,
+    sender: Sender,
+    kind: Kind,
+}
+
+impl Fields<'_> {
+    fn text(&mut self) -> Result<ByteString, Violation> {
+        read_text(&mut self.reader, self.body)
+    }
+
+    fn binary(&mut self) -> Result<Bytes, Violation> {
+        read_binary(&mut self.reader, self.body)
+    }
+
+    fn packet_id(&mut self) -> Result<PacketId, Violation> {
+        PacketId::new(self.reader.u16()?)
+            .ok_or_else(|| Violation::protocol(format!("{:?} with packet identifier 0", self.kind)))
+    }
+
+    /// The properties that 5.0 has here; none in 3.x.
+    fn properties(&mut self) -> Result<Properties, Violation> {
+        match self.version {
+            Version::V5 => self.properties_of(Place::Packet(self.kind)),
+            Version::V3_1 | Version::V3_1_1 => Ok(Properties::new()),
+        }
+    }
+
+    fn properties_of(&mut self, place: Place) -> Result<Properties, Violation> {
+        Properties::decode(&mut self.reader, self.body, place, self.sender)
+    }
+
+    fn reason(&mut self) -> Result<Reason, Violation> {
+        let code = self.reader.u8()?;
+        Reason::from_code(code)
+            .filter(|reason| reason.allowed_in(self.kind))
+            .ok_or_else(|| Violation::protocol(format!("{:?} with reason code 0x{code:02X}", self.kind)))
+    }
+}
+
+/// A string: two bytes of length and UTF-8 without U+0000 (1.5.4).
+pub(crate) fn read_text(reader: &mut Reader<'_>, body: &Bytes) -> Result<ByteString, Violation> {
+    let text = ByteString::try_from(read_binary(reader, body)?)
+        .map_err(|_| Violation::malformed("a string that is not UTF-8"))?;
+    if text.contains('\0') {
+        return Err(Violation::malformed("a string with the character U+0000"));
+    }
+    Ok(text)
+}
+
+/// Two bytes of length and as many bytes (1.5.6).
+pub(crate) fn read_binary(reader: &mut Reader<'_>, body: &Bytes) -> Result<Bytes, Violation> {
+    let length = reader.u16()?;
+    Ok(body.slice_ref(reader.take(usize::from(length))?))
+}
+
+fn put_binary(out: &mut BytesMut, bytes: &[u8]) {
+    out.put_u16(bytes.len() as u16);
+    out.put_slice(bytes);
+}
+
+/// Length of the properties of `version`.
+fn properties_len(properties: &Properties, version: Version) -> usize {
+    if version == Version::V5 { properties.encoded_len() } else { 0 }
+}
+
+fn put_properties(properties: &Properties, version: Version, out: &mut BytesMut) {
+    if version == Version::V5 {
+        properties.encode(out);
+    }
+}
+
+/// A topic that a message is published to: no wildcard, not empty [MQTT-3.3.2-2].
+fn check_published_topic(topic: &str) -> Result<(), Violation> {
+    check_name(topic)
+        .map_err(|error| Violation { reason: Reason::TopicNameInvalid, message: error.message().into() })
+}

@@ -1,0 +1,124 @@
+//! Topic names, topic filters and their matching (4.7), shared subscriptions (4.8.2).
+
+use bytestring::ByteString;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest topic name or filter, in bytes.
+pub const MAX_LENGTH: usize = u16::MAX as usize;
+
+const SHARE: &str = "$share/";
+
+/// A checked topic filter, perhaps of a shared subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Filter {
+    text: ByteString,
+    /// Length of the group's name in `$share/group/filter`.
+    group: Option<usize>,
+}
+
+impl Filter {
+    /// Parses `filter` or `$share/group/filter`.
+    pub fn parse(text: impl Into<ByteString>) -> Result<Self> {
+        let text = text.into();
+        let bad =
+            |why: &str| Error::new(ErrorKind::InvalidTopic, format!("{text:?} is not a topic filter: {why}"));
+        let mut group = None;
+        let mut filter = &text[..];
+        if let Some(rest) = text.strip_prefix(SHARE) {
+            let (name, inner) = rest.split_once('/').ok_or_else(|| bad("expected $share/group/filter"))?;
+            if name.is_empty() || name.contains(['+', '#']) {
+                return Err(bad("the group of a shared subscription is a name without wildcards"));
+            }
+            group = Some(name.len());
+            filter = inner;
+        }
+        check_text(filter).map_err(bad)?;
+        if text.len() > MAX_LENGTH {
+            return Err(bad("it is longer than 65,535 bytes"));
+        }
+        let mut levels = filter.split('/').peekable();
+        while let Some(level) = levels.next() {
+            if level.contains('+') && level != "+" {
+                return Err(bad("+ stands for a whole level"));
+            }
+            if level.contains('#') && (level != "#" || levels.peek().is_some()) {
+                return Err(bad("# is a level of its own, and the last"));
+            }
+        }
+        Ok(Self { text, group })
+    }
+
+    /// As it goes on the wire.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// As it goes on the wire, shared with this filter.
+    pub fn text(&self) -> ByteString {
+        self.text.clone()
+    }
+
+    /// Name of the group of a shared subscription.
+    pub fn group(&self) -> Option<&str> {
+        self.group.map(|length| &self.text[SHARE.len()..SHARE.len() + length])
+    }
+
+    /// The filter itself, without `$share/group/`.
+    pub fn pattern(&self) -> &str {
+        &self.text[self.group.map_or(0, |length| SHARE.len() + length + 1)..]
+    }
+
+    /// Whether it has a wildcard.
+    pub fn has_wildcard(&self) -> bool {
+        self.pattern().contains(['+', '#'])
+    }
+
+    /// Whether a message of `topic` is for this filter.
+    pub fn matches(&self, topic: &str) -> bool {
+        matches(self.pattern(), topic)
+    }
+}
+
+/// Checks the name of a topic to be published to.
+pub fn check_name(name: &str) -> Result<()> {
+    let bad = |why: &str| Error::new(ErrorKind::InvalidTopic, format!("{name:?} is not a topic name: {why}"));
+    check_text(name).map_err(bad)?;
+    if name.contains(['+', '#']) {
+        return Err(bad("+ and # are for filters only"));
+    }
+    if name.len() > MAX_LENGTH {
+        return Err(bad("it is longer than 65,535 bytes"));
+    }
+    Ok(())
+}
+
+fn check_text(text: &str) -> Result<(), &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    if text.contains('\0') {
+        return Err("it holds the character U+0000");
+    }
+    Ok(())
+}
+
+/// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the first
+/// level does not match a topic that starts with `$` [MQTT-4.7.2-1].
+pub fn matches(pattern: &str, topic: &str) -> bool {
+    if topic.starts_with('$') && pattern.starts_with(['+', '#']) {
+        return false;
+    }
+    let mut levels = topic.split('/');
+    for wanted in pattern.split('/') {
+        if wanted == "#" {
+            // Also when the topic has ended: `sport/#` is for `sport` as well (4.7.1.2).
+            return true;
+        }
+        match levels.next() {
+            Some(level) if wanted == "+" || wanted == level => {}
+            _ => return false,
+        }
+    }
+    levels.next().is_none()
+}
