@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from targets import EMBEDDED, FSYNC, PULSAR, show, verdicts
+from targets import EMBEDDED, FSYNC, PULSAR, TARGETS, show, verdicts
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -146,7 +146,7 @@ def main() -> None:
                 rows += measure(service, label, options.rounds, options.scale)
             finally:
                 service.stop()
-    lines = verdicts(rows)
+    lines = verdicts(rows, TARGETS)
     show(lines)
     Path(options.json).write_text(json.dumps({"rows": rows, "targets": lines}, indent=1) + "\n")
 

@@ -21,6 +21,14 @@ class Rows:
         """Raises ``KeyError`` for what was not measured."""
         return self._rows[broker, size, case][figure]
 
+    def best(self, broker: str, size: int, case: str, *clients: str) -> float:
+        """The highest rate of these that were measured, ``client case``."""
+        names = [(broker, size, f"{client} {case}") for client in clients]
+        rates = [self._rows[name]["rate"] for name in names if name in self._rows]
+        if not rates:
+            raise KeyError(case)
+        return max(rates)
+
     def ratio(self, broker: str, size: int, case: str, peer: str, figure: str = "rate") -> float:
         return self.get(broker, size, case, figure) / self.get(broker, size, peer, figure)
 
@@ -176,10 +184,10 @@ TARGETS = [
 ]
 
 
-def verdicts(rows: list[Row]) -> list[Row]:
+def verdicts(rows: list[Row], targets: list[Target]) -> list[Row]:
     """A line for each target, also for those that this run has no rows for."""
     found = Rows(rows)
-    return [target.line(found) for target in TARGETS]
+    return [target.line(found) for target in targets]
 
 
 def show(lines: list[Row]) -> None:

@@ -1,0 +1,77 @@
+"""Clients that are not in Python: Mosquitto's, and one that costs next to nothing (``mqtt_peer.c``)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mqtt_load import SIZE, UNTOLD, WINDOW, Report, feed
+
+LATE = 0.5
+"""Seconds after which a program is subscribed that does not say so."""
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _child(words: list[str], count: int, **options: Any) -> Report:
+    """A program that does it all, its start included."""
+    start, cpu = time.perf_counter(), _children_cpu()
+    done = subprocess.run(words, stdout=subprocess.PIPE, timeout=300, check=False, **options)
+    if done.returncode:
+        raise RuntimeError(f"{words[0]} ended with status {done.returncode}")
+    rate = count / (time.perf_counter() - start)
+    return {"rate": rate, "cpu": (_children_cpu() - cpu) / count * 1e6}
+
+
+def mosquitto_publish(port: int, topic: str, count: int, qos: int) -> Report:
+    words = [os.environ["MOSQUITTO_PUB"], "-V", "5", "-p", str(port), "-q", str(qos), "-t", topic, "-l"]
+    return _child(words, count, input=(b"x" * SIZE + b"\n") * count)
+
+
+def mosquitto_receive(port: int, topic: str, count: int, qos: int) -> Report:
+    name = f"{topic}/{count}/{SIZE}"
+    words = [os.environ["MOSQUITTO_SUB"], "-V", "5", "-p", str(port), "-q", str(qos), "-t", name]
+    words += ["-D", "connect", "receive-maximum", str(UNTOLD), "-C", str(count)]
+    threading.Timer(LATE, feed, (port, name, count, qos)).start()
+    report = _child(words, count)
+    seconds = count / report["rate"] - (0 if topic == "blast" else LATE)
+    return report | {"rate": count / seconds}
+
+
+def c_publish(port: int, topic: str, count: int, qos: int, window: int = WINDOW) -> Report:
+    """What the broker gives a client that costs nothing."""
+    return _peer("publish", [str(port), topic, str(count), str(SIZE), str(qos), str(window)], count)
+
+
+def c_one(port: int, topic: str, count: int, qos: int) -> Report:
+    return c_publish(port, topic, count, qos, 1)
+
+
+def c_receive(port: int, topic: str, count: int, qos: int) -> Report:
+    """From one publisher to one subscriber, by the time between its first message and its last."""
+    name = f"{topic}/{count}/{SIZE}"
+    return _peer(
+        "subscribe", [str(port), name, str(count), str(qos)], count, lambda: feed(port, name, count, qos)
+    )
+
+
+def _peer(role: str, words: list[str], count: int, when_ready: Callable[[], None] | None = None) -> Report:
+    cpu = _children_cpu()
+    command = [os.environ["MQTT_PEER"], role, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        if when_ready:
+            assert process.stdout.readline() == "ready\n"
+            when_ready()
+        *came, seconds = process.stdout.read().split()
+    if came and int(came[0]) != count:
+        raise RuntimeError(f"{came[0]} of {count} messages came")
+    return {"rate": count / float(seconds), "cpu": (_children_cpu() - cpu) / count * 1e6}
