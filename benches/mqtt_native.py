@@ -24,7 +24,7 @@ def _children_cpu() -> float:
 def _child(words: list[str], count: int, **options: Any) -> Report:
     """A program that does it all, its start included."""
     start, cpu = time.perf_counter(), _children_cpu()
-    done = subprocess.run(words, stdout=subprocess.PIPE, timeout=300, check=False, **options)
+    done: Any = subprocess.run(words, stdout=subprocess.PIPE, timeout=300, check=False, **options)
     if done.returncode:
         raise RuntimeError(f"{words[0]} ended with status {done.returncode}")
     rate = count / (time.perf_counter() - start)
