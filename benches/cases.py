@@ -15,7 +15,7 @@ from typing import Any
 
 from clock import Clock
 from floor import bare_asyncio, bare_sqlite
-from memory import memory_receive, memory_send
+from memory import memory_receive, memory_receive_singly, memory_send
 from spark_cases import spark
 
 WINDOW = 1000
@@ -238,6 +238,7 @@ CASES: dict[str, Callable[..., Any]] = {
         bare_sqlite,
         memory_send,
         memory_receive,
+        memory_receive_singly,
         spark,
     )
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -93,3 +94,20 @@ async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[st
                 # The messages were there: the memory is theirs.
                 await consumer.receive(timeout=30)
         return {"growth": grown / MIB, "limit": LIMIT / MIB}
+
+
+async def memory_receive_singly(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """The same for messages that come one by one, each in an entry and a read of its own."""
+    queue, topic = LIMIT // size, f"{topic}-singly"
+    words = [sys.executable, str(Path(__file__).with_name("cases.py")), "penstock_one", url, topic]
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(topic, "unread", receiver_queue=queue) as consumer,
+    ):
+        with PeakMemory() as memory:
+            feeder = await asyncio.create_subprocess_exec(
+                *words, str(queue), str(size), stdout=subprocess.DEVNULL
+            )
+            assert await feeder.wait() == 0
+        assert len(await consumer.receive_many(queue, timeout=30)) == queue
+    return {"growth": memory.growth / MIB, "limit": LIMIT / MIB}

@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from mqtt_load import SIZE, UNTOLD, WINDOW, Report, feed
 
@@ -21,19 +20,21 @@ def _children_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _child(words: list[str], count: int, **options: Any) -> Report:
+def _child(words: list[str], count: int, lines: bytes | None = None) -> Report:
     """A program that does it all, its start included."""
     start, cpu = time.perf_counter(), _children_cpu()
-    done: Any = subprocess.run(words, stdout=subprocess.PIPE, timeout=300, check=False, **options)
-    if done.returncode:
-        raise RuntimeError(f"{words[0]} ended with status {done.returncode}")
+    status: int = subprocess.run(
+        words, stdout=subprocess.PIPE, timeout=300, check=False, input=lines
+    ).returncode
+    if status:
+        raise RuntimeError(f"{words[0]} ended with status {status}")
     rate = count / (time.perf_counter() - start)
     return {"rate": rate, "cpu": (_children_cpu() - cpu) / count * 1e6}
 
 
 def mosquitto_publish(port: int, topic: str, count: int, qos: int) -> Report:
     words = [os.environ["MOSQUITTO_PUB"], "-V", "5", "-p", str(port), "-q", str(qos), "-t", topic, "-l"]
-    return _child(words, count, input=(b"x" * SIZE + b"\n") * count)
+    return _child(words, count, (b"x" * SIZE + b"\n") * count)
 
 
 def mosquitto_receive(port: int, topic: str, count: int, qos: int) -> Report:

@@ -59,6 +59,7 @@ STEPS = [
     Step("peer_batch_receive", 300_000),
     Step("peer_asyncio_receive", 40_000),
     Step("memory_receive", 0, (EMBEDDED, PULSAR), (1024,)),
+    Step("memory_receive_singly", 0, (EMBEDDED,), (1024,)),
     Step("memory_send", 200_000, (EMBEDDED,), (1024,)),
 ]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR))

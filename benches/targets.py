@@ -181,6 +181,7 @@ TARGETS = [
     # Beyond the payloads: the allocator's slack, and what the client knows of each message.
     growth("memory growth / memory_limit, slow broker", 1.1, EMBEDDED, "memory_send"),
     growth("memory growth / receiver_queue, nobody reads", 1.25, EMBEDDED, "memory_receive"),
+    growth("memory growth / receiver_queue, singly, nobody reads", 1.25, EMBEDDED, "memory_receive_singly"),
 ]
 
 
