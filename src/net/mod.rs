@@ -3,6 +3,7 @@
 //! * [`driver`]: moves bytes between a socket and a [`crate::machine::Machine`]
 //! * [`tls`]: rustls with an explicit provider, host names checked
 //! * [`url`]: service URLs with several hosts
+//! * [`ws`]: WebSocket as a byte stream
 //! * [`backoff`]: pauses between attempts, jittered
 
 use std::io;
@@ -21,6 +22,7 @@ pub mod backoff;
 pub mod driver;
 pub mod tls;
 pub mod url;
+pub mod ws;
 
 /// A connected socket, with or without TLS.
 #[derive(Debug)]

@@ -1,0 +1,283 @@
+//! MQTT over WebSocket, for both sides: a byte stream for the driver like any other.
+//!
+//! MQTT's bytes travel in binary messages whose borders mean nothing; a text message ends the connection (MQTT
+//! 5.0 section 6). The peers agree on the subprotocol `mqtt`, or `mqttv3.1` of the time before 3.1.1.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_util::{Sink, Stream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Path of the broker's listener. `/` is taken for it, too: many clients say nothing else.
+pub const PATH: &str = "/mqtt";
+/// Subprotocols, the preferred one first.
+const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
+/// Most bytes put into one message.
+const MESSAGE: usize = 64 << 10;
+/// The library allocates this at once for each connection; an idle one should be cheap.
+const READ_BUFFER: usize = 4 << 10;
+
+/// A WebSocket as a stream of bytes.
+#[derive(Debug)]
+pub struct WebSocket<S> {
+    inner: WebSocketStream<S>,
+    /// What is left of the last message.
+    rest: Bytes,
+}
+
+/// The client's side of the handshake. `url` is `ws://` or `wss://` and names host and path; TLS, if any, is in
+/// `stream`. Messages of more than `max_message` bytes end the connection. Headers are sent along: proxies want
+/// to know who comes.
+pub async fn connect<S>(
+    stream: S,
+    url: &str,
+    headers: &[(String, String)],
+    max_message: usize,
+) -> Result<WebSocket<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let uri: Uri = url.parse().map_err(|error| {
+        Error::new(ErrorKind::InvalidArgument, format!("{url:?} is not the URL of a WebSocket: {error}"))
+    })?;
+    let mut request = ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOLS[0]);
+    for (name, value) in headers {
+        request = request.with_header(name, value);
+    }
+    let (inner, _) = tokio_tungstenite::client_async_with_config(request, stream, Some(config(max_message)))
+        .await
+        .map_err(|error| {
+            Error::new(ErrorKind::ConnectFailed, format!("WebSocket handshake with {url}: {error}"))
+        })?;
+    Ok(WebSocket { inner, rest: Bytes::new() })
+}
+
+/// The broker's side of the handshake. With `local_pages_only`, a browser is let in only from pages of this
+/// machine or of the very address it connects to: any page of the world could otherwise use a visitor's browser to
+/// reach a broker that listens on loopback and asks nobody who he is.
+pub async fn accept<S>(stream: S, local_pages_only: bool, max_message: usize) -> Result<WebSocket<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    #[expect(clippy::result_large_err, reason = "the library's signature")]
+    let check = |request: &Request, response: Response| answer(request, response, local_pages_only);
+    let inner = tokio_tungstenite::accept_hdr_async_with_config(stream, check, Some(config(max_message)))
+        .await
+        .map_err(|error| Error::protocol(format!("WebSocket handshake: {error}")))?;
+    Ok(WebSocket { inner, rest: Bytes::new() })
+}
+
+fn config(max_message: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .max_message_size(Some(max_message))
+        .max_frame_size(Some(max_message))
+}
+
+#[expect(clippy::result_large_err, reason = "the library's signature")]
+fn answer(
+    request: &Request,
+    mut response: Response,
+    local_pages_only: bool,
+) -> std::result::Result<Response, ErrorResponse> {
+    let refuse = |status: StatusCode, why: &str| {
+        let mut refusal = ErrorResponse::new(Some(format!("{why}\n")));
+        *refusal.status_mut() = status;
+        Err(refusal)
+    };
+    if ![PATH, "/"].contains(&request.uri().path()) {
+        return refuse(StatusCode::NOT_FOUND, "MQTT is at /mqtt");
+    }
+    let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    if local_pages_only && request.headers().contains_key("Origin") {
+        let host = |uri: &str| uri.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+        let page = text("Origin").and_then(host).unwrap_or_default();
+        let address = page.trim_matches(['[', ']']).parse::<IpAddr>();
+        // Names other than this one prove nothing: their owner may let them point here.
+        let here = page == "localhost"
+            || address.is_ok_and(|ip| ip.is_loopback() || text("Host").and_then(host) == Some(page));
+        if !here {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                "pages of other hosts may not use a broker without passwords",
+            );
+        }
+    }
+    let offered: Vec<&str> = request
+        .headers()
+        .get_all("Sec-WebSocket-Protocol")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .collect();
+    let Some(chosen) = SUBPROTOCOLS.into_iter().find(|name| offered.contains(name)) else {
+        return refuse(StatusCode::BAD_REQUEST, "the subprotocol is mqtt");
+    };
+    response.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static(chosen));
+    Ok(response)
+}
+
+fn failure(error: tungstenite::Error) -> io::Error {
+    match error {
+        tungstenite::Error::Io(error) => error,
+        tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
+            io::ErrorKind::BrokenPipe.into()
+        }
+        other => io::Error::new(io::ErrorKind::InvalidData, other),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+                Some(Ok(Message::Binary(bytes))) => this.rest = bytes,
+                Some(Ok(Message::Text(_))) => {
+                    let why = "a text message: MQTT travels in binary ones";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+                // Pings are answered by the library.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Err(error)) => return Poll::Ready(Err(failure(error))),
+            }
+        }
+        let n = this.rest.len().min(buf.remaining());
+        buf.put_slice(&this.rest[..n]);
+        this.rest.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocket<S> {
+    /// What is taken is on its way only after a flush.
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.inner).poll_ready(cx)).map_err(failure)?;
+        let n = buf.len().min(MESSAGE);
+        let message = Message::Binary(Bytes::copy_from_slice(&buf[..n]));
+        Poll::Ready(Pin::new(&mut this.inner).start_send(message).map(|()| n).map_err(failure))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx).map_err(failure)
+    }
+
+    /// Says goodbye and does not wait for the answer.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.inner).poll_close(cx)).map_err(failure)?;
+        Pin::new(this.inner.get_mut()).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const URL: &str = "ws://broker.example:9001/mqtt";
+
+    async fn pair() -> (WebSocket<DuplexStream>, WebSocket<DuplexStream>) {
+        let (near, far) = duplex(1000);
+        let (client, server) = tokio::join!(connect(near, URL, &[], 1 << 20), accept(far, true, 1 << 20));
+        (client.unwrap(), server.unwrap())
+    }
+
+    async fn refusal(request: impl FnOnce(ClientRequestBuilder) -> ClientRequestBuilder, url: &str) -> u16 {
+        let (near, far) = duplex(1000);
+        let request = request(ClientRequestBuilder::new(url.parse().unwrap()));
+        let (client, server) =
+            tokio::join!(tokio_tungstenite::client_async(request, near), accept(far, true, 1 << 20));
+        match client {
+            Err(tungstenite::Error::Http(response)) => {
+                assert!(server.is_err());
+                response.status().as_u16()
+            }
+            Ok(_) => 101,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_arrive_whatever_the_messages_that_carry_them() {
+        let (mut client, mut server) = pair().await;
+        let sent: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
+        let write = async {
+            client.write_all(&sent).await.unwrap();
+            client.flush().await.unwrap();
+            client
+        };
+        let read = async {
+            let mut got = vec![0; 300_000];
+            server.read_exact(&mut got).await.unwrap();
+            (server, got)
+        };
+        let (mut client, (mut server, got)) = tokio::join!(write, read);
+        assert_eq!(got, sent);
+        server.write_all(b"back").await.unwrap();
+        server.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, b"back");
+    }
+
+    #[tokio::test]
+    async fn a_text_message_ends_the_connection() {
+        let (mut client, mut server) = pair().await;
+        Pin::new(&mut client.inner).start_send(Message::text("hello")).unwrap();
+        client.flush().await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[tokio::test]
+    async fn a_message_above_the_limit_ends_the_connection() {
+        let (near, far) = duplex(100_000);
+        let (client, server) = tokio::join!(connect(near, URL, &[], 1 << 20), accept(far, true, 1000));
+        let (mut client, mut server) = (client.unwrap(), server.unwrap());
+        client.write_all(&[0; 1001]).await.unwrap();
+        client.flush().await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[tokio::test]
+    async fn the_handshake_needs_the_path_and_the_subprotocol() {
+        let with = |name: &'static str| move |request: ClientRequestBuilder| request.with_sub_protocol(name);
+        assert_eq!(refusal(with("mqtt"), URL).await, 101);
+        assert_eq!(refusal(with("mqttv3.1"), "ws://broker.example/").await, 101);
+        assert_eq!(refusal(with("mqtt"), "ws://broker.example/other").await, 404);
+        assert_eq!(refusal(with("amqp"), URL).await, 400);
+        assert_eq!(refusal(|request| request, URL).await, 400);
+    }
+
+    #[tokio::test]
+    async fn a_page_of_another_host_cannot_use_a_visitors_browser() {
+        let from = |origin: &'static str| {
+            move |request: ClientRequestBuilder| {
+                request.with_sub_protocol("mqtt").with_header("Origin", origin)
+            }
+        };
+        assert_eq!(refusal(from("http://localhost:3000"), URL).await, 101);
+        assert_eq!(refusal(from("http://[::1]:3000"), URL).await, 101);
+        assert_eq!(refusal(from("http://192.168.0.7"), "ws://192.168.0.7:9001/mqtt").await, 101);
+        assert_eq!(refusal(from("http://192.168.0.8"), "ws://192.168.0.7:9001/mqtt").await, 403);
+        assert_eq!(refusal(from("http://broker.example:9001"), URL).await, 403, "DNS rebinding");
+        assert_eq!(refusal(from("https://evil.example"), URL).await, 403);
+        assert_eq!(refusal(from("null"), URL).await, 403);
+    }
+}
