@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
+use penstock::broker::hub::Hub as _;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};

@@ -1,10 +1,11 @@
 //! The embedded broker: for development, tests, demos and the edge. One process, one node, no JVM.
 //!
+//! * [`hub`]: what sockets, disk and clock know of a protocol
 //! * [`pulsar`]: the broker as Pulsar's clients see it, sans-IO
 //! * [`topic`]: logs, cursors, dispatch, without protocol
 //! * [`store`]: the tables in SQLite
 //! * [`auth`](mod@auth): tokens
-//! * `listener`: sockets
+//! * `server`: the thread; `desk`: a hub and its tasks; `listener`: sockets
 //!
 //! A [`Broker`] runs on a thread of its own. With a data directory an answer of success means that the data
 //! are on disk; see [`Durability`].
@@ -20,8 +21,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 
 pub mod auth;
+mod desk;
+pub mod hub;
 mod listener;
 pub mod pulsar;
+mod server;
 pub mod store;
 pub mod topic;
 
@@ -189,7 +193,7 @@ impl Broker {
         let (started, start) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("penstock-broker".into())
-            .spawn(move || listener::run(options, questions, &started))?;
+            .spawn(move || server::run(options, questions, &started))?;
         match start.recv() {
             Ok(Ok(url)) => Ok(Self {
                 url,

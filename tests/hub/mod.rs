@@ -10,7 +10,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::pulsar::session::{Clock, Terms};
+use penstock::broker::hub::{Clock, Hub as _};
+use penstock::broker::pulsar::session::Terms;
 use penstock::broker::pulsar::{Hub, Settings};
 use penstock::broker::store::Found;
 use penstock::error::{Error, ErrorKind, Result};

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use penstock::broker::pulsar::session::{Clock, Terms};
+use penstock::broker::hub::{Clock, Hub as _};
+use penstock::broker::pulsar::session::Terms;
 use penstock::broker::pulsar::{Hub, Settings};
 use penstock::broker::store::Op;
 use penstock::compression::Compression;

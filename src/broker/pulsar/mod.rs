@@ -5,17 +5,7 @@
 //! * `names`: topic names and the facts of an entry
 //! * `outlet`: deliveries on their way into a session
 //!
-//! A [`Hub`] is the whole broker without sockets, disk and clock. Poll order of whoever drives it:
-//!
-//! 1. [`Hub::handle_input`] when bytes arrived, [`Hub::handle_timeout`] when [`Hub::poll_timeout`] has come,
-//!    [`Hub::handle_report`] when the store has written;
-//! 2. [`Hub::poll_op`] until it is `None`: changes for the store, to be reported in this order. Without a store
-//!    [`Hub::handle_report`] at once;
-//! 3. [`Hub::take_output`] of the session that was called, and of those that [`Hub::poll_wake`] names: they have
-//!    something to write, or may read again.
-//!
-//! What must not be said before it is on disk waits in one queue with the number of the change it depends on;
-//! the store reports in order, so answers leave in order.
+//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use crate::broker::hub::{Clock, Hub as Protocol};
 use crate::broker::store::{Found, Op};
 use crate::broker::topic::Topic;
 use crate::broker::topic::log::{Log, Source};
@@ -45,7 +36,7 @@ mod status;
 
 use names::Name;
 use outlet::Outlet;
-use session::{Clock, Session, Terms};
+use session::{Session, Terms};
 
 pub use status::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
 
@@ -236,108 +227,6 @@ impl Hub {
         hub
     }
 
-    /// A connection was accepted.
-    pub fn connect(&mut self, now: Instant, address: &str) -> u64 {
-        let id = self.next_session;
-        self.next_session += 1;
-        let session = Session::new(self.settings.terms.clone(), self.settings.clock, now);
-        self.seats.insert(
-            id,
-            Seat {
-                session,
-                address: address.into(),
-                producers: BTreeMap::new(),
-                consumers: BTreeMap::new(),
-                dismissed: HashMap::new(),
-                starved: BTreeSet::new(),
-                queued: 0,
-            },
-        );
-        id
-    }
-
-    /// A connection ended; everything that hung on it goes.
-    pub fn disconnect(&mut self, now: Instant, id: u64) {
-        self.now = now;
-        let Some(seat) = self.seats.remove(&id) else { return };
-        for (producer, writer) in seat.producers {
-            self.dismiss(writer.topic, id, producer);
-        }
-        for (consumer, reader) in seat.consumers {
-            self.detach(&reader, ConsumerKey { session: id, id: consumer });
-        }
-        self.pump();
-    }
-
-    /// Bytes arrived. An error ends the connection, after what is queued for it.
-    pub fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
-        self.now = now;
-        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
-        let mut result = seat.session.handle_input(now, input);
-        while let Some(frame) = self.seats.get_mut(&id).and_then(|seat| seat.session.poll_event()) {
-            if let Err(error) = self.handle_command(id, frame.command, frame.payload) {
-                result = Err(error);
-                break;
-            }
-        }
-        self.pump();
-        result
-    }
-
-    /// The time of [`Self::session_timeout`] has come. An error ends the connection.
-    pub fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
-        self.now = now;
-        self.seats.get_mut(&id).map_or(Ok(()), |seat| seat.session.handle_timeout(now))
-    }
-
-    /// When the session wants to be called again.
-    pub fn session_timeout(&self, id: u64) -> Option<Instant> {
-        self.seats.get(&id)?.session.poll_timeout()
-    }
-
-    /// Whether more may be read from the connection now. After a no, it is woken.
-    pub fn may_read(&mut self, id: u64) -> bool {
-        let total = self.queued;
-        let Some(seat) = self.seats.get_mut(&id) else { return true };
-        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
-        if full {
-            self.paused.insert(id);
-        }
-        !full && seat.session.transmit().len() <= OUTPUT_LIMIT
-    }
-
-    /// Moves what is to be written to `output`, which is empty.
-    pub fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
-        self.now = now;
-        let Some(seat) = self.seats.get_mut(&id) else { return };
-        std::mem::swap(seat.session.transmit(), output);
-        if !seat.starved.is_empty() {
-            self.due.append(&mut seat.starved);
-            self.pump();
-        }
-    }
-
-    /// The next change for the store.
-    pub fn poll_op(&mut self) -> Option<Op> {
-        self.ops.pop_front()
-    }
-
-    /// The next session that has something to write or may read again.
-    pub fn poll_wake(&mut self) -> Option<u64> {
-        self.wakes.pop_front()
-    }
-
-    /// The broker is about to end: the last acknowledgements go to the store.
-    pub fn shut_down(&mut self, now: Instant) {
-        self.now = now;
-        self.flush_cursors();
-    }
-
-    /// Bytes of the store, or of memory without one.
-    pub fn used_bytes(&self) -> u64 {
-        self.used
-    }
-
     /// Number of the last change that was asked of the store.
     pub fn issued(&self) -> u64 {
         self.issued
@@ -351,58 +240,6 @@ impl Hub {
     /// The store's failure, once there was one.
     pub fn failure(&self) -> Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
-    }
-
-    /// The store wrote, or could not.
-    pub fn handle_report(&mut self, now: Instant, report: Report) {
-        self.now = now;
-        self.written += report.jobs;
-        match report.outcome {
-            Ok(used) => self.used = used,
-            Err(error) => self.failed = Some(error),
-        }
-        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
-            if let Some((_, action)) = self.waiting.pop_front() {
-                self.act(action);
-            }
-        }
-        if self.queued <= TOTAL_QUEUE {
-            self.wakes.extend(std::mem::take(&mut self.paused));
-        }
-        self.pump();
-    }
-
-    /// The calendar was put right, or the machine slept: monotonic time does not notice.
-    pub fn set_clock(&mut self, clock: Clock) {
-        self.settings.clock = clock;
-        self.seats.values_mut().for_each(|seat| seat.session.set_clock(clock));
-        self.due.extend(self.topics.keys());
-        self.pump();
-    }
-
-    /// When [`Self::handle_timeout`] is wanted.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        earliest(Some(self.housekeeping_at), earliest(self.flush_at, self.delayed_at))
-    }
-
-    /// The time of [`Self::poll_timeout`] has come.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.now = now;
-        if self.flush_at.is_some_and(|at| at <= now) {
-            self.flush_cursors();
-        }
-        if self.delayed_at.is_some_and(|at| at <= now) {
-            self.delayed_at = None;
-            let topics =
-                self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
-            self.due.extend(topics.map(|topic| topic.id));
-        }
-        if self.housekeeping_at <= now {
-            self.housekeeping_at = now + HOUSEKEEPING;
-            let short = self.used > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
-            self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
-        }
-        self.pump();
     }
 
     fn wall_ms(&self) -> u64 {
@@ -661,6 +498,151 @@ impl Hub {
         self.next_topic += 1;
         self.write(Op::CreateTopic { id, name, partitions });
         Ok(id)
+    }
+}
+
+impl Protocol for Hub {
+    fn connect(&mut self, now: Instant, address: &str) -> u64 {
+        let id = self.next_session;
+        self.next_session += 1;
+        let session = Session::new(self.settings.terms.clone(), self.settings.clock, now);
+        self.seats.insert(
+            id,
+            Seat {
+                session,
+                address: address.into(),
+                producers: BTreeMap::new(),
+                consumers: BTreeMap::new(),
+                dismissed: HashMap::new(),
+                starved: BTreeSet::new(),
+                queued: 0,
+            },
+        );
+        id
+    }
+
+    fn disconnect(&mut self, now: Instant, id: u64) {
+        self.now = now;
+        let Some(seat) = self.seats.remove(&id) else { return };
+        for (producer, writer) in seat.producers {
+            self.dismiss(writer.topic, id, producer);
+        }
+        for (consumer, reader) in seat.consumers {
+            self.detach(&reader, ConsumerKey { session: id, id: consumer });
+        }
+        self.pump();
+    }
+
+    fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
+        self.now = now;
+        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+        let mut result = seat.session.handle_input(now, input);
+        while let Some(frame) = self.seats.get_mut(&id).and_then(|seat| seat.session.poll_event()) {
+            if let Err(error) = self.handle_command(id, frame.command, frame.payload) {
+                result = Err(error);
+                break;
+            }
+        }
+        self.pump();
+        result
+    }
+
+    fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
+        self.now = now;
+        self.seats.get_mut(&id).map_or(Ok(()), |seat| seat.session.handle_timeout(now))
+    }
+
+    fn session_timeout(&self, id: u64) -> Option<Instant> {
+        self.seats.get(&id)?.session.poll_timeout()
+    }
+
+    fn may_read(&mut self, id: u64) -> bool {
+        let total = self.queued;
+        let Some(seat) = self.seats.get_mut(&id) else { return true };
+        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
+        if full {
+            self.paused.insert(id);
+        }
+        !full && seat.session.transmit().len() <= OUTPUT_LIMIT
+    }
+
+    fn finished(&self, _: u64) -> bool {
+        false
+    }
+
+    fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
+        self.now = now;
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        std::mem::swap(seat.session.transmit(), output);
+        if !seat.starved.is_empty() {
+            self.due.append(&mut seat.starved);
+            self.pump();
+        }
+    }
+
+    fn poll_op(&mut self) -> Option<Op> {
+        self.ops.pop_front()
+    }
+
+    fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop_front()
+    }
+
+    fn handle_report(&mut self, now: Instant, report: Report) {
+        self.now = now;
+        self.written += report.jobs;
+        match report.outcome {
+            Ok(used) => self.used = used,
+            Err(error) => self.failed = Some(error),
+        }
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
+            if let Some((_, action)) = self.waiting.pop_front() {
+                self.act(action);
+            }
+        }
+        if self.queued <= TOTAL_QUEUE {
+            self.wakes.extend(std::mem::take(&mut self.paused));
+        }
+        self.pump();
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.settings.clock = clock;
+        self.seats.values_mut().for_each(|seat| seat.session.set_clock(clock));
+        self.due.extend(self.topics.keys());
+        self.pump();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(Some(self.housekeeping_at), earliest(self.flush_at, self.delayed_at))
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush_cursors();
+        }
+        if self.delayed_at.is_some_and(|at| at <= now) {
+            self.delayed_at = None;
+            let topics =
+                self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
+            self.due.extend(topics.map(|topic| topic.id));
+        }
+        if self.housekeeping_at <= now {
+            self.housekeeping_at = now + HOUSEKEEPING;
+            let short = self.used > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
+            self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
+        }
+        self.pump();
+    }
+
+    fn shut_down(&mut self, now: Instant) {
+        self.now = now;
+        self.flush_cursors();
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::auth::{Claims, TokenKey};
+use crate::broker::hub::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
 use crate::pulsar::command::Command;
@@ -39,31 +40,6 @@ pub struct Terms {
     pub keep_alive: Duration,
     /// Who may come in; `None` is everybody.
     pub tokens: Option<Arc<TokenKey>>,
-}
-
-/// Where monotonic time is in calendar time.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    base: Instant,
-    wall_ms: u64,
-}
-
-impl Clock {
-    /// At `base` it was `wall_ms` after 1970.
-    pub fn new(base: Instant, wall_ms: u64) -> Self {
-        Self { base, wall_ms }
-    }
-
-    /// Milliseconds since 1970 at `now`.
-    pub fn wall_ms(&self, now: Instant) -> u64 {
-        self.wall_ms + now.saturating_duration_since(self.base).as_millis() as u64
-    }
-
-    /// When it will be `wall_ms`, seen from `now`; a time too far away is a day away.
-    pub fn at(&self, now: Instant, wall_ms: u64) -> Instant {
-        let wait = wall_ms.saturating_sub(self.wall_ms(now)).min(24 * 3_600_000);
-        now + Duration::from_millis(wait)
-    }
 }
 
 #[derive(Debug)]
@@ -118,7 +94,7 @@ impl Session {
         self.clock = clock;
         let expires_ms = self.claims.as_ref().and_then(|claims| claims.expires_ms);
         if let (Some(at), State::Ready) = (expires_ms, &self.state) {
-            self.timers.set(EXPIRY, clock.at(clock.base, at));
+            self.timers.set(EXPIRY, clock.at(clock.base(), at));
         }
     }
 
