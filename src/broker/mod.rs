@@ -2,6 +2,7 @@
 //!
 //! * [`hub`]: what sockets, disk and clock know of a protocol
 //! * [`pulsar`]: the broker as Pulsar's clients see it, sans-IO
+//! * [`mqtt`]: the broker as MQTT's clients see it, sans-IO
 //! * [`topic`]: logs, cursors, dispatch, without protocol
 //! * [`store`]: the tables in SQLite
 //! * [`auth`](mod@auth): tokens
@@ -24,11 +25,13 @@ pub mod auth;
 mod desk;
 pub mod hub;
 mod listener;
+pub mod mqtt;
 pub mod pulsar;
 mod server;
 pub mod store;
 pub mod topic;
 
+pub use mqtt::MqttStats;
 pub use pulsar::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
 
 /// When an answer of success is given.
@@ -109,6 +112,39 @@ pub struct Options {
     pub default_partitions: u32,
     /// Whether a producer's sequence ids that were there already are dropped.
     pub deduplicate: bool,
+    /// MQTT's listeners.
+    pub mqtt: MqttOptions,
+}
+
+/// How the broker speaks MQTT. It does when it is given a port.
+#[derive(Clone, Debug, Default)]
+pub struct MqttOptions {
+    /// Port for TCP, or TLS; 0 is any free one.
+    pub port: Option<u16>,
+    /// Port for WebSocket, with the path `/mqtt`; 0 is any free one.
+    pub ws_port: Option<u16>,
+    /// The contents of a password file as `mosquitto_passwd` writes it: clients need a user name and a password.
+    pub passwords: Option<String>,
+    /// What clients may have.
+    pub limits: mqtt::Limits,
+}
+
+impl MqttOptions {
+    /// Whether it is spoken at all.
+    pub fn enabled(&self) -> bool {
+        self.port.is_some() || self.ws_port.is_some()
+    }
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Urls {
+    /// Of Pulsar.
+    pub pulsar: String,
+    /// Of MQTT.
+    pub mqtt: Option<String>,
+    /// Of MQTT over WebSocket.
+    pub mqtt_ws: Option<String>,
 }
 
 impl Default for Options {
@@ -133,6 +169,7 @@ impl Default for Options {
             auto_create: true,
             default_partitions: 0,
             deduplicate: true,
+            mqtt: MqttOptions::default(),
         }
     }
 }
@@ -161,6 +198,8 @@ pub struct Status {
     pub uptime: Duration,
     /// Everything else.
     pub hub: HubStats,
+    /// MQTT, if it is spoken.
+    pub mqtt: Option<MqttStats>,
 }
 
 /// A question for the broker's thread; the answer goes through the channel inside.
@@ -169,13 +208,13 @@ pub(crate) enum Ask {
     DeleteTopic(String, mpsc::SyncSender<Result<()>>),
     Topics(mpsc::SyncSender<Vec<(String, u32)>>),
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
-    Stats(mpsc::SyncSender<HubStats>),
+    Stats(mpsc::SyncSender<(HubStats, Option<MqttStats>)>),
 }
 
 /// A broker on a thread of its own. Dropping it stops it.
 #[derive(Debug)]
 pub struct Broker {
-    url: String,
+    urls: Urls,
     durability: Durability,
     started: SystemTime,
     asks: Option<queue::UnboundedSender<Ask>>,
@@ -195,8 +234,8 @@ impl Broker {
             .name("penstock-broker".into())
             .spawn(move || server::run(options, questions, &started))?;
         match start.recv() {
-            Ok(Ok(url)) => Ok(Self {
-                url,
+            Ok(Ok(urls)) => Ok(Self {
+                urls,
                 durability,
                 started: SystemTime::now(),
                 asks: Some(asks),
@@ -212,7 +251,12 @@ impl Broker {
 
     /// Where clients connect.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.urls.pulsar
+    }
+
+    /// Where clients connect, by protocol.
+    pub fn urls(&self) -> &Urls {
+        &self.urls
     }
 
     /// Creates a topic; 0 partitions is a plain one. It is on disk when this returns.
@@ -237,11 +281,13 @@ impl Broker {
 
     /// The broker as a whole.
     pub fn status(&self) -> Result<Status> {
+        let (hub, mqtt) = self.ask(Ask::Stats)?;
         Ok(Status {
-            url: self.url.clone(),
+            url: self.urls.pulsar.clone(),
             durability: self.durability,
             uptime: self.started.elapsed().unwrap_or_default(),
-            hub: self.ask(Ask::Stats)?,
+            hub,
+            mqtt,
         })
     }
 

@@ -12,12 +12,13 @@ use crate::broker::auth::TokenKey;
 use crate::broker::desk::{Desk, Disk, Owner};
 use crate::broker::hub::{Clock, Hub};
 use crate::broker::listener::{Framing, Port, Transport, accept, acceptor, check_bind};
-use crate::broker::pulsar;
 use crate::broker::pulsar::session::Terms;
 use crate::broker::store::{self, Directory, Found, Op, Stored};
 use crate::broker::topic::log::Source;
-use crate::broker::{Ask, Durability, Options};
+use crate::broker::{Ask, Durability, Options, Urls};
+use crate::broker::{mqtt, pulsar};
 use crate::error::Result;
+use crate::net::ws;
 use crate::sqlite::{Report, Sync, Writer};
 
 /// How far the calendar may be off before it is set.
@@ -27,7 +28,7 @@ const CLOCK_SLACK_MS: u64 = 500;
 pub(super) fn run(
     options: Options,
     questions: queue::UnboundedReceiver<Ask>,
-    started: &mpsc::SyncSender<Result<String>>,
+    started: &mpsc::SyncSender<Result<Urls>>,
 ) {
     let runtime =
         match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build() {
@@ -48,15 +49,16 @@ pub(super) fn run(
 async fn serve(
     options: Options,
     mut questions: queue::UnboundedReceiver<Ask>,
-    started: &mpsc::SyncSender<Result<String>>,
+    started: &mpsc::SyncSender<Result<Urls>>,
 ) -> Result<()> {
     let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
     let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
+    let passwords = options.mqtt.passwords.as_deref().map(mqtt::Passwords::parse).transpose()?;
     if !options.allow_insecure_bind && (tls.is_none() || tokens.is_none()) {
         check_bind(&options.host, "tls and token_key").await?;
     }
-    let port = Port::bind(&options.host, options.port).await?;
-    let url = port.url(if tls.is_some() { "pulsar+ssl" } else { "pulsar" }, &options.host, "");
+    let ports = Ports::bind(&options).await?;
+    let urls = ports.urls(&options);
 
     let (reports, mut reported) = queue::unbounded_channel();
     let store = open(&options, reports)?;
@@ -64,9 +66,18 @@ async fn serve(
     let clock = Clock::new(now, wall_ms());
     let stored = store.writer.is_some();
     let disk = Rc::new(Disk::new(store.writer));
+    let max_store = options.max_store.unwrap_or(if stored { 10 << 30 } else { 1 << 30 });
+    let transport =
+        |framing| Transport { tls: tls.clone(), framing, max_connections: options.max_connections };
+    let mut background = tokio::task::JoinSet::new();
+
     let settings = pulsar::Settings {
-        url: options.advertised_url.clone().unwrap_or_else(|| url.clone()),
-        terms: Terms { max_message_size: options.max_message_size, keep_alive: options.keep_alive, tokens },
+        url: options.advertised_url.clone().unwrap_or_else(|| urls.pulsar.clone()),
+        terms: Terms {
+            max_message_size: options.max_message_size,
+            keep_alive: options.keep_alive,
+            tokens: tokens.clone(),
+        },
         clock,
         stored,
         auto_create: options.auto_create,
@@ -74,23 +85,39 @@ async fn serve(
         deduplicate: options.deduplicate,
         retention: options.retention,
         retention_bytes: options.retention_bytes,
-        max_store: options.max_store.unwrap_or(if stored { 10 << 30 } else { 1 << 30 }),
+        max_store,
         max_topics: options.max_topics,
         namespaces: options.namespaces.clone(),
     };
-    let desk =
-        Desk::new(pulsar::Hub::new(settings, store.found, store.source, now), Owner::Pulsar, disk.clone());
-    let transport = Transport { tls, framing: Framing::Bare, max_connections: options.max_connections };
-    let mut background = tokio::task::JoinSet::new();
+    let hub = pulsar::Hub::new(settings, store.found, store.source, now);
+    let desk = Desk::new(hub, Owner::Pulsar, disk.clone());
     background.spawn_local(keep_time(desk.clone(), clock));
-    background.spawn_local(accept(desk.clone(), port, transport));
-    let _ = started.send(Ok(url));
+    background.spawn_local(accept(desk.clone(), ports.pulsar, transport(Framing::Bare)));
+
+    let mqtt = store.mqtt.map(|(found, source)| {
+        let local_pages_only = passwords.is_none() && tokens.is_none();
+        let limits = options.mqtt.limits.clone();
+        let max_packet_size = limits.max_packet_size as usize;
+        let settings = mqtt::Settings { limits, clock, stored, max_store, seed: seed(), passwords, tokens };
+        let desk = Desk::new(mqtt::Hub::new(settings, found, source, now), Owner::Mqtt, disk.clone());
+        background.spawn_local(keep_time(desk.clone(), clock));
+        if let Some(port) = ports.mqtt {
+            background.spawn_local(accept(desk.clone(), port, transport(Framing::Bare)));
+        }
+        if let Some(port) = ports.mqtt_ws {
+            let framing = Framing::WebSocket { local_pages_only, max_packet_size };
+            background.spawn_local(accept(desk.clone(), port, transport(framing)));
+        }
+        desk
+    });
+    let _ = started.send(Ok(urls));
 
     let pass_on = |report: &Report| {
         for (owner, part) in disk.split(report) {
-            match owner {
-                Owner::Pulsar => desk.call(|hub, now| hub.handle_report(now, part)),
-                Owner::Mqtt => {}
+            match (owner, &mqtt) {
+                (Owner::Pulsar, _) => desk.call(|hub, now| hub.handle_report(now, part)),
+                (Owner::Mqtt, Some(mqtt)) => mqtt.call(|hub, now| hub.handle_report(now, part)),
+                (Owner::Mqtt, None) => {}
             }
         }
     };
@@ -104,7 +131,7 @@ async fn serve(
         }
         tokio::select! {
             question = questions.recv() => match question {
-                Some(question) => unanswered.extend(answer(&desk, question)),
+                Some(question) => unanswered.extend(answer(&desk, mqtt.as_deref(), question)),
                 None => break,
             },
             Some(report) = reported.recv() => pass_on(&report),
@@ -113,6 +140,7 @@ async fn serve(
     background.abort_all();
     // What was taken in gets its answer; then the last acknowledgements are written.
     desk.shut_down();
+    mqtt.iter().for_each(|mqtt| mqtt.shut_down());
     while !disk.is_idle() {
         match tokio::time::timeout(Duration::from_secs(5), reported.recv()).await {
             Ok(Some(report)) => pass_on(&report),
@@ -120,6 +148,7 @@ async fn serve(
         }
     }
     desk.ring_all();
+    mqtt.iter().for_each(|mqtt| mqtt.ring_all());
     // A few turns for the last words.
     for _ in 0..8 {
         tokio::task::yield_now().await;
@@ -127,9 +156,49 @@ async fn serve(
     Ok(())
 }
 
+/// Where the broker listens.
+struct Ports {
+    pulsar: Port,
+    mqtt: Option<Port>,
+    mqtt_ws: Option<Port>,
+}
+
+impl Ports {
+    async fn bind(options: &Options) -> Result<Self> {
+        let pulsar = Port::bind(&options.host, options.port).await?;
+        let mut more = [options.mqtt.port, options.mqtt.ws_port].map(|number| (number, None));
+        for (number, port) in &mut more {
+            if let Some(number) = number {
+                *port = Some(Port::bind(&options.host, *number).await?);
+            }
+        }
+        let [(_, mqtt), (_, mqtt_ws)] = more;
+        Ok(Self { pulsar, mqtt, mqtt_ws })
+    }
+
+    fn urls(&self, options: &Options) -> Urls {
+        let secure = options.tls.is_some();
+        let url = |port: &Port, schemes: [&str; 2], path| {
+            port.url(schemes[usize::from(secure)], &options.host, path)
+        };
+        Urls {
+            pulsar: url(&self.pulsar, ["pulsar", "pulsar+ssl"], ""),
+            mqtt: self.mqtt.as_ref().map(|port| url(port, ["mqtt", "mqtts"], "")),
+            mqtt_ws: self.mqtt_ws.as_ref().map(|port| url(port, ["ws", "wss"], ws::PATH)),
+        }
+    }
+}
+
+/// Different in each run.
+fn seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), wall_ms())
+}
+
 struct Store {
     found: Found,
     source: Option<Box<dyn Source>>,
+    /// What the tables hold of MQTT, if it is spoken, and where its messages are.
+    mqtt: Option<(mqtt::store::Found, Option<Box<dyn Source>>)>,
     writer: Option<Writer<Op>>,
 }
 
@@ -137,19 +206,26 @@ fn open(options: &Options, reports: queue::UnboundedSender<Report>) -> Result<St
     let Some(path) = options.data.as_ref().filter(|_| options.durability != Durability::Memory) else {
         // Message ids of an earlier run must not mean anything in this one.
         let next_topic = wall_ms() / 1000;
-        return Ok(Store { found: Found { next_topic, ..Found::default() }, source: None, writer: None });
+        let found = Found { next_topic, ..Found::default() };
+        let mqtt = options.mqtt.enabled().then(|| (mqtt::store::Found::default(), None));
+        return Ok(Store { found, source: None, mqtt, writer: None });
     };
     let directory = Directory::open(path)?;
     let sync = if options.durability == Durability::Fsync { Sync::Full } else { Sync::Os };
     let connection = directory.connect(sync)?;
+    store::prepare(&connection)?;
+    let source = || -> Result<Box<dyn Source>> { Ok(Box::new(Stored::new(directory.connect(sync)?))) };
+    // First, because it may take the number of a topic.
+    let mqtt =
+        if options.mqtt.enabled() { Some((mqtt::store::load(&connection)?, Some(source()?))) } else { None };
     let found = store::load(&connection, wall_ms())?;
-    let source: Box<dyn Source> = Box::new(Stored::new(directory.connect(sync)?));
+    let source = source()?;
     let writer = Writer::start(connection, move |report| {
         // The directory is free when the last word is written.
         let _ = &directory;
         let _ = reports.send(report);
     })?;
-    Ok(Store { found, source: Some(source), writer: Some(writer) })
+    Ok(Store { found, source: Some(source), mqtt, writer: Some(writer) })
 }
 
 fn wall_ms() -> u64 {
@@ -157,7 +233,11 @@ fn wall_ms() -> u64 {
 }
 
 /// Answers, or gives the number of the change that the answer waits for.
-fn answer(desk: &Desk<pulsar::Hub>, question: Ask) -> Option<(u64, mpsc::SyncSender<Result<()>>)> {
+fn answer(
+    desk: &Desk<pulsar::Hub>,
+    mqtt: Option<&Desk<mqtt::Hub>>,
+    question: Ask,
+) -> Option<(u64, mpsc::SyncSender<Result<()>>)> {
     let (changed, answer) = match question {
         Ask::CreateTopic(name, partitions, answer) => {
             (desk.call(|hub, _| hub.create_topic(&name, partitions).map(|()| hub.issued())), answer)
@@ -175,7 +255,8 @@ fn answer(desk: &Desk<pulsar::Hub>, question: Ask) -> Option<(u64, mpsc::SyncSen
             return None;
         }
         Ask::Stats(answer) => {
-            let _ = answer.send(desk.hub.borrow().stats());
+            let mqtt = mqtt.map(|mqtt| mqtt.hub.borrow().stats());
+            let _ = answer.send((desk.hub.borrow().stats(), mqtt));
             return None;
         }
     };

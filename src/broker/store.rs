@@ -11,14 +11,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::broker::mqtt;
 use crate::broker::topic::cursor::Cursor;
 use crate::broker::topic::log::{Entry, Last, Source};
 use crate::broker::topic::subscription::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::{self, Job, Sync};
 
-/// Version of the tables. A store of a newer one is refused.
-const FORMAT: i64 = 1;
+/// Version of the tables. A store of a newer one is refused, one of an older one is brought up to date.
+///
+/// * 1: Pulsar
+/// * 2: and MQTT
+const FORMAT: i64 = 2;
 /// Bits of a sequence in an entry's key.
 const SEQUENCE_BITS: u32 = 40;
 /// Domain of Pulsar's topics: the other protocols get their own.
@@ -120,10 +124,56 @@ pub enum Op {
         /// Topic without partition.
         name: Arc<str>,
     },
+    /// A change of MQTT's tables.
+    Mqtt(mqtt::store::Op),
 }
 
-const fn entry_key(topic: u64, sequence: u64) -> i64 {
+/// Key of an entry.
+pub(crate) const fn entry_key(topic: u64, sequence: u64) -> i64 {
     (topic << SEQUENCE_BITS | sequence) as i64
+}
+
+/// The sequence in a key.
+pub(crate) const fn sequence_of(key: i64) -> u64 {
+    key as u64 & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// Writes an entry.
+pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
+        .execute(params![
+            entry_key(topic, entry.sequence),
+            entry.last_index as i64,
+            entry.stored_ms as i64,
+            entry.publish_ms as i64,
+            entry.deliver_ms as i64,
+            entry.count,
+            entry.batch,
+            entry.hash,
+            entry.checksum,
+            &entry.body[..],
+        ])
+        .map(drop)
+}
+
+fn insert_topic(db: &Connection, id: u64, domain: &str, name: &str, partitions: u32) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO topic VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0)")?
+        .execute(params![id as i64, domain, name, partitions])?;
+    db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('next_topic', ?1)")?.execute([id as i64 + 1])?;
+    Ok(())
+}
+
+/// Makes a topic at start, when nobody else numbers topics; gives its number.
+pub(crate) fn new_topic(db: &Connection, domain: &str, name: &str) -> Result<u64> {
+    let id = meta(db, "next_topic")? as u64;
+    let transaction = db.unchecked_transaction()?;
+    insert_topic(&transaction, id, domain, name, 0)?;
+    transaction.commit()?;
+    Ok(id)
+}
+
+fn meta(db: &Connection, key: &str) -> Result<i64> {
+    Ok(db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
 }
 
 impl Job for Op {
@@ -132,6 +182,7 @@ impl Job for Op {
             Self::Append { entry, .. } => entry.body.len() + 64,
             Self::Cursor { state, .. } => state.len() + 64,
             Self::Schema { data, .. } => data.len() + 64,
+            Self::Mqtt(op) => op.size(),
             _ => 64,
         }
     }
@@ -139,10 +190,7 @@ impl Job for Op {
     fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         match self {
             Self::CreateTopic { id, name, partitions } => {
-                db.prepare_cached("INSERT INTO topic VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0)")?
-                    .execute(params![*id as i64, DOMAIN, name, partitions])?;
-                db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('next_topic', ?1)")?
-                    .execute([*id as i64 + 1])?;
+                insert_topic(db, *id, DOMAIN, name, *partitions)?;
             }
             Self::DeleteTopic { id } => {
                 let id = *id as i64;
@@ -156,19 +204,7 @@ impl Job for Op {
                 db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
             }
             Self::Append { topic, entry, producer } => {
-                db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
-                    .execute(params![
-                        entry_key(*topic, entry.sequence),
-                        entry.last_index as i64,
-                        entry.stored_ms as i64,
-                        entry.publish_ms as i64,
-                        entry.deliver_ms as i64,
-                        entry.count,
-                        entry.batch,
-                        entry.hash,
-                        entry.checksum,
-                        &entry.body[..],
-                    ])?;
+                insert_entry(db, *topic, entry)?;
                 if let Some((name, last)) = producer {
                     db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4)")?
                         .execute(params![*topic as i64, name, last, entry.stored_ms as i64])?;
@@ -198,6 +234,7 @@ impl Job for Op {
             Self::DropSchema { name } => {
                 db.execute("DELETE FROM schema WHERE name = ?1", [name])?;
             }
+            Self::Mqtt(op) => op.apply(db)?,
         }
         Ok(())
     }
@@ -269,29 +306,41 @@ impl Directory {
     }
 }
 
-/// Creates the tables, or reads what they hold.
-pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
+/// Creates the tables, or brings them up to date.
+pub fn prepare(db: &Connection) -> Result<()> {
     let exists =
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
+    let transaction = db.unchecked_transaction()?;
     if !exists {
-        let transaction = db.unchecked_transaction()?;
         transaction.execute_batch(SCHEMA)?;
-        transaction.execute("INSERT INTO meta VALUES ('format', ?1), ('next_topic', 1)", [FORMAT])?;
-        transaction.commit()?;
+        transaction.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 1)", [])?;
     }
-    let meta = |key: &str| -> Result<i64> {
-        Ok(db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
-    };
-    let format = meta("format")?;
-    if format != FORMAT {
-        return Err(Error::new(
-            ErrorKind::UnsupportedVersion,
-            format!("the store has format {format}, this build knows {FORMAT}: use the build that wrote it"),
-        ));
+    let format = meta(&transaction, "format")?;
+    match format {
+        1 => transaction.execute_batch(mqtt::store::SCHEMA)?,
+        FORMAT => {}
+        _ => {
+            return Err(Error::new(
+                ErrorKind::UnsupportedVersion,
+                format!(
+                    "the store has format {format}, this build knows {FORMAT}: use the build that wrote it"
+                ),
+            ));
+        }
     }
+    transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Reads what the tables hold of Pulsar.
+pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
     db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
-    let mut found =
-        Found { next_topic: meta("next_topic")? as u64, bytes: sqlite::used_bytes(db)?, ..Found::default() };
+    let mut found = Found {
+        next_topic: meta(db, "next_topic")? as u64,
+        bytes: sqlite::used_bytes(db)?,
+        ..Found::default()
+    };
     let mut topics = db.prepare(
         "SELECT id, name, partitions, epoch, first, next, next_index FROM topic WHERE domain = ?1",
     )?;
@@ -325,11 +374,10 @@ pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
 
 fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
-    let sequence = |key: i64| key as u64 & ((1 << SEQUENCE_BITS) - 1);
     let last = db
         .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
         .query_row(range, |row| {
-            let last = Last { sequence: sequence(row.get(0)?), count: row.get(2)?, batch: row.get(3)? };
+            let last = Last { sequence: sequence_of(row.get(0)?), count: row.get(2)?, batch: row.get(3)? };
             Ok((last, row.get::<_, i64>(1)? as u64))
         })
         .optional()?;
@@ -370,8 +418,20 @@ impl Stored {
         Self(connection)
     }
 
-    fn try_read(&self, topic: u64, from: u64, limit: usize, bytes: usize) -> rusqlite::Result<Vec<Entry>> {
-        let mut statement = self.0.prepare_cached(
+    /// One entry, if it is there.
+    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Option<Entry>> {
+        let mut found = Self::read_from(db, topic, sequence, 1, 1)?;
+        Ok(found.pop().filter(|entry| entry.sequence == sequence))
+    }
+
+    fn read_from(
+        db: &Connection,
+        topic: u64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> rusqlite::Result<Vec<Entry>> {
+        let mut statement = db.prepare_cached(
             "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body FROM entry
              WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
         )?;
@@ -386,7 +446,7 @@ impl Stored {
             let body: Vec<u8> = row.get(9)?;
             total += body.len();
             entries.push(Entry {
-                sequence: number(0)? & ((1 << SEQUENCE_BITS) - 1),
+                sequence: sequence_of(row.get(0)?),
                 last_index: number(1)?,
                 stored_ms: number(2)?,
                 publish_ms: number(3)?,
@@ -409,7 +469,7 @@ impl Source for Stored {
     fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry> {
         // A reader that gets nothing waits and asks again; a disk that cannot be read will fail the next
         // commit, and that is what is reported.
-        self.try_read(topic, from, limit, bytes).unwrap_or_default()
+        Self::read_from(&self.0, topic, from, limit, bytes).unwrap_or_default()
     }
 }
 
@@ -424,6 +484,7 @@ mod tests {
         let opened = Directory::open(&directory.path().join("data")).unwrap();
         assert!(Directory::open(&directory.path().join("data")).is_err(), "one broker at a time");
         let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
         assert_eq!(load(&db, 0).unwrap().next_topic, 1);
         let mut cursor = Cursor::new(1);
         cursor.ack(3);
@@ -464,11 +525,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_by_name() {
+    fn an_older_format_is_brought_up_to_date_and_a_newer_one_is_refused_by_name() {
         let directory = tempfile::tempdir().unwrap();
         let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
-        load(&db, 0).unwrap();
-        db.execute("UPDATE meta SET value = 2 WHERE key = 'format'", []).unwrap();
-        assert_eq!(load(&db, 0).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
+        db.execute_batch(SCHEMA).unwrap();
+        db.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 5)", []).unwrap();
+        prepare(&db).unwrap();
+        assert_eq!(mqtt::store::load(&db).unwrap().log, 5);
+        assert_eq!(load(&db, 0).unwrap().next_topic, 6);
+        db.execute("UPDATE meta SET value = 3 WHERE key = 'format'", []).unwrap();
+        assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
     }
 }

@@ -7,6 +7,8 @@
     reason = "each suite takes what it needs"
 )]
 
+pub mod mqtt;
+
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;

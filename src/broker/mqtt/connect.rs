@@ -1,0 +1,399 @@
+//! CONNECT and DISCONNECT: who may come in, which session is whose, what happens when a client is gone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use bytestring::ByteString;
+
+use super::message::Queued;
+use super::routes::Subscription;
+use super::seat::State;
+use super::session::{Flight, Session, Will};
+use super::store::{self, Op};
+use super::{Due, Hub, tree};
+use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
+use crate::mqtt::topic::Filter;
+use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
+use crate::transmit::Transmit;
+
+/// A session that never ends.
+const FOR_EVER: u32 = u32::MAX;
+
+impl Hub {
+    pub(super) fn handle_connect(&mut self, id: u64, mut connect: Connect) -> Result<(), Violation> {
+        let version = connect.version;
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.version = version;
+        }
+        if let Some((reason, words)) = self.objection(id, &connect) {
+            return self.refuse(id, reason, &words);
+        }
+        let mut answer = ConnAck::new(Reason::Success);
+        if connect.client_id.is_empty() {
+            connect.client_id = self.new_client_id();
+            answer.properties.push(Property::AssignedClientIdentifier(connect.client_id.clone()));
+        }
+        let wanted = match version {
+            Version::V5 => connect.properties.session_expiry_interval().copied().unwrap_or(0),
+            _ if connect.clean_start => 0,
+            _ => FOR_EVER,
+        };
+        let limits = &self.settings.limits;
+        let expiry = wanted.min(limits.max_session_expiry);
+        let max_sessions = limits.max_sessions;
+
+        let mut known = self.clients.get(&connect.client_id).copied();
+        if let Some(session) = known {
+            self.take_over(session, connect.clean_start);
+            if connect.clean_start {
+                self.end_session(session);
+            }
+            known = self.clients.get(&connect.client_id).copied();
+        } else if self.sessions.len() >= max_sessions {
+            return self.refuse(id, Reason::QuotaExceeded, "there are too many sessions");
+        }
+        answer.session_present = known.is_some();
+        let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
+        self.attach(id, number, &connect, expiry);
+
+        if version == Version::V5 {
+            self.announce(&mut answer, wanted, expiry);
+        }
+        self.send(id, &mut Packet::ConnAck(answer));
+        self.due.insert(number);
+        Ok(())
+    }
+
+    /// Why a client is not let in, if so.
+    fn objection(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
+        let no = |reason, words: &str| Some((reason, words.to_owned()));
+        if connect.properties.authentication_method().is_some() {
+            return no(Reason::BadAuthenticationMethod, "there is no extended authentication here");
+        }
+        if let Some(refusal) = self.authenticate(id, connect) {
+            return Some(refusal);
+        }
+        let nameless = connect.client_id.is_empty();
+        if nameless
+            && (connect.version == Version::V3_1 || !connect.clean_start && connect.version != Version::V5)
+        {
+            return no(Reason::ClientIdentifierNotValid, "a session that stays needs a client identifier");
+        }
+        if let Some(will) = &connect.will {
+            if !tree::fits(&will.topic) {
+                return no(Reason::TopicNameInvalid, "the will's topic has more than 200 levels");
+            }
+            if will.topic.starts_with("$SYS") {
+                return no(Reason::NotAuthorized, "$SYS is the broker's own");
+            }
+        }
+        if self.failed.is_some() {
+            return no(Reason::ServerUnavailable, "the store failed; the broker must be started anew");
+        }
+        None
+    }
+
+    fn authenticate(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
+        let (passwords, tokens) = (&self.settings.passwords, &self.settings.tokens);
+        if passwords.is_none() && tokens.is_none() {
+            return None;
+        }
+        let Some(password) = &connect.password else {
+            return Some((Reason::NotAuthorized, "a password is required".into()));
+        };
+        let user = connect.user_name.as_deref().unwrap_or_default();
+        if passwords.as_ref().is_some_and(|passwords| passwords.verify(user, password)) {
+            return None;
+        }
+        // Why a token is not good stays here: it would help whoever is guessing.
+        let claims = tokens.as_ref().and_then(|tokens| tokens.verify(password, self.wall_ms()).ok());
+        let Some(claims) = claims else {
+            return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
+        };
+        let expires_at = claims.expires_ms.map(|at| self.settings.clock.at(self.now, at));
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.expires_at = expires_at;
+        }
+        None
+    }
+
+    fn refuse(&mut self, id: u64, reason: Reason, words: &str) -> Result<(), Violation> {
+        let mut answer = ConnAck::new(reason);
+        answer.properties.push(Property::ReasonString(words.into()));
+        self.send(id, &mut Packet::ConnAck(answer));
+        self.counters.refused += 1;
+        self.end_seat(id, reason, words);
+        Ok(())
+    }
+
+    fn new_client_id(&mut self) -> ByteString {
+        // Unique here by the count, and not that of another run's client that comes back by the seed.
+        self.counters.assigned += 1;
+        format!("auto-{:016x}-{}", self.settings.seed, self.counters.assigned).into()
+    }
+
+    fn new_session(&mut self, client_id: ByteString, expiry: u32) -> u64 {
+        let number = self.next_session;
+        self.next_session += 1;
+        self.clients.insert(client_id.clone(), number);
+        self.sessions.insert(number, Session::new(client_id, expiry));
+        number
+    }
+
+    fn attach(&mut self, id: u64, number: u64, connect: &Connect, expiry: u32) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.attach(id);
+        session.expiry = expiry;
+        session.durable |= self.settings.stored && expiry > 0;
+        session.will = connect.will.as_ref().map(|will| Will {
+            publish: Publish {
+                qos: will.qos,
+                retain: will.retain,
+                topic: will.topic.clone(),
+                properties: will
+                    .properties
+                    .iter()
+                    .filter(|property| !matches!(property, Property::WillDelayInterval(_)))
+                    .cloned()
+                    .collect(),
+                payload: will.payload.clone(),
+                ..Publish::default()
+            },
+            delay: will.properties.will_delay_interval().copied().unwrap_or(0),
+        });
+        let max_inflight = self.settings.limits.max_inflight;
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.state = State::Ready { session: number };
+            seat.agree(connect.keep_alive, &connect.properties, max_inflight);
+        }
+        self.write_session(number, None);
+    }
+
+    /// What a client of 5.0 has to know of this broker.
+    fn announce(&self, answer: &mut ConnAck, wanted: u32, expiry: u32) {
+        let limits = &self.settings.limits;
+        let to = &mut answer.properties;
+        if expiry != wanted {
+            to.push(Property::SessionExpiryInterval(expiry));
+        }
+        to.push(Property::ReceiveMaximum(limits.receive_maximum));
+        to.push(Property::MaximumPacketSize(limits.max_packet_size));
+        if limits.topic_alias_maximum > 0 {
+            to.push(Property::TopicAliasMaximum(limits.topic_alias_maximum));
+        }
+    }
+
+    /// Another connection wants the session: the present one ends.
+    fn take_over(&mut self, number: u64, clean_start: bool) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(seat) = session.seat {
+            // A will that is delayed is not published if the session goes on.
+            if !clean_start && session.expiry > 0 && session.will.as_ref().is_some_and(|will| will.delay > 0)
+            {
+                session.will = None;
+            }
+            self.end_seat(seat, Reason::SessionTakenOver, "");
+        }
+        if !clean_start && let Some(session) = self.sessions.get_mut(&number) {
+            session.will = None;
+        }
+    }
+
+    pub(super) fn handle_disconnect(
+        &mut self,
+        id: u64,
+        number: u64,
+        disconnect: &Disconnect,
+    ) -> Result<(), Violation> {
+        if let Some(expiry) = disconnect.properties.session_expiry_interval()
+            && let Some(session) = self.sessions.get_mut(&number)
+        {
+            if session.expiry == 0 && *expiry > 0 {
+                return Err(Violation::protocol("a session expiry of 0 cannot be changed by DISCONNECT"));
+            }
+            session.expiry = (*expiry).min(self.settings.limits.max_session_expiry);
+        }
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.state = State::Ended;
+            self.wakes.push_back(id);
+        }
+        self.leave(number, id, disconnect.reason != Reason::Success);
+        Ok(())
+    }
+
+    /// The connection of a session is gone.
+    pub(super) fn leave(&mut self, number: u64, seat: u64, will: bool) {
+        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.seat == Some(seat)) else { return };
+        session.seat = None;
+        if !will {
+            session.will = None;
+        }
+        let expiry = session.expiry;
+        // What was meant for the moment is not kept.
+        let fleeting = |item: &Queued| item.qos == QoS::AtMostOnce;
+        let gone: Vec<Queued> = session.queue.iter().filter(|item| fleeting(item)).cloned().collect();
+        session.queue.retain(|item| !fleeting(item));
+        gone.into_iter().for_each(|item| self.finish(number, &item));
+        if expiry == 0 {
+            return self.end_session(number);
+        }
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let in_seconds = |seconds: u32| self.now + Duration::from_secs(seconds.into());
+        if expiry != FOR_EVER {
+            session.ends_at = Some(in_seconds(expiry));
+            self.agenda.insert((in_seconds(expiry), Due::End(number)));
+        }
+        match session.will.as_ref().map(|will| will.delay.min(expiry)) {
+            Some(0) => self.publish_will(number),
+            Some(delay) => {
+                session.will_at = Some(in_seconds(delay));
+                self.agenda.insert((in_seconds(delay), Due::Will(number)));
+            }
+            None => {}
+        }
+        let ends_ms = self.wall_ms().saturating_add(u64::from(expiry) * 1000);
+        self.write_session(number, Some(ends_ms));
+    }
+
+    /// A time on the agenda has come; what it was for may have changed since.
+    pub(super) fn fall_due(&mut self, at: Instant, due: Due) {
+        match due {
+            Due::Will(number) if self.sessions.get(&number).is_some_and(|s| s.will_at == Some(at)) => {
+                self.publish_will(number);
+            }
+            Due::End(number) if self.sessions.get(&number).is_some_and(|s| s.ends_at == Some(at)) => {
+                self.end_session(number);
+            }
+            Due::Will(_) | Due::End(_) => {}
+        }
+    }
+
+    fn publish_will(&mut self, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.will_at = None;
+        let Some(will) = session.will.take() else { return };
+        let ends_at = session.ends_at;
+        let connected = session.seat.is_some();
+        if !connected {
+            let ends_ms = ends_at.map_or(u64::MAX >> 1, |at| {
+                self.wall_ms() + at.saturating_duration_since(self.now).as_millis() as u64
+            });
+            self.write_session(number, Some(ends_ms));
+        }
+        // Nobody is there to be told that there is no room for it.
+        if self.refusal().is_none() || will.publish.qos == QoS::AtMostOnce && !will.publish.retain {
+            self.distribute(will.publish, Some(number));
+        } else {
+            self.counters.dropped += 1;
+        }
+    }
+
+    /// A session ends for ever.
+    pub(super) fn end_session(&mut self, number: u64) {
+        self.publish_will(number);
+        let Some(mut session) = self.sessions.remove(&number) else { return };
+        self.clients.remove(&session.client_id);
+        for filter in session.subscriptions.keys() {
+            if let Ok(filter) = Filter::parse(filter.clone()) {
+                self.routes.remove(number, &filter);
+            }
+        }
+        for item in session.drain() {
+            self.forget(&item);
+        }
+        if session.durable {
+            self.write(Op::DropSession(number));
+        }
+    }
+
+    /// The session's row as it is now.
+    pub(super) fn write_session(&mut self, number: u64, ends_ms: Option<u64>) {
+        let Some(session) = self.sessions.get(&number).filter(|session| session.durable) else { return };
+        let will = session.will.as_ref().map(|will| {
+            let mut publish = will.publish.clone();
+            publish.packet_id = (publish.qos != QoS::AtMostOnce).then_some(PacketId::MIN);
+            let mut body = Transmit::default();
+            let _ = Packet::Publish(publish).encode(Version::V5, &mut body);
+            body.take().freeze()
+        });
+        let row = store::SessionRow {
+            id: number,
+            client_id: session.name(),
+            expiry: session.expiry,
+            ends_ms: ends_ms.filter(|_| session.seat.is_none()).map(|ms| ms.min(i64::MAX as u64)),
+            will,
+            will_delay: session.will.as_ref().map_or(0, |will| will.delay),
+        };
+        self.write(Op::Session(row));
+    }
+
+    /// Brings back a session of an earlier run.
+    pub(super) fn restore(&mut self, found: store::StoredSession) {
+        let number = found.row.id;
+        let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
+        session.durable = true;
+        session.received = found.received.into_iter().filter_map(PacketId::new).collect();
+        for (filter, options, id) in found.subscriptions {
+            let (Ok(parsed), Ok(options)) =
+                (Filter::parse(filter.to_string()), SubscribeOptions::from_byte(options, Version::V5))
+            else {
+                continue;
+            };
+            let subscription = Subscription { options, id };
+            self.routes.insert(number, &parsed, subscription);
+            session.subscriptions.insert(parsed.text(), subscription);
+        }
+        for row in found.queue {
+            session.set_position(row.position);
+            self.need(row.sequence);
+            let item = Queued {
+                position: row.position,
+                sequence: Some(row.sequence),
+                qos: QoS::from_bits(row.flags & 3).unwrap_or_default(),
+                retain: row.flags & 4 != 0,
+                ids: row.ids.into(),
+                message: None,
+                weight: 0,
+            };
+            match PacketId::new(row.packet_id) {
+                Some(packet_id) => {
+                    session.flights.push_back(Flight { packet_id, item, released: row.released, sent: true });
+                }
+                None => session.queue.push_back(item),
+            }
+        }
+        let was_connected = found.row.ends_ms.is_none();
+        if let Some(mut body) = found.row.will.as_deref().map(BytesMut::from)
+            && let Ok(Some(frame)) = frame::split(&mut body, usize::MAX)
+            && let Ok(Packet::Publish(mut publish)) = Packet::decode(&frame, Version::V5, Sender::Client)
+        {
+            publish.packet_id = None;
+            session.will = Some(Will { publish, delay: found.row.will_delay });
+        }
+        let wall_ms = self.wall_ms();
+        let left = match found.row.ends_ms {
+            // Connected when the last run ended: its time starts now.
+            None => Duration::from_secs(found.row.expiry.into()),
+            Some(ends_ms) => Duration::from_millis(ends_ms.saturating_sub(wall_ms)),
+        };
+        self.clients.insert(session.client_id.clone(), number);
+        if found.row.expiry != FOR_EVER {
+            let ends_at = self.now + left;
+            session.ends_at = Some(ends_at);
+            self.agenda.insert((ends_at, Due::End(number)));
+        }
+        if let Some(will) = &session.will {
+            let delay = if was_connected { will.delay.min(found.row.expiry) } else { 0 };
+            let at = self.now + Duration::from_secs(delay.into());
+            session.will_at = Some(at);
+            self.agenda.insert((at, Due::Will(number)));
+        }
+        self.sessions.insert(number, session);
+    }
+}
+
+/// The name of a session's filter for the store.
+pub(super) fn stored_name(filter: &Filter) -> Arc<str> {
+    Arc::from(filter.as_str())
+}

@@ -1,0 +1,245 @@
+//! From a session's queue through its window to the client, and the client's answers.
+
+use super::message::{Form, Message, Queued};
+use super::seat::State;
+use super::session::Flight;
+use super::store::Op;
+use super::{Action, Hub, RESIDENT};
+use crate::mqtt::packet::{Ack, PacketId};
+use crate::mqtt::{Packet, QoS, Reason};
+
+/// Bytes that wait for one connection before no more of a queue is given to it.
+const OUTPUT_HIGH_WATER: usize = 256 << 10;
+/// Messages, and bytes of them, that are read from the store at a time.
+const READ_AHEAD: (usize, usize) = (256, 256 << 10);
+
+impl Hub {
+    /// Messages are written: they stand in their queues.
+    pub(super) fn enqueue(&mut self, items: Vec<(u64, Queued)>) {
+        for (number, mut item) in items {
+            let Some(session) = self.sessions.get_mut(&number) else {
+                self.forget(&item);
+                continue;
+            };
+            session.pending -= 1;
+            if session.seat.is_none() && item.qos == QoS::AtMostOnce {
+                self.finish(number, &item);
+                continue;
+            }
+            let behind = session.seat.is_none() || session.queue.len() > usize::from(u8::MAX);
+            if behind && self.resident > RESIDENT && item.sequence.is_some() && item.message.take().is_some()
+            {
+                self.resident -= item.weight;
+            }
+            session.queue.push_back(item);
+            self.due.insert(number);
+        }
+    }
+
+    /// Sessions send what they have.
+    pub(super) fn pump(&mut self) {
+        while let Some(number) = self.due.pop_first() {
+            while self.step(number) {}
+        }
+    }
+
+    /// Sends one message of a session; false when there is none or no room for it.
+    fn step(&mut self, number: u64) -> bool {
+        let Some(session) = self.sessions.get_mut(&number) else { return false };
+        let Some(id) = session.seat else { return false };
+        let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.state != State::Ended) else {
+            return false;
+        };
+        let window = seat.window;
+        if seat.transmit.len() >= OUTPUT_HIGH_WATER {
+            seat.starved = true;
+            return false;
+        }
+        // What was in flight on an earlier connection comes first, in its order.
+        if let Some(flight) = session.flights.get(session.resent) {
+            if flight.released {
+                session.resent += 1;
+                let packet_id = flight.packet_id;
+                return self.send(id, &mut Packet::PubRel(Ack::new(packet_id)));
+            }
+            let on_the_wire = session.flights.iter().take(session.resent).filter(|f| !f.released).count();
+            if on_the_wire >= window {
+                return false;
+            }
+            let packet_id = flight.packet_id;
+            session.resent += 1;
+            // Its identifier may be on its way to the disk still.
+            self.when_written(Action::Send { session: number, seat: id, packet_id });
+            return true;
+        }
+        let full = session.flights.len() >= window;
+        if session.queue.front().is_none_or(|item| full && item.qos != QoS::AtMostOnce) {
+            return false;
+        }
+        self.fetch(number) && self.take_off(number, id)
+    }
+
+    /// Reads what the head of the queue needs from the store, and what follows as far as that comes along. False
+    /// when the store cannot be read: a later step asks again.
+    fn fetch(&mut self, number: u64) -> bool {
+        let Some(session) = self.sessions.get_mut(&number) else { return false };
+        let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return true };
+        let (Some(sequence), Some(source)) = (first.sequence, &mut self.source) else { return true };
+        let (limit, bytes) = READ_AHEAD;
+        let entries = source.read(self.log, sequence, limit, bytes);
+        let mut found = entries.iter().peekable();
+        for item in session.queue.iter_mut().take(limit) {
+            let Some(wanted) = item.sequence.filter(|_| item.message.is_none()) else { continue };
+            while found.next_if(|entry| entry.sequence < wanted).is_some() {}
+            let Some(entry) = found.next_if(|entry| entry.sequence == wanted) else { break };
+            item.message = Message::from_entry(entry);
+            if let Some(message) = &item.message {
+                // A queue that was read at start did not know its weight.
+                let weight = message.weight();
+                session.bytes += weight.saturating_sub(item.weight);
+                item.weight = weight;
+                self.resident += weight;
+            }
+        }
+        !entries.is_empty()
+    }
+
+    /// Sends the head of the queue, or drops it if its time is over.
+    fn take_off(&mut self, number: u64, id: u64) -> bool {
+        let wall_ms = self.wall_ms();
+        let Some(session) = self.sessions.get_mut(&number) else { return false };
+        let Some(item) = session.queue.pop_front() else { return false };
+        let gone = item.message.as_ref().is_none_or(|message| message.expired(wall_ms));
+        if gone {
+            self.counters.dropped += 1;
+            self.finish(number, &item);
+            return true;
+        }
+        let (qos, durable, position) = (item.qos, session.durable, item.position);
+        if qos == QoS::AtMostOnce {
+            self.transmit(id, &item, None, false);
+            self.finish(number, &item);
+            return true;
+        }
+        let packet_id = session.packet_id();
+        session.flights.push_back(Flight { packet_id, item, released: false, sent: false });
+        session.resent = session.flights.len();
+        if durable && qos == QoS::ExactlyOnce {
+            self.write(Op::InFlight(number, position, packet_id.get(), false));
+            self.when_written(Action::Send { session: number, seat: id, packet_id });
+        } else {
+            self.send_flight(number, id, packet_id);
+        }
+        true
+    }
+
+    /// Puts a message that is in flight on the wire.
+    pub(super) fn send_flight(&mut self, number: u64, id: u64, packet_id: PacketId) {
+        if self.failed.is_some() {
+            return;
+        }
+        let log = self.log;
+        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.seat == Some(id)) else { return };
+        let Some(flight) = session.flight(packet_id).filter(|flight| !flight.released) else { return };
+        if flight.item.message.is_none()
+            && let (Some(sequence), Some(source)) = (flight.item.sequence, &mut self.source)
+        {
+            let entry = source.read(log, sequence, 1, 1).pop().filter(|entry| entry.sequence == sequence);
+            flight.item.message = entry.as_ref().and_then(Message::from_entry);
+            flight.item.weight = flight.item.message.as_ref().map_or(0, |message| message.weight());
+            session.bytes += flight_weight(session, packet_id);
+            self.resident += flight_weight(session, packet_id);
+        }
+        let Some(flight) = session.flight(packet_id) else { return };
+        let dup = std::mem::replace(&mut flight.sent, true);
+        let item = flight.item.clone();
+        if !self.transmit(id, &item, Some(packet_id), dup)
+            && let Some(session) = self.sessions.get_mut(&number)
+            && let Some(item) = session.land(packet_id, item.qos)
+        {
+            // Larger than the client takes, or unreadable: dropped as if it had been delivered [MQTT-3.1.2-25].
+            self.counters.dropped += 1;
+            self.finish(number, &item);
+        }
+    }
+
+    fn transmit(&mut self, id: u64, item: &Queued, packet_id: Option<PacketId>, dup: bool) -> bool {
+        let wall_ms = self.wall_ms();
+        let (Some(seat), Some(message)) = (self.seats.get_mut(&id), &item.message) else { return false };
+        if seat.transmit.is_empty() {
+            self.wakes.push_back(id);
+        }
+        let form = Form { dup, qos: item.qos, retain: item.retain, packet_id, ids: &item.ids };
+        let sent = seat.publish(message, form, wall_ms);
+        self.counters.delivered += u64::from(sent);
+        sent
+    }
+
+    pub(super) fn handle_puback(&mut self, number: u64, ack: &Ack) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(item) = session.land(ack.packet_id, QoS::AtLeastOnce) {
+            self.finish(number, &item);
+            self.due.insert(number);
+        }
+    }
+
+    pub(super) fn handle_pubrec(&mut self, id: u64, number: u64, ack: &Ack) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let durable = session.durable;
+        let flight = session.flight(ack.packet_id).filter(|f| f.item.qos == QoS::ExactlyOnce && f.sent);
+        let Some(flight) = flight else {
+            let answer = Ack::with_reason(ack.packet_id, Reason::PacketIdentifierNotFound);
+            self.send(id, &mut Packet::PubRel(answer));
+            return;
+        };
+        if ack.reason.is_error() && !flight.released {
+            if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
+                self.finish(number, &item);
+                self.due.insert(number);
+            }
+            return;
+        }
+        let position = flight.item.position;
+        if !std::mem::replace(&mut flight.released, true) && durable {
+            self.write(Op::InFlight(number, position, ack.packet_id.get(), true));
+        }
+        self.when_written(Action::Release { session: number, seat: id, packet_id: ack.packet_id });
+    }
+
+    pub(super) fn handle_pubcomp(&mut self, number: u64, ack: &Ack) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        // A PUBCOMP without PUBREC is passed over: the PUBLISH is sent again on the next connection.
+        if session.flight(ack.packet_id).is_none_or(|flight| !flight.released) {
+            return;
+        }
+        if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
+            self.finish(number, &item);
+            self.due.insert(number);
+        }
+    }
+
+    /// A session is done with a message.
+    pub(super) fn finish(&mut self, number: u64, item: &Queued) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.bytes = session.bytes.saturating_sub(item.weight);
+        }
+        if item.sequence.is_some() {
+            self.write(Op::Dequeue(number, item.position));
+        }
+        self.forget(item);
+    }
+
+    /// A message of a session that is no more, or that is done with it.
+    pub(super) fn forget(&mut self, item: &Queued) {
+        if item.message.is_some() {
+            self.resident = self.resident.saturating_sub(item.weight);
+        }
+        if let Some(sequence) = item.sequence {
+            self.release(sequence);
+        }
+    }
+}
+
+fn flight_weight(session: &mut super::Session, packet_id: PacketId) -> usize {
+    session.flight(packet_id).map_or(0, |flight| flight.item.weight)
+}

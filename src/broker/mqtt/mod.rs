@@ -1,0 +1,623 @@
+//! The broker as MQTT's clients see it, 3.1, 3.1.1 and 5.0, sans-IO.
+//!
+//! * `connect`: CONNECT, sessions that come and go, wills
+//! * `publish`: what clients publish, and its way to the subscribers
+//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE, retained messages for new subscriptions
+//! * `deliver`: from a session's queue through its window, and the answers to it
+//! * `seat`: one connection; `session`: what outlives it
+//! * `routes`, [`tree`], `retained`: who gets what
+//! * `message`: a message and its form in the store; [`store`]: the tables
+//! * `passwords`: users; `status`: `$SYS`
+//!
+//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
+//!
+//! What is acknowledged is on disk as far as anybody could miss it after a kill: messages for sessions that
+//! outlive their connection, retained messages, packet identifiers of QoS 2 of such sessions. What only
+//! connected sessions without expiry would get is not written. Nothing of QoS 1 or 2 overtakes what waits for
+//! the disk; QoS 0 does not wait. Where the standard leaves a choice, Mosquitto's is taken.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use bytestring::ByteString;
+
+use crate::broker::auth::TokenKey;
+use crate::broker::hub::{Clock, Hub as Protocol};
+use crate::broker::store::Op as StoreOp;
+use crate::broker::topic::log::Source;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::earliest;
+use crate::mqtt::packet::{Ack, ConnAck, PacketId};
+use crate::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation, frame};
+use crate::sqlite::Report;
+use crate::transmit::Transmit;
+
+mod connect;
+mod deliver;
+mod message;
+mod passwords;
+mod publish;
+mod retained;
+mod routes;
+mod seat;
+mod session;
+mod status;
+pub mod store;
+mod subscribe;
+pub mod tree;
+
+use message::{Message, Queued};
+use retained::{Retained, Slot};
+use routes::Routes;
+use seat::{FIRST_PACKET, Seat, State};
+use session::Session;
+use store::Op;
+
+pub use passwords::Passwords;
+pub use status::MqttStats;
+
+/// Bytes that wait for one connection before no more is read from it.
+const OUTPUT_LIMIT: usize = 8 << 20;
+/// Bytes of one connection that are not written yet before no more is read from it.
+const SESSION_QUEUE: usize = 16 << 20;
+/// The same of all connections.
+const TOTAL_QUEUE: usize = 64 << 20;
+/// Bytes of QoS 0 that wait in all connections before more of it is dropped.
+const TOTAL_OUTPUT: usize = 256 << 20;
+/// Weight of queued messages that stay in memory; beyond, those that the store has are read again.
+const RESIDENT: usize = 64 << 20;
+/// Between looks for what can go.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// What clients may have. Those that have a property in CONNACK are announced there.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest packet, in bytes.
+    pub max_packet_size: u32,
+    /// Most sessions, with and without a connection.
+    pub max_sessions: usize,
+    /// Most subscriptions of one session.
+    pub max_subscriptions: usize,
+    /// Most messages of QoS 1 and 2 that wait for one session.
+    pub max_queue: usize,
+    /// Most bytes of them.
+    pub max_queue_bytes: usize,
+    /// Most bytes that wait in a connection for a slow subscriber before QoS 0 is dropped.
+    pub max_output: usize,
+    /// Most messages of QoS 1 and 2 in flight to a client.
+    pub max_inflight: u16,
+    /// Most messages of QoS 1 and 2 in flight from a client.
+    pub receive_maximum: u16,
+    /// Highest topic alias of a client.
+    pub topic_alias_maximum: u16,
+    /// Most retained messages.
+    pub max_retained: usize,
+    /// Longest time that a session outlives its connection, in seconds; `u32::MAX` is for ever.
+    pub max_session_expiry: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_packet_size: 2_000_000,
+            max_sessions: 100_000,
+            max_subscriptions: 10_000,
+            max_queue: 10_000,
+            max_queue_bytes: 64 << 20,
+            max_output: 8 << 20,
+            max_inflight: 100,
+            receive_maximum: 1000,
+            topic_alias_maximum: 100,
+            max_retained: 100_000,
+            max_session_expiry: u32::MAX,
+        }
+    }
+}
+
+/// How a hub behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What clients may have.
+    pub limits: Limits,
+    /// Where monotonic time is in calendar time.
+    pub clock: Clock,
+    /// Whether a store is behind it.
+    pub stored: bool,
+    /// Bytes of the store, or of memory without one, at which publishers are refused.
+    pub max_store: u64,
+    /// Makes client identifiers that the broker gives out different from those of another run.
+    pub seed: u64,
+    /// Users; with neither users nor tokens everybody may come in.
+    pub passwords: Option<Passwords>,
+    /// Tokens that are taken as password, whatever the user name.
+    pub tokens: Option<Arc<TokenKey>>,
+}
+
+/// What waits for the store.
+#[derive(Debug)]
+enum Action {
+    /// Messages for sessions.
+    Deliver(Vec<(u64, Queued)>),
+    /// An answer to a client, and the bytes that were on their way to the store for it.
+    Answer { seat: u64, packet: Packet, bytes: usize },
+    /// A PUBLISH whose packet identifier had to be written first.
+    Send { session: u64, seat: u64, packet_id: PacketId },
+    /// The PUBREL that had to be written first.
+    Release { session: u64, seat: u64, packet_id: PacketId },
+}
+
+/// What happens to a session without a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Will(u64),
+    End(u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    source: Option<Box<dyn Source>>,
+    seats: BTreeMap<u64, Seat>,
+    next_seat: u64,
+    sessions: BTreeMap<u64, Session>,
+    clients: HashMap<ByteString, u64>,
+    next_session: u64,
+    routes: Routes,
+    retained: Retained,
+    /// Number of the log in the store.
+    log: u64,
+    next_sequence: u64,
+    /// How many queues and slots need a stored message.
+    needed: HashMap<u64, u32>,
+    ops: VecDeque<StoreOp>,
+    issued: u64,
+    written: u64,
+    waiting: VecDeque<(u64, Action)>,
+    queued: usize,
+    paused: BTreeSet<u64>,
+    /// Set when the store failed: nothing is written any more.
+    failed: Option<Error>,
+    used: u64,
+    wakes: VecDeque<u64>,
+    /// Sessions that have something to send, or room for it.
+    due: BTreeSet<u64>,
+    agenda: BTreeSet<(Instant, Due)>,
+    housekeeping_at: Instant,
+    /// Weight of all that is queued in memory.
+    resident: usize,
+    /// Bytes of QoS 0 that wait in connections.
+    unsent: usize,
+    now: Instant,
+    counters: status::Counters,
+}
+
+impl Hub {
+    /// A broker with what was `found`.
+    pub fn new(
+        settings: Settings,
+        found: store::Found,
+        source: Option<Box<dyn Source>>,
+        now: Instant,
+    ) -> Self {
+        let mut hub = Self {
+            source,
+            seats: BTreeMap::new(),
+            next_seat: 1,
+            sessions: BTreeMap::new(),
+            clients: HashMap::new(),
+            next_session: found.next_session.max(1),
+            routes: Routes::default(),
+            retained: Retained::default(),
+            log: found.log,
+            next_sequence: found.next_sequence.max(1),
+            needed: HashMap::new(),
+            ops: VecDeque::new(),
+            issued: 0,
+            written: 0,
+            waiting: VecDeque::new(),
+            queued: 0,
+            paused: BTreeSet::new(),
+            failed: None,
+            used: found.bytes,
+            wakes: VecDeque::new(),
+            due: BTreeSet::new(),
+            agenda: BTreeSet::new(),
+            housekeeping_at: now + HOUSEKEEPING,
+            resident: 0,
+            unsent: 0,
+            now,
+            counters: status::Counters::new(now),
+            settings,
+        };
+        for entry in &found.retained {
+            if let Some(message) = Message::from_entry(entry) {
+                hub.needed.insert(entry.sequence, 1);
+                hub.retained.set(Slot { message, sequence: Some(entry.sequence) });
+            }
+        }
+        for session in found.sessions {
+            hub.restore(session);
+        }
+        hub.pump();
+        hub
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.settings.clock.wall_ms(self.now)
+    }
+
+    /// Asks the store for a change.
+    fn write(&mut self, op: Op) {
+        if self.settings.stored {
+            self.issued += 1;
+            self.ops.push_back(StoreOp::Mqtt(op));
+        }
+    }
+
+    /// Does it when everything asked of the store so far is written, after all that waits already.
+    fn when_written(&mut self, action: Action) {
+        if self.issued == self.written && self.waiting.is_empty() {
+            self.act(action);
+        } else {
+            self.waiting.push_back((self.issued, action));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Deliver(items) => self.enqueue(items),
+            Action::Answer { seat, packet, bytes } => {
+                self.queued -= bytes;
+                if let Some(seat) = self.seats.get_mut(&seat) {
+                    seat.queued -= bytes;
+                }
+                self.answer(seat, packet);
+            }
+            Action::Send { session, seat, packet_id } => self.send_flight(session, seat, packet_id),
+            Action::Release { session, seat, packet_id } => {
+                let connected = self.sessions.get(&session).is_some_and(|s| s.seat == Some(seat));
+                if connected && self.failed.is_none() {
+                    self.send(seat, &mut Packet::PubRel(Ack::new(packet_id)));
+                }
+            }
+        }
+    }
+
+    /// Says that it worked, or that it did not if the store failed meanwhile.
+    fn answer(&mut self, id: u64, mut packet: Packet) {
+        if let Some(error) = &self.failed {
+            let why = error.message().to_owned();
+            let v5 = self.seats.get(&id).is_some_and(|seat| seat.version == Version::V5);
+            match &mut packet {
+                Packet::PubAck(ack) | Packet::PubRec(ack) if v5 => {
+                    ack.reason = Reason::Unspecified;
+                    ack.properties = Properties::new().with(Property::ReasonString(why.into()));
+                }
+                Packet::SubAck(ack) => ack.reasons.fill(Reason::Unspecified),
+                Packet::UnsubAck(ack) if v5 => ack.reasons.fill(Reason::Unspecified),
+                // Without a word for failure the connection ends.
+                _ => return self.end_seat(id, Reason::Unspecified, &why),
+            }
+        }
+        let done = match &packet {
+            Packet::PubAck(_) | Packet::PubComp(_) => true,
+            Packet::PubRec(ack) => ack.reason.is_error(),
+            _ => false,
+        };
+        if let Some(seat) = self.seats.get_mut(&id).filter(|_| done) {
+            seat.unanswered = seat.unanswered.saturating_sub(1);
+        }
+        if let Packet::PubRec(ack) = &packet
+            && ack.reason.is_error()
+            && let Some(session) = self.session_of(id)
+            && let Some(known) = self.sessions.get_mut(&session)
+        {
+            known.received.remove(&ack.packet_id);
+        }
+        self.send(id, &mut packet);
+    }
+
+    /// Sends at once.
+    fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
+        let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.state != State::Ended) else {
+            return false;
+        };
+        if seat.transmit.is_empty() {
+            self.wakes.push_back(id);
+        }
+        seat.send(packet)
+    }
+
+    fn session_of(&self, seat: u64) -> Option<u64> {
+        self.seats.get(&seat)?.session()
+    }
+
+    /// Why nothing can be taken in, if so.
+    fn refusal(&self) -> Option<(Reason, String)> {
+        if let Some(error) = &self.failed {
+            let words = format!("{}; the broker must be started anew", error.message());
+            return Some((Reason::Unspecified, words));
+        }
+        let used = if self.settings.stored { self.used } else { self.used_bytes() };
+        (used > self.settings.max_store).then(|| (Reason::QuotaExceeded, "the store is full".to_owned()))
+    }
+
+    /// One more needs the stored message.
+    fn need(&mut self, sequence: u64) {
+        *self.needed.entry(sequence).or_default() += 1;
+    }
+
+    /// One less needs it.
+    fn release(&mut self, sequence: u64) {
+        let Some(count) = self.needed.get_mut(&sequence) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.needed.remove(&sequence);
+            let log = self.log;
+            self.write(Op::Remove(log, sequence));
+        }
+    }
+
+    /// Takes the complete packets out of `input`.
+    fn read(&mut self, id: u64, input: &mut BytesMut) -> std::result::Result<(), Violation> {
+        loop {
+            let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+            let limit = self.settings.limits.max_packet_size as usize;
+            let limit = match seat.state {
+                State::Ready { .. } => limit,
+                State::Start => limit.min(FIRST_PACKET),
+                State::Ended => {
+                    input.clear();
+                    return Ok(());
+                }
+            };
+            let before = input.len();
+            let Some(mut frame) = frame::split(input, limit)? else { return Ok(()) };
+            seat.heard_at = self.now;
+            self.counters.bytes_in += (before - input.len()) as u64;
+            // A message of QoS 0 that is not retained is gone when this returns; everything else may stay, and
+            // must not keep the whole read buffer.
+            if frame.first & 0b1111_0111 != 0b0011_0000 {
+                message::compact(&mut frame.body);
+            }
+            let version = seat.version;
+            let packet = match Packet::decode(&frame, version, Sender::Client) {
+                Ok(packet) => packet,
+                Err(violation) => {
+                    if seat.state == State::Start {
+                        self.refuse_unread(id, &frame, &violation);
+                    }
+                    return Err(violation);
+                }
+            };
+            self.handle_packet(id, packet)?;
+        }
+    }
+
+    fn handle_packet(&mut self, id: u64, packet: Packet) -> std::result::Result<(), Violation> {
+        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
+        let State::Ready { session } = seat.state else {
+            return match packet {
+                Packet::Connect(connect) => self.handle_connect(id, *connect),
+                other => Err(Violation::protocol(format!("{:?} before CONNECT", other.kind()))),
+            };
+        };
+        match packet {
+            Packet::Publish(publish) => self.handle_publish(id, session, publish),
+            Packet::PubAck(ack) => {
+                self.handle_puback(session, &ack);
+                Ok(())
+            }
+            Packet::PubRec(ack) => {
+                self.handle_pubrec(id, session, &ack);
+                Ok(())
+            }
+            Packet::PubRel(ack) => {
+                self.handle_pubrel(id, session, &ack);
+                Ok(())
+            }
+            Packet::PubComp(ack) => {
+                self.handle_pubcomp(session, &ack);
+                Ok(())
+            }
+            Packet::Subscribe(subscribe) => self.handle_subscribe(id, session, subscribe),
+            Packet::Unsubscribe(unsubscribe) => {
+                self.handle_unsubscribe(id, session, &unsubscribe);
+                Ok(())
+            }
+            Packet::PingReq => {
+                self.send(id, &mut Packet::PingResp);
+                Ok(())
+            }
+            Packet::Disconnect(disconnect) => self.handle_disconnect(id, session, &disconnect),
+            Packet::Connect(_) => Err(Violation::protocol("a second CONNECT")),
+            Packet::Auth(_) => Err(Violation::protocol("AUTH without an authentication method")),
+            other => Err(Violation::protocol(format!("a client sent {:?}", other.kind()))),
+        }
+    }
+
+    /// Answers what could not even be read, if it looks like a CONNECT.
+    fn refuse_unread(&mut self, id: u64, frame: &frame::Frame, violation: &Violation) {
+        // First byte, then the name of the protocol behind its length, then the level.
+        let level = (frame.first == 0x10)
+            .then(|| frame.body.first_chunk::<2>())
+            .flatten()
+            .and_then(|length| frame.body.get(2 + usize::from(u16::from_be_bytes(*length))).copied());
+        let unknown = violation.reason == Reason::UnsupportedProtocolVersion;
+        let version = match level {
+            Some(level) if level == 5 || unknown && level > 5 => Version::V5,
+            Some(_) if unknown => Version::V3_1_1,
+            _ => return,
+        };
+        if let Some(seat) = self.seats.get_mut(&id) {
+            seat.version = version;
+            if violation.reason.allowed_in(crate::mqtt::packet::Kind::ConnAck) {
+                self.wakes.push_back(id);
+                seat.send(&mut Packet::ConnAck(ConnAck::new(violation.reason)));
+            }
+        }
+    }
+
+    /// Ends a connection that broke the protocol, or whose time is over.
+    fn end_seat(&mut self, id: u64, reason: Reason, words: &str) {
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        let session = seat.session();
+        seat.end(reason, words);
+        self.wakes.push_back(id);
+        if let Some(session) = session {
+            self.leave(session, id, true);
+        }
+    }
+
+    fn housekeeping(&mut self) {
+        let wall_ms = self.wall_ms();
+        for message in self.retained.expired(wall_ms) {
+            self.unretain(message.topic());
+        }
+        self.publish_status();
+    }
+}
+
+impl Protocol for Hub {
+    fn connect(&mut self, now: Instant, _: &str) -> u64 {
+        let id = self.next_seat;
+        self.next_seat += 1;
+        self.seats.insert(id, Seat::new(now));
+        self.counters.sockets += 1;
+        id
+    }
+
+    fn disconnect(&mut self, now: Instant, id: u64) {
+        self.now = now;
+        if let Some(seat) = self.seats.remove(&id) {
+            self.unsent -= seat.unsent;
+            if let Some(session) = seat.session() {
+                self.leave(session, id, true);
+            }
+            self.pump();
+        }
+    }
+
+    fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
+        self.now = now;
+        let result = self.read(id, input);
+        if let Err(violation) = &result {
+            self.end_seat(id, violation.reason, &violation.message);
+        }
+        self.pump();
+        Ok(result?)
+    }
+
+    fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
+        self.now = now;
+        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
+        if seat.deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        let expired = seat.expires_at.is_some_and(|at| at <= now);
+        let (reason, words) = match (expired, seat.state) {
+            (true, _) => (Reason::NotAuthorized, "the token has expired"),
+            (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT in time"),
+            (false, _) => (Reason::KeepAliveTimeout, "silent for one and a half times the keep-alive"),
+        };
+        self.end_seat(id, reason, words);
+        self.pump();
+        Err(Error::new(ErrorKind::Timeout, words))
+    }
+
+    fn session_timeout(&self, id: u64) -> Option<Instant> {
+        self.seats.get(&id)?.deadline()
+    }
+
+    fn may_read(&mut self, id: u64) -> bool {
+        let total = self.queued;
+        let Some(seat) = self.seats.get(&id) else { return true };
+        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
+        if full {
+            self.paused.insert(id);
+        }
+        !full && seat.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
+    }
+
+    fn finished(&self, id: u64) -> bool {
+        self.seats.get(&id).is_none_or(|seat| seat.state == State::Ended)
+    }
+
+    fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
+        self.now = now;
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        self.counters.bytes_out += seat.transmit.len() as u64;
+        std::mem::swap(&mut seat.transmit, output);
+        self.unsent -= std::mem::take(&mut seat.unsent);
+        if std::mem::take(&mut seat.starved) {
+            self.due.extend(seat.session());
+            self.pump();
+        }
+    }
+
+    fn poll_op(&mut self) -> Option<StoreOp> {
+        self.ops.pop_front()
+    }
+
+    fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop_front()
+    }
+
+    fn handle_report(&mut self, now: Instant, report: Report) {
+        self.now = now;
+        self.written += report.jobs;
+        match report.outcome {
+            Ok(used) => self.used = used,
+            Err(error) => self.failed = Some(error),
+        }
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
+            if let Some((_, action)) = self.waiting.pop_front() {
+                self.act(action);
+            }
+        }
+        if self.queued <= TOTAL_QUEUE {
+            self.wakes.extend(std::mem::take(&mut self.paused));
+        }
+        self.pump();
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.settings.clock = clock;
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(Some(self.housekeeping_at), self.agenda.first().map(|(at, _)| *at))
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        while let Some((at, due)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            self.agenda.remove(&(at, due));
+            self.fall_due(at, due);
+        }
+        if self.housekeeping_at <= now {
+            self.housekeeping_at = now + HOUSEKEEPING;
+            self.housekeeping();
+        }
+        self.pump();
+    }
+
+    fn shut_down(&mut self, now: Instant) {
+        self.now = now;
+        let ids: Vec<u64> = self.seats.keys().copied().collect();
+        for id in ids {
+            if let Some(seat) = self.seats.get_mut(&id) {
+                // The session stays as it is in the store: connected, with its will, as after a kill.
+                seat.end(Reason::ServerShuttingDown, "");
+                self.wakes.push_back(id);
+            }
+        }
+    }
+
+    fn used_bytes(&self) -> u64 {
+        if self.settings.stored { self.used } else { (self.resident + self.retained.bytes()) as u64 }
+    }
+}

@@ -1,0 +1,322 @@
+//! What clients publish, and its way to the queues of the subscribers.
+
+use std::rc::Rc;
+
+use super::message::{Message, Queued};
+use super::retained::Slot;
+use super::routes::{Route, Terms};
+use super::store::{Op, QueueRow};
+use super::{Action, Hub, TOTAL_OUTPUT, tree};
+use crate::mqtt::packet::{Ack, PacketId, Publish};
+use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// Whether anybody, or the retained slot, takes it.
+    matched: bool,
+    taken: bool,
+    /// Whether somebody had no room for it.
+    full: bool,
+}
+
+impl Hub {
+    pub(super) fn handle_publish(
+        &mut self,
+        id: u64,
+        number: u64,
+        mut publish: Publish,
+    ) -> Result<(), Violation> {
+        let limits = &self.settings.limits;
+        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+        self.counters.published += 1;
+        seat.resolve(&mut publish, limits.topic_alias_maximum)?;
+        if publish.topic.len() > tree::MAX_LEVELS && !tree::fits(&publish.topic) {
+            return Err(Violation {
+                reason: Reason::TopicNameInvalid,
+                message: format!("a topic of more than {} levels", tree::MAX_LEVELS),
+            });
+        }
+        let own = publish.topic.starts_with("$SYS");
+        let Some(packet_id) = publish.packet_id else {
+            let retained = publish.retain && self.refusal().is_some();
+            if own || retained {
+                self.counters.dropped += 1;
+            } else if publish.retain {
+                self.distribute(publish, Some(number));
+            } else {
+                self.scatter(&publish, Some(number));
+            }
+            return Ok(());
+        };
+
+        let (qos, version) = (publish.qos, seat.version);
+        let repeated = qos == QoS::ExactlyOnce
+            && self.sessions.get(&number).is_some_and(|session| session.received.contains(&packet_id));
+        if !repeated {
+            seat.unanswered += 1;
+            if seat.unanswered > usize::from(limits.receive_maximum) && version == Version::V5 {
+                return Err(Violation {
+                    reason: Reason::ReceiveMaximumExceeded,
+                    message: format!("more than {} messages in flight", limits.receive_maximum),
+                });
+            }
+        }
+        let bytes = publish.topic.len() + publish.payload.len() + 64;
+        seat.queued += bytes;
+        self.queued += bytes;
+        let mut ack = Ack::new(packet_id);
+        if repeated {
+            // Sent again because our PUBREC did not arrive: once more, without a second delivery.
+        } else if own {
+            ack.reason = if version == Version::V5 { Reason::NotAuthorized } else { Reason::Success };
+        } else if let Some((reason, words)) = self.refusal() {
+            if version != Version::V5 {
+                // 3.x has no word for no: the client keeps its message and sends it again.
+                self.queued -= bytes;
+                return Err(Violation { reason, message: words });
+            }
+            ack.reason = reason;
+            ack.properties.push(Property::ReasonString(words.into()));
+        } else {
+            let outcome = self.distribute(publish, Some(number));
+            ack.reason = match outcome {
+                Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
+                Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
+                _ => Reason::Success,
+            };
+            if qos == QoS::ExactlyOnce && !ack.reason.is_error() {
+                self.receive(number, packet_id);
+            }
+        }
+        let packet = if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
+        self.when_written(Action::Answer { seat: id, packet, bytes });
+        Ok(())
+    }
+
+    /// Remembers a packet identifier of QoS 2 until PUBREL.
+    fn receive(&mut self, number: u64, packet_id: PacketId) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        session.received.insert(packet_id);
+        if session.durable {
+            self.write(Op::Received(number, packet_id.get()));
+        }
+    }
+
+    pub(super) fn handle_pubrel(&mut self, id: u64, number: u64, ack: &Ack) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let known = session.received.remove(&ack.packet_id);
+        if known && session.durable {
+            // Before PUBCOMP allows the client to use the identifier for another message.
+            self.write(Op::Released(number, ack.packet_id.get()));
+        }
+        let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
+        let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
+        self.when_written(Action::Answer { seat: id, packet, bytes: 0 });
+    }
+
+    /// QoS 0 without RETAIN: to those who are connected, now.
+    pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) {
+        let route = self.routes.find(&publish.topic);
+        for target in &route.targets {
+            let terms = if from == Some(target.session) { target.own.as_ref() } else { Some(&target.terms) };
+            if let Some(terms) = terms {
+                self.forward(publish, target.session, terms);
+            }
+        }
+        for group in &route.groups {
+            let sessions = &self.sessions;
+            let connected = |number| sessions.get(&number)?.seat.map(|_| 1);
+            if let Some((number, terms)) = self.routes.pick(*group, connected) {
+                self.forward(publish, number, &terms);
+            }
+        }
+    }
+
+    /// One message of QoS 0 to one session, if it is connected and not too far behind.
+    fn forward(&mut self, publish: &Publish, number: u64, terms: &Terms) {
+        let Some(id) = self.sessions.get(&number).and_then(|session| session.seat) else { return };
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        let before = seat.transmit.len();
+        if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
+            self.counters.dropped += 1;
+            return;
+        }
+        let mut publish = Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: publish.retain && terms.retain_as_published,
+            topic: publish.topic.clone(),
+            packet_id: None,
+            properties: publish.properties.clone(),
+            payload: publish.payload.clone(),
+        };
+        if !publish.properties.is_empty() {
+            publish.properties.retain(|property| !matches!(property, Property::TopicAlias(_)));
+        }
+        for id in terms.ids.iter() {
+            publish.properties.push(Property::SubscriptionIdentifier(*id));
+        }
+        if before == 0 {
+            self.wakes.push_back(id);
+        }
+        if seat.forward(publish) {
+            let added = seat.transmit.len() - before;
+            seat.unsent += added;
+            self.unsent += added;
+            self.counters.delivered += 1;
+        } else {
+            self.counters.dropped += 1;
+        }
+    }
+
+    /// A message to all who get it and to the retained slot of its topic.
+    pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
+        let message = Rc::new(Message::new(publish, self.wall_ms()));
+        let route = self.routes.find(message.topic());
+        let mut to = Distribution { sequence: None, items: Vec::new(), outcome: Outcome::default() };
+        if message.publish.retain {
+            self.retain(&message, &mut to);
+        }
+        self.distribute_to(&message, &route, from, &mut to);
+        if !to.items.is_empty() {
+            self.when_written(Action::Deliver(to.items));
+        }
+        to.outcome
+    }
+
+    fn distribute_to(
+        &mut self,
+        message: &Rc<Message>,
+        route: &Route,
+        from: Option<u64>,
+        to: &mut Distribution,
+    ) {
+        for target in &route.targets {
+            let terms = if from == Some(target.session) { target.own.as_ref() } else { Some(&target.terms) };
+            if let Some(terms) = terms {
+                self.assign(message, target.session, terms, to);
+            }
+        }
+        for group in &route.groups {
+            let (sessions, limits) = (&self.sessions, &self.settings.limits);
+            let (qos, weight) = (message.publish.qos, message.weight());
+            let rank = |number| {
+                let session = sessions.get(&number)?;
+                let connected = session.seat.is_some();
+                if qos == QoS::AtMostOnce {
+                    return connected.then_some(1);
+                }
+                let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
+                Some(u8::from(connected) + 2 * u8::from(!full))
+            };
+            if let Some((number, terms)) = self.routes.pick(*group, rank) {
+                self.assign(message, number, &terms, to);
+            }
+        }
+    }
+
+    /// A message for one session.
+    fn assign(&mut self, message: &Rc<Message>, number: u64, terms: &Terms, to: &mut Distribution) {
+        let qos = message.publish.qos.min(terms.qos);
+        let retain = message.publish.retain && terms.retain_as_published;
+        let limits = &self.settings.limits;
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        to.outcome.matched = true;
+        if qos == QoS::AtMostOnce {
+            if session.seat.is_some() {
+                to.outcome.taken = true;
+                self.forward(&message.publish, number, terms);
+            }
+            return;
+        }
+        if session.is_full(message.weight(), limits.max_queue, limits.max_queue_bytes) {
+            to.outcome.full = true;
+            self.counters.dropped += 1;
+            return;
+        }
+        to.outcome.taken = true;
+        let item = self.admit(number, message, qos, retain, terms.ids.clone(), &mut to.sequence);
+        to.items.extend(item.map(|item| (number, item)));
+    }
+
+    /// Gives a message a place in a session's queue; it is put there once this is written. `sequence` is its
+    /// number in the store, and is set when it gets one.
+    pub(super) fn admit(
+        &mut self,
+        number: u64,
+        message: &Rc<Message>,
+        qos: QoS,
+        retain: bool,
+        ids: Rc<[u32]>,
+        sequence: &mut Option<u64>,
+    ) -> Option<Queued> {
+        let session = self.sessions.get_mut(&number)?;
+        let weight = message.weight();
+        session.pending += 1;
+        session.bytes += weight;
+        self.resident += weight;
+        let position = session.position();
+        let durable = session.durable && qos != QoS::AtMostOnce;
+        let sequence = if durable { Some(self.store(message, sequence)) } else { None };
+        if let Some(sequence) = sequence {
+            self.need(sequence);
+            let flags = qos as u8 | u8::from(retain) << 2;
+            let ids = ids.to_vec();
+            let row = QueueRow { position, sequence, flags, ids, packet_id: 0, released: false };
+            self.write(Op::Enqueue(number, row));
+        }
+        Some(Queued { position, sequence, qos, retain, ids, message: Some(message.clone()), weight })
+    }
+
+    /// The number of a message in the store, where it is put if it is not there.
+    fn store(&mut self, message: &Message, sequence: &mut Option<u64>) -> u64 {
+        *sequence.get_or_insert_with(|| {
+            let next = self.next_sequence;
+            self.next_sequence += 1;
+            let log = self.log;
+            self.write(Op::Append(log, message.to_entry(next)));
+            next
+        })
+    }
+
+    /// Takes the place of the retained message of the topic, or clears it.
+    fn retain(&mut self, message: &Rc<Message>, to: &mut Distribution) {
+        if message.publish.payload.is_empty() {
+            self.unretain(message.topic());
+            return;
+        }
+        let full = self.retained.len() >= self.settings.limits.max_retained;
+        if full && !self.retained.contains(message.topic()) {
+            to.outcome.full = true;
+            self.counters.dropped += 1;
+            return;
+        }
+        to.outcome.taken = true;
+        let sequence = self.settings.stored.then(|| self.store(message, &mut to.sequence));
+        if let Some(sequence) = sequence {
+            self.need(sequence);
+            self.write(Op::Retain((&**message.topic()).into(), sequence));
+        }
+        let before = self.retained.set(Slot { message: message.clone(), sequence });
+        if let Some(sequence) = before.and_then(|slot| slot.sequence) {
+            self.release(sequence);
+        }
+    }
+
+    /// The topic has no retained message any more.
+    pub(super) fn unretain(&mut self, topic: &str) {
+        let Some(slot) = self.retained.clear(topic) else { return };
+        if let Some(sequence) = slot.sequence {
+            self.write(Op::Unretain(topic.into()));
+            self.release(sequence);
+        }
+    }
+}
+
+/// A message on its way to several.
+struct Distribution {
+    sequence: Option<u64>,
+    items: Vec<(u64, Queued)>,
+    outcome: Outcome,
+}

@@ -1,0 +1,256 @@
+//! Who gets a message: the subscriptions of all sessions by filter, and what was found for a topic kept until a
+//! subscription changes.
+//!
+//! A session whose subscriptions overlap gets one copy with the highest QoS and all identifiers. A shared
+//! subscription gives each message to one of its members in turn: one that is connected if there is one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use bytestring::ByteString;
+
+use crate::broker::mqtt::tree::Tree;
+use crate::mqtt::QoS;
+use crate::mqtt::packet::SubscribeOptions;
+use crate::mqtt::topic::Filter;
+
+/// Most topics whose subscribers are kept in mind, and most bytes of their names.
+const CACHED: usize = 20_000;
+const CACHED_BYTES: usize = 4 << 20;
+
+/// One filter of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub(super) options: SubscribeOptions,
+    /// Identifier that goes with each message, of 5.0.
+    pub(super) id: Option<u32>,
+}
+
+/// How a message goes to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) qos: QoS,
+    pub(super) retain_as_published: bool,
+    pub(super) ids: Rc<[u32]>,
+}
+
+/// A session that gets the message.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) session: u64,
+    /// For what others published.
+    pub(super) terms: Terms,
+    /// For what the session published itself: without subscriptions with No Local.
+    pub(super) own: Option<Terms>,
+}
+
+/// All who get messages of one topic.
+#[derive(Debug, Default)]
+pub(super) struct Route {
+    pub(super) targets: Vec<Target>,
+    /// Shared subscriptions, by number.
+    pub(super) groups: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Leaf {
+    sessions: BTreeMap<u64, Subscription>,
+    groups: BTreeMap<ByteString, u64>,
+}
+
+/// A shared subscription.
+#[derive(Debug)]
+struct Group {
+    /// In the order of their joining.
+    members: Vec<(u64, Subscription)>,
+    next: usize,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    tree: Tree<Leaf>,
+    groups: HashMap<u64, Group>,
+    next_group: u64,
+    cache: HashMap<ByteString, Rc<Route>>,
+    cache_bytes: usize,
+    /// Subscriptions of all sessions.
+    pub(super) count: usize,
+}
+
+impl Routes {
+    /// Adds or changes a subscription; says whether it is new.
+    pub(super) fn insert(&mut self, session: u64, filter: &Filter, subscription: Subscription) -> bool {
+        self.forget();
+        let leaf = self.tree.entry(filter.pattern());
+        let new = match filter.group() {
+            None => leaf.sessions.insert(session, subscription).is_none(),
+            Some(name) => {
+                let next = &mut self.next_group;
+                let number = *leaf.groups.entry(name.into()).or_insert_with(|| {
+                    *next += 1;
+                    *next
+                });
+                let group =
+                    self.groups.entry(number).or_insert_with(|| Group { members: Vec::new(), next: 0 });
+                match group.members.iter_mut().find(|(member, _)| *member == session) {
+                    Some((_, known)) => {
+                        *known = subscription;
+                        false
+                    }
+                    None => {
+                        group.members.push((session, subscription));
+                        true
+                    }
+                }
+            }
+        };
+        self.count += usize::from(new);
+        new
+    }
+
+    /// Ends a subscription; says whether there was one.
+    pub(super) fn remove(&mut self, session: u64, filter: &Filter) -> bool {
+        let Some(leaf) = self.tree.get_mut(filter.pattern()) else { return false };
+        let removed = match filter.group() {
+            None => leaf.sessions.remove(&session).is_some(),
+            Some(name) => {
+                let Some(number) = leaf.groups.get(name).copied() else { return false };
+                let Some(group) = self.groups.get_mut(&number) else { return false };
+                let before = group.members.len();
+                group.members.retain(|(member, _)| *member != session);
+                let removed = group.members.len() < before;
+                if group.members.is_empty() {
+                    self.groups.remove(&number);
+                    leaf.groups.remove(name);
+                }
+                removed
+            }
+        };
+        if leaf.sessions.is_empty() && leaf.groups.is_empty() {
+            self.tree.remove(filter.pattern());
+        }
+        if removed {
+            self.forget();
+            self.count -= 1;
+        }
+        removed
+    }
+
+    /// Who gets messages of `topic`.
+    pub(super) fn find(&mut self, topic: &str) -> Rc<Route> {
+        if let Some(route) = self.cache.get(topic) {
+            return route.clone();
+        }
+        let route = Rc::new(self.compute(topic));
+        if self.cache.len() >= CACHED || self.cache_bytes >= CACHED_BYTES {
+            self.forget();
+        }
+        self.cache_bytes += topic.len();
+        // The name is copied: it must not keep the buffer it came in.
+        self.cache.insert(topic.into(), route.clone());
+        route
+    }
+
+    fn compute(&self, topic: &str) -> Route {
+        let mut found: BTreeMap<u64, Vec<Subscription>> = BTreeMap::new();
+        let mut groups = Vec::new();
+        self.tree.matching(topic, &mut |leaf| {
+            for (session, subscription) in &leaf.sessions {
+                found.entry(*session).or_default().push(*subscription);
+            }
+            groups.extend(leaf.groups.values().copied());
+        });
+        let targets = found.into_iter().filter_map(|(session, subscriptions)| {
+            let own = merge(subscriptions.iter().filter(|s| !s.options.no_local));
+            Some(Target { session, terms: merge(subscriptions.iter())?, own })
+        });
+        Route { targets: targets.collect(), groups }
+    }
+
+    /// The member of a shared subscription whose turn it is, of those that `rank` gives a number: the highest
+    /// comes first, and among equals the one that has waited longest.
+    pub(super) fn pick(&mut self, group: u64, rank: impl Fn(u64) -> Option<u8>) -> Option<(u64, Terms)> {
+        let group = self.groups.get_mut(&group)?;
+        let count = group.members.len();
+        let turns = (0..count).map(|step| (group.next + step) % count);
+        let mut best: Option<(u8, usize)> = None;
+        for index in turns {
+            let Some(rank) = rank(group.members[index].0) else { continue };
+            if best.is_none_or(|(highest, _)| rank > highest) {
+                best = Some((rank, index));
+            }
+        }
+        let (_, index) = best?;
+        group.next = index + 1;
+        let (session, subscription) = group.members[index];
+        Some((session, merge(std::iter::once(&subscription))?))
+    }
+
+    fn forget(&mut self) {
+        self.cache.clear();
+        self.cache_bytes = 0;
+    }
+}
+
+/// One delivery for several subscriptions.
+fn merge<'a>(subscriptions: impl Iterator<Item = &'a Subscription>) -> Option<Terms> {
+    let mut merged: Option<(QoS, bool)> = None;
+    let mut ids = Vec::new();
+    for Subscription { options, id } in subscriptions {
+        let (qos, retain) = merged.unwrap_or_default();
+        merged = Some((qos.max(options.qos), retain || options.retain_as_published));
+        ids.extend(id);
+    }
+    let (qos, retain_as_published) = merged?;
+    Some(Terms { qos, retain_as_published, ids: ids.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscription(qos: QoS, id: u32, no_local: bool) -> Subscription {
+        Subscription { options: SubscribeOptions { no_local, ..SubscribeOptions::qos(qos) }, id: Some(id) }
+    }
+
+    fn filter(text: &str) -> Filter {
+        Filter::parse(text).unwrap()
+    }
+
+    #[test]
+    fn overlapping_subscriptions_give_one_copy_with_the_highest_qos_and_all_identifiers() {
+        let mut routes = Routes::default();
+        assert!(routes.insert(1, &filter("a/#"), subscription(QoS::AtMostOnce, 1, false)));
+        assert!(routes.insert(1, &filter("a/+"), subscription(QoS::ExactlyOnce, 2, true)));
+        assert!(!routes.insert(1, &filter("a/+"), subscription(QoS::AtLeastOnce, 3, true)));
+        let route = routes.find("a/b");
+        assert_eq!(route.targets.len(), 1);
+        let target = &route.targets[0];
+        assert_eq!((target.terms.qos, target.terms.ids.len()), (QoS::AtLeastOnce, 2));
+        assert_eq!(target.own.as_ref().unwrap().qos, QoS::AtMostOnce, "the other one is not for its own");
+        assert!(routes.remove(1, &filter("a/#")) && !routes.remove(1, &filter("a/#")));
+        assert_eq!(routes.find("a/b").targets[0].own, None);
+        assert!(routes.remove(1, &filter("a/+")));
+        assert!(routes.find("a/b").targets.is_empty() && routes.tree.is_empty() && routes.count == 0);
+    }
+
+    #[test]
+    fn members_of_a_shared_subscription_take_turns_and_the_connected_come_first() {
+        let mut routes = Routes::default();
+        for session in 1..=3 {
+            routes.insert(session, &filter("$share/g/a"), subscription(QoS::AtLeastOnce, 1, false));
+        }
+        let group = routes.find("a").groups[0];
+        let mut turn =
+            |rank: &dyn Fn(u64) -> Option<u8>| routes.pick(group, rank).map(|(session, _)| session);
+        assert_eq!([(); 4].map(|()| turn(&|_| Some(1))), [1, 2, 3, 1].map(Some));
+        assert_eq!([(); 2].map(|()| turn(&|s| Some(u8::from(s == 1)))), [1, 1].map(Some));
+        assert_eq!([(); 2].map(|()| turn(&|s| (s != 2).then_some(0))), [3, 1].map(Some));
+        assert_eq!(turn(&|_| None), None);
+        for session in 1..=3 {
+            assert!(routes.remove(session, &filter("$share/g/a")));
+        }
+        assert!(routes.find("a").groups.is_empty() && routes.groups.is_empty());
+    }
+}

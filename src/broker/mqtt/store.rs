@@ -1,0 +1,291 @@
+//! The tables of MQTT: what is written ([`Op`]) and what is found at start ([`load`]).
+//!
+//! Messages are entries of one log, numbered in the order of their coming, whatever their topic: a message is
+//! needed by a few named sessions and a retained slot, not by cursors over a dense log, and goes when the last
+//! of them is done with it. Queues and slots hold numbers, not copies.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::broker::store::{Stored, entry_key, sequence_of};
+use crate::broker::topic::log::Entry;
+use crate::error::Result;
+
+/// Domain of the log in the table of topics.
+const DOMAIN: &str = "mqtt";
+
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE retained (topic TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE session (id INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, ends_ms INTEGER,
+    will BLOB, will_delay INTEGER NOT NULL);
+CREATE TABLE subscription (session INTEGER NOT NULL, filter TEXT NOT NULL, options INTEGER NOT NULL,
+    identifier INTEGER, PRIMARY KEY (session, filter)) WITHOUT ROWID;
+CREATE TABLE queue (session INTEGER NOT NULL, position INTEGER NOT NULL, sequence INTEGER NOT NULL,
+    flags INTEGER NOT NULL, ids BLOB, packet_id INTEGER NOT NULL, released INTEGER NOT NULL,
+    PRIMARY KEY (session, position)) WITHOUT ROWID;
+CREATE TABLE inflight (session INTEGER NOT NULL, packet_id INTEGER NOT NULL,
+    PRIMARY KEY (session, packet_id)) WITHOUT ROWID;
+";
+
+/// A session's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its number, never used before.
+    pub id: u64,
+    /// Its client.
+    pub client_id: Arc<str>,
+    /// How long it outlives its connection, in seconds.
+    pub expiry: u32,
+    /// When it ends, in milliseconds since 1970; `None` while it is connected.
+    pub ends_ms: Option<u64>,
+    /// The will, as the PUBLISH that it becomes.
+    pub will: Option<Bytes>,
+    /// Seconds from the end of the connection to the will.
+    pub will_delay: u32,
+}
+
+/// A row of a session's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRow {
+    /// Its place.
+    pub position: u64,
+    /// The message.
+    pub sequence: u64,
+    /// QoS in the low two bits, then RETAIN.
+    pub flags: u8,
+    /// Subscription identifiers.
+    pub ids: Vec<u32>,
+    /// Packet identifier, once it has one.
+    pub packet_id: u16,
+    /// Whether PUBREC has come.
+    pub released: bool,
+}
+
+/// A change of the tables.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A message.
+    Append(u64, Entry),
+    /// A message that nobody needs any more.
+    Remove(u64, u64),
+    /// A session as it is now.
+    Session(SessionRow),
+    /// A session ends, with all that hangs on it.
+    DropSession(u64),
+    /// A subscription: session, filter, options as on the wire of 5.0, identifier.
+    Subscribe(u64, Arc<str>, u8, Option<u32>),
+    /// It ends.
+    Unsubscribe(u64, Arc<str>),
+    /// A message for a session.
+    Enqueue(u64, QueueRow),
+    /// The row at a position of a session's queue has this packet identifier, and PUBREC has come or not.
+    InFlight(u64, u64, u16, bool),
+    /// The client has it.
+    Dequeue(u64, u64),
+    /// A PUBLISH of QoS 2 came with this packet identifier.
+    Received(u64, u16),
+    /// Its PUBREL came.
+    Released(u64, u16),
+    /// The retained message of a topic.
+    Retain(Arc<str>, u64),
+    /// There is none any more.
+    Unretain(Arc<str>),
+}
+
+impl Op {
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Append(_, entry) => entry.body.len() + 64,
+            Self::Session(row) => row.will.as_ref().map_or(0, Bytes::len) + 128,
+            Self::Subscribe(_, filter, ..) => filter.len() + 64,
+            _ => 64,
+        }
+    }
+
+    pub(crate) fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
+        match self {
+            Self::Append(log, entry) => {
+                crate::broker::store::insert_entry(db, *log, entry)?;
+            }
+            Self::Remove(log, sequence) => {
+                db.prepare_cached("DELETE FROM entry WHERE id = ?1")?
+                    .execute([entry_key(*log, *sequence)])?;
+            }
+            Self::Session(row) => {
+                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                    .execute(params![
+                        row.id as i64,
+                        row.client_id,
+                        row.expiry,
+                        row.ends_ms.map(|ms| ms as i64),
+                        row.will.as_deref(),
+                        row.will_delay,
+                    ])?;
+            }
+            Self::DropSession(id) => {
+                for table in ["subscription", "queue", "inflight"] {
+                    db.prepare_cached(&format!("DELETE FROM {table} WHERE session = ?1"))?
+                        .execute([*id as i64])?;
+                }
+                db.prepare_cached("DELETE FROM session WHERE id = ?1")?.execute([*id as i64])?;
+            }
+            Self::Subscribe(session, filter, options, id) => {
+                db.prepare_cached("INSERT OR REPLACE INTO subscription VALUES (?1, ?2, ?3, ?4)")?
+                    .execute(params![*session as i64, filter, options, id])?;
+            }
+            Self::Unsubscribe(session, filter) => {
+                db.prepare_cached("DELETE FROM subscription WHERE session = ?1 AND filter = ?2")?
+                    .execute(params![*session as i64, filter])?;
+            }
+            Self::Enqueue(session, row) => {
+                let ids: Vec<u8> = row.ids.iter().flat_map(|id| id.to_be_bytes()).collect();
+                db.prepare_cached("INSERT INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?.execute(
+                    params![
+                        *session as i64,
+                        row.position as i64,
+                        row.sequence as i64,
+                        row.flags,
+                        (!ids.is_empty()).then_some(ids),
+                        row.packet_id,
+                        row.released,
+                    ],
+                )?;
+            }
+            Self::InFlight(session, position, packet_id, released) => {
+                db.prepare_cached(
+                    "UPDATE queue SET packet_id = ?3, released = ?4 WHERE session = ?1 AND position = ?2",
+                )?
+                .execute(params![*session as i64, *position as i64, packet_id, released])?;
+            }
+            Self::Dequeue(session, position) => {
+                db.prepare_cached("DELETE FROM queue WHERE session = ?1 AND position = ?2")?
+                    .execute([*session as i64, *position as i64])?;
+            }
+            Self::Received(session, packet_id) => {
+                db.prepare_cached("INSERT OR REPLACE INTO inflight VALUES (?1, ?2)")?
+                    .execute(params![*session as i64, packet_id])?;
+            }
+            Self::Released(session, packet_id) => {
+                db.prepare_cached("DELETE FROM inflight WHERE session = ?1 AND packet_id = ?2")?
+                    .execute(params![*session as i64, packet_id])?;
+            }
+            Self::Retain(topic, sequence) => {
+                db.prepare_cached("INSERT OR REPLACE INTO retained VALUES (?1, ?2)")?
+                    .execute(params![topic, *sequence as i64])?;
+            }
+            Self::Unretain(topic) => {
+                db.prepare_cached("DELETE FROM retained WHERE topic = ?1")?.execute([topic])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A session and what hangs on it.
+#[derive(Debug)]
+pub struct StoredSession {
+    /// Its row.
+    pub row: SessionRow,
+    /// Filters, options and identifiers.
+    pub subscriptions: Vec<(Arc<str>, u8, Option<u32>)>,
+    /// In order.
+    pub queue: Vec<QueueRow>,
+    /// Packet identifiers of QoS 2 between PUBLISH and PUBREL.
+    pub received: Vec<u16>,
+}
+
+/// What was found at start.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Number of the log in the store.
+    pub log: u64,
+    /// All sessions.
+    pub sessions: Vec<StoredSession>,
+    /// Retained messages.
+    pub retained: Vec<Entry>,
+    /// Number of the next message.
+    pub next_sequence: u64,
+    /// Number of the next session.
+    pub next_session: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+/// Reads the tables; the log is made if it is not there.
+pub fn load(db: &Connection) -> Result<Found> {
+    let known = db
+        .query_row("SELECT id FROM topic WHERE domain = ?1", [DOMAIN], |row| row.get::<_, i64>(0))
+        .optional()?;
+    let log = match known {
+        Some(id) => id as u64,
+        None => crate::broker::store::new_topic(db, DOMAIN, DOMAIN)?,
+    };
+    let range = [entry_key(log, 0), entry_key(log + 1, 0)];
+    // What the last run had not let go yet.
+    db.execute(
+        "DELETE FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN
+            (SELECT sequence FROM queue UNION SELECT sequence FROM retained)",
+        range,
+    )?;
+    let last: Option<i64> =
+        db.query_row("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2", range, |row| row.get(0))?;
+    let mut found = Found {
+        log,
+        next_sequence: last.map_or(1, |id| sequence_of(id) + 1),
+        next_session: 1,
+        bytes: crate::sqlite::used_bytes(db)?,
+        ..Found::default()
+    };
+    let mut sessions = db.prepare("SELECT id, client_id, expiry, ends_ms, will, will_delay FROM session")?;
+    let rows = sessions.query_map([], |row| {
+        Ok(SessionRow {
+            id: row.get::<_, i64>(0)? as u64,
+            client_id: row.get::<_, String>(1)?.into(),
+            expiry: row.get(2)?,
+            ends_ms: row.get::<_, Option<i64>>(3)?.map(|ms| ms as u64),
+            will: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
+            will_delay: row.get(5)?,
+        })
+    })?;
+    for row in rows {
+        let session = load_session(db, row?)?;
+        found.next_session = found.next_session.max(session.row.id + 1);
+        found.sessions.push(session);
+    }
+    let mut retained = db.prepare("SELECT sequence FROM retained ORDER BY sequence")?;
+    let sequences: Vec<i64> = retained.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    for sequence in sequences {
+        found.retained.extend(Stored::read_one(db, log, sequence as u64)?);
+    }
+    Ok(found)
+}
+
+fn load_session(db: &Connection, row: SessionRow) -> Result<StoredSession> {
+    let id = row.id as i64;
+    let mut statement =
+        db.prepare_cached("SELECT filter, options, identifier FROM subscription WHERE session = ?1")?;
+    let subscriptions = statement
+        .query_map([id], |row| Ok((row.get::<_, String>(0)?.into(), row.get(1)?, row.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut statement = db.prepare_cached(
+        "SELECT position, sequence, flags, ids, packet_id, released FROM queue WHERE session = ?1 ORDER BY position",
+    )?;
+    let queue = statement
+        .query_map([id], |row| {
+            let ids: Vec<u8> = row.get::<_, Option<Vec<u8>>>(3)?.unwrap_or_default();
+            Ok(QueueRow {
+                position: row.get::<_, i64>(0)? as u64,
+                sequence: row.get::<_, i64>(1)? as u64,
+                flags: row.get(2)?,
+                ids: ids.chunks_exact(4).map(|id| u32::from_be_bytes([id[0], id[1], id[2], id[3]])).collect(),
+                packet_id: row.get(4)?,
+                released: row.get(5)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut statement = db.prepare_cached("SELECT packet_id FROM inflight WHERE session = ?1")?;
+    let received = statement.query_map([id], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    Ok(StoredSession { row, subscriptions, queue, received })
+}

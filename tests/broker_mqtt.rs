@@ -1,0 +1,911 @@
+//! The embedded broker as sentences of MQTT. No socket and no clock: a hub on a database is driven by hand.
+#![cfg(feature = "broker")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock::broker::hub::Hub as _;
+use penstock::broker::mqtt::{Limits, Passwords};
+use penstock::mqtt::packet::{
+    Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Will,
+};
+use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+
+mod hub;
+
+use hub::mqtt::*;
+
+const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+
+fn limited(change: impl FnOnce(&mut Limits)) -> Bench {
+    Bench::with(|settings| change(&mut settings.limits))
+}
+
+// Connections
+
+#[test]
+fn each_version_is_spoken_and_answers_in_its_own_form() {
+    for version in VERSIONS {
+        let mut bench = Bench::new();
+        let peer = bench.connect_with(Connect::new(version, "a"), false);
+        assert!(bench.subscribe(&peer, "t", Q2).is_empty());
+        bench.tell(&peer, Packet::Publish(publish("t", Q0, 0, "x"))).unwrap();
+        assert_eq!(bench.payloads(&peer), ["x"]);
+        assert_eq!(bench.ask(&peer, Packet::PingReq), Packet::PingResp);
+    }
+}
+
+#[test]
+fn anything_before_connect_and_a_second_connect_end_the_connection() {
+    let mut bench = Bench::new();
+    let peer = Peer { id: bench.open_peer(), version: Version::V5 };
+    assert!(bench.tell(&peer, Packet::PingReq).is_err());
+    assert!(bench.hear(&peer).is_empty(), "nobody knows which version to speak");
+    let peer = bench.connect("a");
+    assert!(bench.tell(&peer, Packet::Connect(Box::new(Connect::new(Version::V5, "a")))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::ProtocolError);
+}
+
+#[test]
+fn an_unknown_level_is_refused_in_a_form_that_its_client_may_know() {
+    for (level, answer) in [(6, &[0x20, 3, 0, 0x84, 0][..]), (2, &[0x20, 2, 0, 1][..])] {
+        let mut bench = Bench::new();
+        let id = bench.open_peer();
+        let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', level, 2, 0, 60, 0, 1, b'a'];
+        assert!(bench.bytes(id, &connect).is_err());
+        let mut output = Default::default();
+        bench.hub.take_output(bench.now, id, &mut output);
+        assert_eq!(&output.take()[..], answer);
+    }
+}
+
+#[test]
+fn a_client_without_a_name_gets_one_in_5_0_and_needs_one_for_a_session_that_stays_in_3() {
+    let mut bench = Bench::new();
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, ""));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    let first = ack.properties.assigned_client_identifier().unwrap().clone();
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, ""));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    assert_ne!(ack.properties.assigned_client_identifier(), Some(&first));
+    bench.connect_with(Connect::new(Version::V3_1_1, ""), false);
+    for connect in
+        [Connect { clean_start: false, ..Connect::new(Version::V3_1_1, "") }, Connect::new(Version::V3_1, "")]
+    {
+        let (peer, heard) = bench.try_connect(connect);
+        assert!(matches!(&heard[..], [Packet::ConnAck(a)] if a.reason == Reason::ClientIdentifierNotValid));
+        assert!(bench.hub.finished(peer.id));
+    }
+}
+
+#[test]
+fn what_clients_may_have_is_announced_and_enforced() {
+    let mut bench = limited(|limits| {
+        limits.max_packet_size = 1000;
+        limits.receive_maximum = 2;
+        limits.topic_alias_maximum = 3;
+        limits.max_session_expiry = 60;
+    });
+    let (peer, heard) = bench.try_connect(lasting("a"));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    let properties = &ack.properties;
+    assert_eq!(properties.maximum_packet_size(), Some(&1000));
+    assert_eq!(properties.receive_maximum(), Some(&2));
+    assert_eq!(properties.topic_alias_maximum(), Some(&3));
+    assert_eq!(properties.session_expiry_interval(), Some(&60));
+    assert!(bench.tell(&peer, Packet::Publish(publish("t", Q0, 0, &"x".repeat(1000)))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+
+    let peer = bench.connect("b");
+    for packet_id in 1..=2 {
+        bench.tell(&peer, Packet::Publish(publish("t", Q2, packet_id, ""))).unwrap();
+    }
+    bench.tell(&peer, Packet::PubRel(Ack::new(id(1)))).unwrap();
+    bench.tell(&peer, Packet::Publish(publish("t", Q2, 3, ""))).unwrap();
+    bench.tell(&peer, Packet::Publish(publish("t", Q2, 3, ""))).unwrap();
+    bench.hear(&peer);
+    assert!(bench.tell(&peer, Packet::Publish(publish("t", Q1, 4, ""))).is_err(), "2 and 3 are in flight");
+    assert_eq!(bench.ended(&peer), Reason::ReceiveMaximumExceeded);
+}
+
+#[test]
+fn a_topic_alias_stands_for_its_topic_on_its_connection() {
+    let mut bench = Bench::new();
+    let (watcher, peer) = (bench.connect("w"), bench.connect("a"));
+    bench.subscribe(&watcher, "#", Q0);
+    let alias = |topic, number| Publish {
+        properties: Properties::new().with(Property::TopicAlias(number)),
+        ..publish(topic, Q0, 0, "")
+    };
+    for publish in [alias("a/b", 1), alias("", 1), alias("c", 1), alias("", 1)] {
+        bench.tell(&peer, Packet::Publish(publish)).unwrap();
+    }
+    let got = bench.messages(&watcher);
+    assert_eq!(got.iter().map(|m| &*m.topic).collect::<Vec<_>>(), ["a/b", "a/b", "c", "c"]);
+    assert!(got.iter().all(|m| m.properties.is_empty()));
+    assert!(bench.tell(&peer, Packet::Publish(alias("", 2))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::ProtocolError);
+    let peer = bench.connect("b");
+    assert!(bench.tell(&peer, Packet::Publish(alias("t", 101))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::TopicAliasInvalid);
+}
+
+#[test]
+fn a_client_that_takes_aliases_gets_each_topic_in_full_once() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::TopicAliasMaximum(1));
+    let peer = bench.connect_with(Connect { properties, ..Connect::new(Version::V5, "a") }, false);
+    bench.subscribe(&peer, "#", Q0);
+    for topic in ["x", "x", "y", "x"] {
+        bench.tell(&peer, Packet::Publish(publish(topic, Q0, 0, ""))).unwrap();
+    }
+    let got = bench.messages(&peer);
+    let seen: Vec<_> = got.iter().map(|m| (&*m.topic, m.properties.topic_alias().copied())).collect();
+    assert_eq!(seen, [("x", Some(1)), ("", Some(1)), ("y", None), ("", Some(1))]);
+}
+
+#[test]
+fn silence_of_one_and_a_half_times_the_keep_alive_ends_the_connection() {
+    let mut bench = Bench::new();
+    let peer = bench.connect_with(Connect { keep_alive: 10, ..Connect::new(Version::V5, "a") }, false);
+    let due = bench.hub.session_timeout(peer.id).unwrap();
+    assert_eq!(due, bench.now + Duration::from_secs(15));
+    bench.now = due;
+    assert!(bench.hub.handle_session_timeout(bench.now, peer.id).is_err());
+    assert_eq!(bench.ended(&peer), Reason::KeepAliveTimeout);
+    let peer = bench.connect("b");
+    assert_eq!(bench.hub.session_timeout(peer.id), None, "0 is for ever");
+    let silent = bench.open_peer();
+    bench.now = bench.hub.session_timeout(silent).unwrap();
+    assert!(bench.hub.handle_session_timeout(bench.now, silent).is_err());
+}
+
+#[test]
+fn users_need_their_password() {
+    let file = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy\
+                /hIwX9gZ6JyPQf4pg==";
+    let mut bench = Bench::with(|settings| settings.passwords = Some(Passwords::parse(file).unwrap()));
+    let connect = |user: Option<&str>, password: Option<&'static [u8]>, version| Connect {
+        user_name: user.map(Into::into),
+        password: password.map(Bytes::from_static),
+        ..Connect::new(version, "a")
+    };
+    bench.connect_with(connect(Some("till"), Some(b"drop"), Version::V5), false);
+    for (user, password, reason) in [
+        (Some("till"), Some(&b"drip"[..]), Reason::BadUserNameOrPassword),
+        (Some("other"), Some(b"drop"), Reason::BadUserNameOrPassword),
+        (None, None, Reason::NotAuthorized),
+    ] {
+        for version in VERSIONS {
+            let (peer, heard) = bench.try_connect(connect(user, password, version));
+            assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == reason), "{heard:?}");
+            assert!(bench.hub.finished(peer.id));
+        }
+    }
+}
+
+#[test]
+fn extended_authentication_is_refused_by_name() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::AuthenticationMethod("SCRAM".into()));
+    let (_, heard) = bench.try_connect(Connect { properties, ..Connect::new(Version::V5, "a") });
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == Reason::BadAuthenticationMethod));
+}
+
+// QoS
+
+#[test]
+fn qos_1_is_acknowledged_when_it_is_on_disk_and_delivered_then() {
+    let mut bench = Bench::new();
+    let (subscriber, _, _) = bench.resume("s");
+    bench.subscribe(&subscriber, "t", Q1);
+    let publisher = bench.connect("p");
+    bench.held = true;
+    bench.tell(&publisher, Packet::Publish(publish("t", Q1, 7, "x"))).unwrap();
+    assert!(bench.hear(&publisher).is_empty() && bench.hear(&subscriber).is_empty());
+    bench.write(usize::MAX);
+    assert_eq!(bench.one(&publisher), Packet::PubAck(Ack::new(id(7))));
+    let got = bench.messages(&subscriber);
+    assert_eq!((text(&got[0]), got[0].qos, got[0].dup), ("x".into(), Q1, false));
+    bench.ack(&subscriber, &got[0]);
+    bench.write(usize::MAX);
+    assert!(bench.hear(&subscriber).is_empty());
+}
+
+#[test]
+fn qos_2_goes_its_four_steps_both_ways_and_a_repetition_is_no_second_message() {
+    let mut bench = Bench::new();
+    let (subscriber, _, _) = bench.resume("s");
+    bench.subscribe(&subscriber, "t", Q2);
+    let (publisher, _, _) = bench.resume("p");
+    for _ in 0..3 {
+        let publish = Publish { dup: true, ..publish("t", Q2, 5, "x") };
+        assert_eq!(bench.ask(&publisher, Packet::Publish(publish)), Packet::PubRec(Ack::new(id(5))));
+    }
+    for reason in [Reason::Success, Reason::PacketIdentifierNotFound] {
+        let answer = bench.ask(&publisher, Packet::PubRel(Ack::new(id(5))));
+        assert_eq!(answer, Packet::PubComp(Ack::with_reason(id(5), reason)));
+    }
+    let got = bench.messages(&subscriber);
+    assert_eq!(got.len(), 1);
+    let packet_id = got[0].packet_id.unwrap();
+    for _ in 0..2 {
+        let answer = bench.ask(&subscriber, Packet::PubRec(Ack::new(packet_id)));
+        assert_eq!(answer, Packet::PubRel(Ack::new(packet_id)));
+    }
+    bench.tell(&subscriber, Packet::PubComp(Ack::new(packet_id))).unwrap();
+    let unknown = Ack::with_reason(packet_id, Reason::PacketIdentifierNotFound);
+    assert_eq!(bench.ask(&subscriber, Packet::PubRec(Ack::new(packet_id))), Packet::PubRel(unknown));
+}
+
+#[test]
+fn a_message_that_the_client_refuses_is_done() {
+    let mut bench = Bench::new();
+    let properties =
+        Properties::new().with(Property::SessionExpiryInterval(u32::MAX)).with(Property::ReceiveMaximum(1));
+    let connect = Connect { properties, ..lasting("s") };
+    let subscriber = bench.connect_with(connect, false);
+    bench.subscribe(&subscriber, "t", Q2);
+    let publisher = bench.connect("p");
+    for packet_id in 1..=2 {
+        bench.tell(&publisher, Packet::Publish(publish("t", Q2, packet_id, "x"))).unwrap();
+    }
+    let got = bench.messages(&subscriber);
+    assert_eq!(got.len(), 1, "one at a time");
+    let refusal = Ack::with_reason(got[0].packet_id.unwrap(), Reason::QuotaExceeded);
+    assert!(matches!(bench.ask(&subscriber, Packet::PubRec(refusal)), Packet::Publish(_)), "the next one");
+}
+
+#[test]
+fn a_subscriber_gets_the_lower_of_both_qos() {
+    let mut bench = Bench::new();
+    let publisher = bench.connect("p");
+    for (name, granted) in [("a", Q0), ("b", Q1), ("c", Q2)] {
+        let peer = bench.connect(name);
+        bench.subscribe(&peer, "t", granted);
+        for (packet_id, sent) in [(1, Q0), (2, Q1), (3, Q2)] {
+            bench.tell(&publisher, Packet::Publish(publish("t", sent, packet_id, ""))).unwrap();
+            bench.tell(&publisher, Packet::PubRel(Ack::new(id(3)))).unwrap();
+        }
+        let got: Vec<QoS> = bench.messages(&peer).iter().map(|message| message.qos).collect();
+        assert_eq!(got, [Q0, Q1, Q2].map(|sent| sent.min(granted)));
+    }
+}
+
+#[test]
+fn who_publishes_to_nobody_is_told_in_5_0() {
+    let mut bench = Bench::new();
+    let peer = bench.connect("p");
+    assert_eq!(bench.send(&peer, "t", "x"), Reason::NoMatchingSubscribers);
+    let old = bench.connect_with(Connect::new(Version::V3_1_1, "o"), false);
+    assert_eq!(bench.send(&old, "t", "x"), Reason::Success);
+}
+
+#[test]
+fn no_more_is_in_flight_than_the_client_can_take_and_the_rest_waits_in_order() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::ReceiveMaximum(3));
+    let subscriber = bench.connect_with(Connect { properties, ..Connect::new(Version::V5, "s") }, false);
+    bench.subscribe(&subscriber, "t", Q1);
+    let publisher = bench.connect("p");
+    for number in 0..10 {
+        bench.send(&publisher, "t", &number.to_string());
+    }
+    let mut got = bench.messages(&subscriber);
+    assert_eq!(got.len(), 3);
+    let mut seen = Vec::new();
+    while !got.is_empty() {
+        let next = got.remove(0);
+        seen.push(text(&next));
+        bench.ack(&subscriber, &next);
+        got.extend(bench.messages(&subscriber));
+        assert!(got.len() <= 3);
+    }
+    assert_eq!(seen, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_too_large_for_a_client_is_dropped_for_it_alone() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::MaximumPacketSize(60));
+    let small = bench.connect_with(Connect { properties, ..Connect::new(Version::V5, "s") }, false);
+    bench.subscribe(&small, "t", Q1);
+    let publisher = bench.connect("p");
+    bench.send(&publisher, "t", &"x".repeat(60));
+    bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, &"y".repeat(60)))).unwrap();
+    bench.send(&publisher, "t", "small");
+    assert_eq!(bench.payloads(&small), ["small"]);
+    assert_eq!(bench.hub.stats().messages_dropped, 2);
+}
+
+// Sessions
+
+#[test]
+fn a_session_that_stays_gets_what_came_in_between() {
+    for version in VERSIONS {
+        let mut bench = Bench::new();
+        let lasting = Connect { version, clean_start: false, ..lasting("s") };
+        let subscriber = bench.connect_with(lasting.clone(), false);
+        bench.subscribe(&subscriber, "t/#", Q2);
+        bench.drop_peer(subscriber.id);
+        let publisher = bench.connect("p");
+        bench.send(&publisher, "t/a", "1");
+        bench.tell(&publisher, Packet::Publish(publish("t/b", Q0, 0, "not kept"))).unwrap();
+        bench.send(&publisher, "t/b", "2");
+        bench.kill(usize::MAX);
+        let (peer, heard) = bench.try_connect(lasting);
+        let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+        assert_eq!(ack.session_present, version != Version::V3_1, "3.1 has no such flag");
+        let got: Vec<_> = heard.into_iter().skip(1).map(message).collect();
+        assert_eq!(got.iter().map(text).collect::<Vec<_>>(), ["1", "2"]);
+        got.iter().for_each(|message| bench.ack(&peer, message));
+        assert!(bench.hear(&peer).is_empty());
+    }
+}
+
+#[test]
+fn a_clean_start_forgets_the_session() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    let publisher = bench.connect("p");
+    bench.send(&publisher, "t", "x");
+    bench.connect("s");
+    assert_eq!(bench.send(&publisher, "t", "x"), Reason::NoMatchingSubscribers);
+    assert_eq!(bench.hub.stats().subscriptions, 0);
+}
+
+#[test]
+fn a_session_ends_when_its_time_is_over_also_across_a_restart() {
+    for restart in [false, true] {
+        let mut bench = Bench::new();
+        let properties = Properties::new().with(Property::SessionExpiryInterval(100));
+        let connect = Connect { properties, ..lasting("s") };
+        let peer = bench.connect_with(connect.clone(), false);
+        bench.drop_peer(peer.id);
+        bench.pass(60);
+        if restart {
+            bench.kill(usize::MAX);
+        }
+        let peer = bench.connect_with(connect.clone(), true);
+        bench.drop_peer(peer.id);
+        bench.pass(60);
+        if restart {
+            bench.kill(usize::MAX);
+        }
+        bench.pass(41);
+        bench.connect_with(connect, false);
+    }
+}
+
+#[test]
+fn disconnect_may_shorten_or_lengthen_a_session_that_stays_but_not_make_one() {
+    let mut bench = Bench::new();
+    let change = |seconds| Disconnect {
+        properties: Properties::new().with(Property::SessionExpiryInterval(seconds)),
+        ..Disconnect::new(Reason::Success)
+    };
+    let (peer, _, _) = bench.resume("s");
+    bench.tell(&peer, Packet::Disconnect(change(0))).unwrap();
+    bench.connect_with(lasting("s"), false);
+    let peer = bench.connect("t");
+    assert!(bench.tell(&peer, Packet::Disconnect(change(5))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::ProtocolError);
+}
+
+#[test]
+fn a_second_connection_takes_the_session_over() {
+    let mut bench = Bench::new();
+    let (first, _, _) = bench.resume("s");
+    bench.subscribe(&first, "t", Q1);
+    let publisher = bench.connect("p");
+    bench.send(&publisher, "t", "x");
+    assert_eq!(bench.payloads(&first), ["x"]);
+    let (_, present, heard) = bench.resume("s");
+    assert!(present);
+    let again = message(heard[0].clone());
+    assert!(again.dup && text(&again) == "x");
+    assert_eq!(bench.ended(&first), Reason::SessionTakenOver);
+    bench.drop_peer(first.id);
+    assert_eq!(bench.send(&publisher, "t", "y"), Reason::Success);
+    assert_eq!(bench.hub.stats().connections, 2, "the old one's end does not end the new one");
+}
+
+#[test]
+fn what_was_in_flight_is_sent_again_in_order_with_its_identifiers() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q2);
+    let publisher = bench.connect("p");
+    for number in 1..=4 {
+        let qos = if number == 2 { Q1 } else { Q2 };
+        bench.tell(&publisher, Packet::Publish(publish("t", qos, number, &number.to_string()))).unwrap();
+    }
+    let got = bench.messages(&peer);
+    let ids: Vec<_> = got.iter().map(|message| message.packet_id.unwrap()).collect();
+    bench.tell(&peer, Packet::PubRec(Ack::new(ids[0]))).unwrap();
+    assert_eq!(bench.one(&peer), Packet::PubRel(Ack::new(ids[0])));
+    bench.drop_peer(peer.id);
+    let (peer, _, heard) = bench.resume("s");
+    assert_eq!(heard[0], Packet::PubRel(Ack::new(ids[0])), "after PUBREC never the PUBLISH again");
+    let again: Vec<_> = heard.into_iter().skip(1).map(message).collect();
+    assert!(again.iter().all(|message| message.dup));
+    assert_eq!(again.iter().map(|message| message.packet_id.unwrap()).collect::<Vec<_>>(), ids[1..]);
+    // The same after a kill, for those of QoS 2: that is what their identifiers are on disk for.
+    bench.drop_peer(peer.id);
+    bench.kill(usize::MAX);
+    let (_, _, heard) = bench.resume("s");
+    assert_eq!(heard[0], Packet::PubRel(Ack::new(ids[0])));
+    let again: Vec<_> = heard.into_iter().skip(1).map(message).collect();
+    let of_two: Vec<_> = again.iter().filter(|m| m.qos == Q2).map(|m| m.packet_id.unwrap()).collect();
+    assert_eq!(of_two, ids[2..]);
+    assert_eq!(again.len(), 3);
+}
+
+#[test]
+fn the_identifier_of_a_qos_2_message_is_on_disk_before_its_publish_leaves() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q2);
+    let publisher = bench.connect("p");
+    bench.held = true;
+    bench.tell(&publisher, Packet::Publish(publish("t", Q2, 1, "x"))).unwrap();
+    bench.write(bench.unwritten());
+    assert!(bench.hear(&peer).is_empty(), "the message is on disk, its identifier not yet");
+    bench.drop_peer(peer.id);
+    let (peer, _, heard) = bench.resume("s");
+    assert!(heard.is_empty(), "a new connection makes no difference");
+    bench.write(usize::MAX);
+    assert_eq!(bench.payloads(&peer), ["x"]);
+}
+
+#[test]
+fn the_senders_identifiers_outlive_a_kill() {
+    let mut bench = Bench::new();
+    let (subscriber, _, _) = bench.resume("s");
+    bench.subscribe(&subscriber, "t", Q2);
+    let (publisher, _, _) = bench.resume("p");
+    let sent = publish("t", Q2, 5, "x");
+    assert!(matches!(bench.ask(&publisher, Packet::Publish(sent.clone())), Packet::PubRec(_)));
+    bench.kill(usize::MAX);
+    let (publisher, present, _) = bench.resume("p");
+    assert!(present);
+    let again = Publish { dup: true, ..sent };
+    assert!(matches!(bench.ask(&publisher, Packet::Publish(again)), Packet::PubRec(_)));
+    bench.tell(&publisher, Packet::PubRel(Ack::new(id(5)))).unwrap();
+    let (_, _, heard) = bench.resume("s");
+    assert_eq!(heard.len(), 1, "one message, however often it was sent");
+    bench.kill(usize::MAX);
+    let (publisher, _, _) = bench.resume("p");
+    let unknown = Ack::with_reason(id(5), Reason::PacketIdentifierNotFound);
+    assert_eq!(bench.ask(&publisher, Packet::PubRel(Ack::new(id(5)))), Packet::PubComp(unknown));
+}
+
+#[test]
+fn a_full_queue_is_never_a_silent_success_in_5_0() {
+    let mut bench = limited(|limits| limits.max_queue = 2);
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    let publisher = bench.connect("p");
+    let reasons: Vec<_> = (0..3).map(|_| bench.send(&publisher, "t", "x")).collect();
+    assert_eq!(reasons, [Reason::Success, Reason::Success, Reason::QuotaExceeded]);
+    assert_eq!(bench.hub.stats().messages_dropped, 1);
+    let refused = bench.ask(&publisher, Packet::Publish(publish("t", Q2, 3, "x")));
+    assert_eq!(refused, Packet::PubRec(Ack::with_reason(id(3), Reason::QuotaExceeded)));
+    let (_, _, heard) = bench.resume("s");
+    assert_eq!(heard.len(), 2);
+}
+
+#[test]
+fn sessions_and_subscriptions_are_limited() {
+    let mut bench = limited(|limits| {
+        limits.max_sessions = 1;
+        limits.max_subscriptions = 1;
+    });
+    let peer = bench.connect("a");
+    bench.subscribe(&peer, "t", Q0);
+    let filters = vec![("u".into(), SubscribeOptions::qos(Q0))];
+    let more = Subscribe { packet_id: id(1), properties: Properties::new(), filters };
+    let answer = bench.ask(&peer, Packet::Subscribe(more));
+    assert!(matches!(answer, Packet::SubAck(ack) if ack.reasons == [Reason::QuotaExceeded]));
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, "b"));
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == Reason::QuotaExceeded));
+    bench.connect("a");
+}
+
+#[test]
+fn a_message_is_gone_when_its_time_is_over_and_is_sent_with_what_is_left_of_it() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    let publisher = bench.connect("p");
+    for (seconds, packet_id) in [(5, 1), (20, 2)] {
+        let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
+        let publish = Publish { properties, ..publish("t", Q1, packet_id, &seconds.to_string()) };
+        bench.tell(&publisher, Packet::Publish(publish)).unwrap();
+    }
+    bench.pass(8);
+    bench.kill(usize::MAX);
+    let (_, _, heard) = bench.resume("s");
+    let got = message(heard[0].clone());
+    assert_eq!(
+        (heard.len(), text(&got), got.properties.message_expiry_interval()),
+        (1, "20".into(), Some(&12))
+    );
+}
+
+// Subscriptions
+
+#[test]
+fn options_of_5_0_do_what_they_say() {
+    let mut bench = Bench::new();
+    let peer = bench.connect("a");
+    let options = SubscribeOptions { no_local: true, ..SubscribeOptions::qos(Q0) };
+    bench.subscribe_with(&peer, "t", options, Some(7));
+    bench.tell(&peer, Packet::Publish(publish("t", Q0, 0, "own"))).unwrap();
+    let other = bench.connect("b");
+    bench.tell(&other, Packet::Publish(retained("t", Q0, 0, "other"))).unwrap();
+    let got = bench.messages(&peer);
+    assert_eq!((text(&got[0]), got.len(), got[0].retain), ("other".into(), 1, false));
+    assert_eq!(got[0].properties.subscription_identifiers().collect::<Vec<_>>(), [7]);
+    let options = SubscribeOptions {
+        retain_as_published: true,
+        retain_handling: RetainHandling::IfNew,
+        ..SubscribeOptions::qos(Q0)
+    };
+    assert!(bench.subscribe_with(&peer, "t", options, None).is_empty(), "not new");
+    bench.tell(&other, Packet::Publish(retained("t", Q0, 0, "more"))).unwrap();
+    assert!(bench.messages(&peer)[0].retain);
+    bench.unsubscribe(&peer, "t");
+    assert_eq!(bench.subscribe_with(&peer, "t", options, None).len(), 1, "new");
+    bench.unsubscribe(&peer, "t");
+    let never = SubscribeOptions { retain_handling: RetainHandling::Never, ..options };
+    assert!(bench.subscribe_with(&peer, "t", never, None).is_empty());
+}
+
+#[test]
+fn overlapping_subscriptions_give_one_copy() {
+    let mut bench = Bench::new();
+    let peer = bench.connect("a");
+    bench.subscribe_with(&peer, "t/#", SubscribeOptions::qos(Q0), Some(1));
+    bench.subscribe_with(&peer, "t/+", SubscribeOptions::qos(Q1), Some(2));
+    bench.tell(&peer, Packet::Publish(publish("t/x", Q1, 1, "x"))).unwrap();
+    let got =
+        bench.hear(&peer).into_iter().find_map(|p| if let Packet::Publish(p) = p { Some(p) } else { None });
+    let got = got.unwrap();
+    assert_eq!(got.qos, Q1);
+    assert_eq!(got.properties.subscription_identifiers().count(), 2);
+}
+
+#[test]
+fn a_bad_filter_is_answered_in_5_0_and_ends_the_connection_in_3() {
+    let mut bench = Bench::new();
+    let subscribe = |filter: &str| {
+        let filters =
+            vec![(filter.into(), SubscribeOptions::qos(Q0)), ("good".into(), SubscribeOptions::qos(Q0))];
+        Packet::Subscribe(Subscribe { packet_id: id(1), properties: Properties::new(), filters })
+    };
+    let (new, old) = (bench.connect("a"), bench.connect_with(Connect::new(Version::V3_1_1, "b"), false));
+    for filter in ["a/#/b", "a+", "", "$share//t", "$share/g", &"x/".repeat(300)] {
+        let Packet::SubAck(ack) = bench.ask(&new, subscribe(filter)) else { panic!("{filter}") };
+        assert_eq!(ack.reasons, [Reason::TopicFilterInvalid, Reason::Success], "{filter}");
+    }
+    assert!(bench.tell(&old, subscribe("a/#/b")).is_err());
+    assert!(bench.hear(&old).is_empty(), "3.x has no DISCONNECT from the server");
+}
+
+#[test]
+fn unsubscribing_ends_a_subscription_once() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("a");
+    bench.subscribe(&peer, "t", Q1);
+    assert_eq!(bench.unsubscribe(&peer, "t"), [Reason::Success]);
+    assert_eq!(bench.unsubscribe(&peer, "t"), [Reason::NoSubscriptionExisted]);
+    bench.kill(usize::MAX);
+    let publisher = bench.connect("p");
+    assert_eq!(bench.send(&publisher, "t", "x"), Reason::NoMatchingSubscribers);
+}
+
+#[test]
+fn a_shared_subscription_gives_each_message_to_one_member() {
+    let mut bench = Bench::new();
+    let members = ["a", "b", "c"].map(|name| bench.resume(name).0);
+    for member in &members {
+        bench.subscribe(member, "$share/g/t", Q1);
+    }
+    let publisher = bench.connect("p");
+    for number in 0..6 {
+        bench.send(&publisher, "t", &number.to_string());
+    }
+    let got = members.map(|member| bench.payloads(&member));
+    assert_eq!(got, [["0", "3"], ["1", "4"], ["2", "5"]]);
+    bench.drop_peer(members[1].id);
+    for number in 6..10 {
+        bench.send(&publisher, "t", &number.to_string());
+    }
+    assert_eq!(bench.payloads(&members[0]).len() + bench.payloads(&members[2]).len(), 4, "who is there");
+    bench.drop_peer(members[0].id);
+    bench.drop_peer(members[2].id);
+    assert_eq!(bench.send(&publisher, "t", "kept"), Reason::Success);
+    bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, "not kept"))).unwrap();
+    let heard: Vec<_> =
+        ["a", "b", "c"].into_iter().flat_map(|name| bench.resume(name).2).map(message).collect();
+    let fresh: Vec<_> = heard.iter().filter(|message| !message.dup).map(text).collect();
+    assert_eq!(fresh, ["kept"]);
+}
+
+#[test]
+fn topics_of_dollar_are_not_for_wildcards_and_sys_is_the_brokers_own() {
+    let mut bench = Bench::new();
+    let peer = bench.connect("a");
+    bench.subscribe(&peer, "#", Q0);
+    bench.subscribe(&peer, "+/x", Q0);
+    bench.tell(&peer, Packet::Publish(publish("$x/x", Q0, 0, "hidden"))).unwrap();
+    assert!(bench.hear(&peer).is_empty());
+    let heard = bench.subscribe(&peer, "$SYS/broker/clients/connected", Q1);
+    let got = message(heard[0].clone());
+    assert_eq!((text(&got), got.retain), ("1".into(), true));
+    bench.connect("b");
+    bench.pass(11);
+    assert_eq!(bench.payloads(&peer), ["2"]);
+    assert_eq!(bench.send(&peer, "$SYS/broker/version", "mine"), Reason::NotAuthorized);
+    let heard = bench.subscribe(&peer, "$SYS/#", Q0);
+    assert!(heard.len() > 10);
+}
+
+// Retained messages
+
+#[test]
+fn the_last_retained_message_awaits_new_subscribers_also_after_a_kill() {
+    let mut bench = Bench::new();
+    let publisher = bench.connect("p");
+    for (packet_id, payload) in [(1, "old"), (2, "new")] {
+        bench.tell(&publisher, Packet::Publish(retained("t/a", Q1, packet_id, payload))).unwrap();
+    }
+    bench.tell(&publisher, Packet::Publish(retained("t/b", Q0, 0, "zero"))).unwrap();
+    bench.tell(&publisher, Packet::Publish(retained("t/c", Q1, 3, "cleared"))).unwrap();
+    bench.tell(&publisher, Packet::Publish(retained("t/c", Q1, 4, ""))).unwrap();
+    for _ in 0..2 {
+        let peer = bench.connect("s");
+        let got: Vec<_> = bench.subscribe(&peer, "t/+", Q2).into_iter().map(message).collect();
+        let mut seen: Vec<_> = got.iter().map(|m| (&*m.topic, text(m), m.qos, m.retain)).collect();
+        seen.sort();
+        assert_eq!(seen, [("t/a", "new".into(), Q1, true), ("t/b", "zero".into(), Q0, true)]);
+        assert!(bench.subscribe(&peer, "$share/g/t/+", Q1).is_empty(), "not for shared subscriptions");
+        bench.kill(usize::MAX);
+    }
+    assert_eq!(bench.hub.stats().retained, 2);
+}
+
+#[test]
+fn retained_messages_are_limited_and_expire() {
+    let mut bench = limited(|limits| limits.max_retained = 1);
+    let publisher = bench.connect("p");
+    let properties = Properties::new().with(Property::MessageExpiryInterval(5));
+    let first = Publish { properties, ..retained("a", Q1, 1, "x") };
+    bench.tell(&publisher, Packet::Publish(first)).unwrap();
+    bench.hear(&publisher);
+    let refused = bench.ask(&publisher, Packet::Publish(retained("b", Q1, 2, "x")));
+    assert_eq!(refused, Packet::PubAck(Ack::with_reason(id(2), Reason::QuotaExceeded)));
+    bench.pass(6);
+    assert_eq!(bench.hub.stats().retained, 0);
+}
+
+// Wills
+
+fn with_will(client_id: &str, delay: u32, expiry: u32) -> Connect {
+    let properties = if delay == 0 {
+        Properties::new()
+    } else {
+        Properties::new().with(Property::WillDelayInterval(delay))
+    };
+    Connect {
+        properties: Properties::new().with(Property::SessionExpiryInterval(expiry)),
+        clean_start: false,
+        will: Some(Will {
+            qos: Q1,
+            retain: false,
+            properties,
+            topic: "will".into(),
+            payload: Bytes::from_static(b"gone"),
+        }),
+        ..Connect::new(Version::V5, client_id)
+    }
+}
+
+#[test]
+fn a_will_is_published_unless_the_client_says_goodbye() {
+    let mut bench = Bench::new();
+    let watcher = bench.connect("w");
+    bench.subscribe(&watcher, "will", Q0);
+    let peer = bench.connect_with(with_will("a", 0, 0), false);
+    bench.disconnect(&peer, Reason::Success);
+    assert!(bench.hear(&watcher).is_empty());
+    let peer = bench.connect_with(with_will("a", 0, 0), false);
+    bench.disconnect(&peer, Reason::DisconnectWithWill);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    let peer = bench.connect_with(with_will("a", 0, 0), false);
+    bench.drop_peer(peer.id);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    let peer = bench.connect_with(with_will("a", 0, 0), false);
+    assert!(bench.bytes(peer.id, &[0xf3, 0]).is_err(), "a violation");
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    bench.drop_peer(peer.id);
+    assert!(bench.hear(&watcher).is_empty(), "once");
+}
+
+#[test]
+fn a_delayed_will_waits_for_the_client_to_come_back() {
+    let mut bench = Bench::new();
+    let watcher = bench.connect("w");
+    bench.subscribe(&watcher, "will", Q0);
+    let peer = bench.connect_with(with_will("a", 10, 100), false);
+    bench.drop_peer(peer.id);
+    bench.pass(9);
+    let peer = bench.connect_with(with_will("a", 10, 100), true);
+    bench.pass(9);
+    assert!(bench.hear(&watcher).is_empty());
+    bench.drop_peer(peer.id);
+    bench.pass(11);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    // The session's end is the latest time for it.
+    let peer = bench.connect_with(with_will("b", 100, 5), false);
+    bench.drop_peer(peer.id);
+    bench.pass(6);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    let peer = bench.connect_with(with_will("c", 100, 50), false);
+    bench.drop_peer(peer.id);
+    bench.connect("c");
+    assert_eq!(bench.payloads(&watcher), ["gone"], "a clean start ends the session");
+}
+
+#[test]
+fn a_will_of_a_session_that_stays_outlives_a_kill() {
+    let mut bench = Bench::new();
+    let (watcher, _, _) = bench.resume("w");
+    bench.subscribe(&watcher, "will", Q1);
+    bench.connect_with(with_will("a", 10, 100), false);
+    bench.kill(usize::MAX);
+    let (watcher, _, heard) = bench.resume("w");
+    assert!(heard.is_empty());
+    bench.pass(11);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+}
+
+// The store
+
+#[test]
+fn a_store_that_failed_is_never_a_success() {
+    let mut bench = Bench::new();
+    let (subscriber, _, _) = bench.resume("s");
+    bench.subscribe(&subscriber, "t", Q1);
+    let (new, old) = (bench.connect("n"), bench.connect_with(Connect::new(Version::V3_1_1, "o"), false));
+    bench.held = true;
+    bench.tell(&new, Packet::Publish(publish("t", Q1, 1, "x"))).unwrap();
+    bench.tell(&old, Packet::Publish(publish("t", Q1, 1, "x"))).unwrap();
+    bench.fail();
+    assert!(matches!(bench.one(&new), Packet::PubAck(ack) if ack.reason == Reason::Unspecified));
+    assert!(bench.hear(&old).is_empty() && bench.hub.finished(old.id), "no answer, and it will send again");
+    assert!(bench.hear(&subscriber).is_empty());
+    let answer = bench.ask(&new, Packet::Publish(publish("t", Q1, 2, "y")));
+    assert!(matches!(answer, Packet::PubAck(ack) if ack.reason == Reason::Unspecified));
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, "z"));
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == Reason::ServerUnavailable));
+}
+
+#[test]
+fn a_full_store_refuses_what_would_have_to_be_kept() {
+    let mut bench = Bench::with(|settings| settings.max_store = 10);
+    let (subscriber, _, _) = bench.resume("s");
+    bench.subscribe(&subscriber, "t", Q1);
+    let (new, old) = (bench.connect("n"), bench.connect_with(Connect::new(Version::V3_1_1, "o"), false));
+    assert_eq!(bench.send(&new, "t", "x"), Reason::QuotaExceeded);
+    assert!(bench.tell(&old, Packet::Publish(publish("t", Q1, 1, "x"))).is_err());
+    bench.tell(&new, Packet::Publish(publish("t", Q0, 0, "passes"))).unwrap();
+    assert_eq!(bench.payloads(&subscriber), ["passes"]);
+}
+
+#[test]
+fn what_nobody_needs_any_more_leaves_the_store() {
+    let mut bench = Bench::new();
+    let names = ["a", "b"];
+    for name in names {
+        let (peer, _, _) = bench.resume(name);
+        bench.subscribe(&peer, "t", Q2);
+        bench.drop_peer(peer.id);
+    }
+    let publisher = bench.connect("p");
+    for number in 0..20 {
+        bench.send(&publisher, "t", &number.to_string());
+    }
+    bench.tell(&publisher, Packet::Publish(retained("t", Q1, 1, "kept"))).unwrap();
+    let stored = |bench: &mut Bench| {
+        let peer = bench.connect("look");
+        let heard = bench.subscribe(&peer, "$SYS/broker/store/messages/count", Q0);
+        text(&message(heard[0].clone()))
+    };
+    assert_eq!(stored(&mut bench), "21");
+    for name in names {
+        let (peer, _, heard) = bench.resume(name);
+        assert_eq!(heard.len(), 21);
+        for packet in heard {
+            let publish = message(packet);
+            bench.ack(&peer, &publish);
+        }
+    }
+    assert_eq!(stored(&mut bench), "1", "the retained one");
+    bench.tell(&publisher, Packet::Publish(retained("t", Q1, 1, ""))).unwrap();
+    for name in names {
+        let (peer, _, heard) = bench.resume(name);
+        heard.into_iter().map(message).for_each(|publish| bench.ack(&peer, &publish));
+    }
+    assert_eq!(stored(&mut bench), "0");
+    bench.kill(usize::MAX);
+    assert_eq!(stored(&mut bench), "0");
+}
+
+#[test]
+fn a_packet_cut_anywhere_is_a_packet_when_the_rest_comes() {
+    let mut bench = Bench::new();
+    let watcher = bench.connect("w");
+    bench.subscribe(&watcher, "t", Q2);
+    let mut whole = encode(Packet::Connect(Box::new(Connect::new(Version::V5, "a"))), Version::V5).to_vec();
+    whole.extend_from_slice(&encode(Packet::Publish(publish("t", Q2, 1, "x")), Version::V5));
+    whole.extend_from_slice(&encode(Packet::PubRel(Ack::new(id(1))), Version::V5));
+    for cut in 0..=whole.len() {
+        let id = bench.open_peer();
+        let mut input = bytes::BytesMut::from(&whole[..cut]);
+        bench.hub.handle_input(bench.now, id, &mut input).unwrap();
+        input.extend_from_slice(&whole[cut..]);
+        bench.hub.handle_input(bench.now, id, &mut input).unwrap();
+        bench.settle();
+        assert_eq!(bench.hear_as(id, Version::V5).len(), 3, "CONNACK, PUBREC, PUBCOMP");
+        let got = bench.messages(&watcher);
+        assert_eq!(got.len(), 1);
+        let packet_id = got[0].packet_id.unwrap();
+        bench.tell(&watcher, Packet::PubRec(Ack::new(packet_id))).unwrap();
+        bench.tell(&watcher, Packet::PubComp(Ack::new(packet_id))).unwrap();
+        bench.hear(&watcher);
+        bench.drop_peer(id);
+    }
+}
+
+#[test]
+fn a_slow_subscriber_loses_qos_0_by_count_and_costs_no_more_than_its_share() {
+    let mut bench = limited(|limits| limits.max_output = 10_000);
+    let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
+    bench.subscribe(&slow, "t", Q0);
+    for _ in 0..100 {
+        bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, &"x".repeat(1000)))).unwrap();
+    }
+    let got = bench.messages(&slow).len() as u64;
+    assert!((9..12).contains(&got), "{got}");
+    assert_eq!(bench.hub.stats().messages_dropped, 100 - got);
+}
+
+#[test]
+fn what_memory_does_not_hold_is_read_from_the_store() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    let publisher = bench.connect("p");
+    for number in 0..1000 {
+        bench.send(&publisher, "t", &number.to_string());
+    }
+    bench.kill(usize::MAX);
+    let (peer, _, heard) = bench.resume("s");
+    let mut got: Vec<_> = heard.into_iter().map(message).collect();
+    let mut seen = Vec::new();
+    while !got.is_empty() {
+        for publish in std::mem::take(&mut got) {
+            seen.push(text(&publish));
+            bench.ack(&peer, &publish);
+        }
+        got = bench.messages(&peer);
+    }
+    assert_eq!(seen, (0..1000).map(|n| n.to_string()).collect::<Vec<_>>());
+}

@@ -1,0 +1,334 @@
+//! An MQTT broker without socket and clock, on a real database, driven by hand.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use penstock::broker::hub::{Clock, Hub as _};
+use penstock::broker::mqtt::{Hub, Limits, Settings, store};
+use penstock::broker::store::{Directory, Op, Stored, prepare};
+use penstock::broker::topic::log::Source;
+use penstock::error::{Error, ErrorKind, Result};
+use penstock::mqtt::packet::{
+    Ack, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
+};
+use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
+use penstock::sqlite::{Job, Report, Sync};
+use penstock::transmit::Transmit;
+
+pub const WALL_MS: u64 = 1_700_000_000_000;
+pub use QoS::{AtLeastOnce as Q1, AtMostOnce as Q0, ExactlyOnce as Q2};
+
+/// A broker, its store and its time.
+pub struct Bench {
+    pub hub: Hub,
+    pub start: Instant,
+    pub now: Instant,
+    /// Whether the store keeps its reports back.
+    pub held: bool,
+    ops: VecDeque<Op>,
+    directory: tempfile::TempDir,
+    settings: Settings,
+}
+
+pub fn id(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
+pub fn publish(topic: &str, qos: QoS, packet_id: u16, payload: &str) -> Publish {
+    Publish {
+        qos,
+        topic: topic.into(),
+        packet_id: (qos != Q0).then(|| id(packet_id)),
+        payload: payload.to_owned().into(),
+        ..Publish::default()
+    }
+}
+
+pub fn retained(topic: &str, qos: QoS, packet_id: u16, payload: &str) -> Publish {
+    Publish { retain: true, ..publish(topic, qos, packet_id, payload) }
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let now = Instant::now();
+        let mut settings = Settings {
+            limits: Limits::default(),
+            clock: Clock::new(now, WALL_MS),
+            stored: true,
+            max_store: 1 << 30,
+            seed: 7,
+            passwords: None,
+            tokens: None,
+        };
+        change(&mut settings);
+        let directory = tempfile::tempdir().unwrap();
+        let hub = Self::open(&settings, &directory, now);
+        Self { hub, start: now, now, held: false, ops: VecDeque::new(), directory, settings }
+    }
+
+    fn open(settings: &Settings, directory: &tempfile::TempDir, now: Instant) -> Hub {
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let found = store::load(&db).unwrap();
+        let source: Box<dyn Source> = Box::new(Stored::new(db));
+        Hub::new(settings.clone(), found, Some(source), now)
+    }
+
+    /// Writes the first `count` of the changes that wait.
+    fn apply(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let opened = Directory::open(self.directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        let transaction = db.unchecked_transaction().unwrap();
+        for op in self.ops.drain(..count) {
+            op.apply(&transaction).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    /// Takes the changes and, unless held, writes and reports them.
+    pub fn settle(&mut self) {
+        while let Some(op) = self.hub.poll_op() {
+            self.ops.push_back(op);
+        }
+        if !self.held {
+            self.write(usize::MAX);
+        }
+    }
+
+    /// Writes and reports up to `count` changes that were held.
+    pub fn write(&mut self, count: usize) {
+        while !self.ops.is_empty() && count > 0 {
+            let jobs = count.min(self.ops.len());
+            self.apply(jobs);
+            self.hub.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            while let Some(op) = self.hub.poll_op() {
+                self.ops.push_back(op);
+            }
+            if count != usize::MAX {
+                return;
+            }
+        }
+    }
+
+    pub fn unwritten(&self) -> usize {
+        self.ops.len()
+    }
+
+    pub fn fail(&mut self) {
+        let jobs = self.ops.drain(..).count() as u64;
+        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        self.hub.handle_report(self.now, Report { jobs, outcome });
+    }
+
+    /// The process is killed, after `written` of the changes that wait reached the disk, and started anew.
+    pub fn kill(&mut self, written: usize) {
+        while let Some(op) = self.hub.poll_op() {
+            self.ops.push_back(op);
+        }
+        self.apply(written.min(self.ops.len()));
+        self.ops.clear();
+        let clock = Clock::new(self.now, WALL_MS + (self.now - self.start).as_millis() as u64);
+        self.settings.clock = clock;
+        self.hub = Self::open(&self.settings, &self.directory, self.now);
+    }
+
+    pub fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.hub.handle_timeout(self.now);
+        self.settle();
+    }
+
+    pub fn open_peer(&mut self) -> u64 {
+        self.hub.connect(self.now, "127.0.0.1:1")
+    }
+
+    /// The socket is gone.
+    pub fn drop_peer(&mut self, peer: u64) {
+        self.hub.disconnect(self.now, peer);
+        self.settle();
+    }
+
+    pub fn bytes(&mut self, peer: u64, bytes: &[u8]) -> Result<()> {
+        let mut input = BytesMut::from(bytes);
+        let result = self.hub.handle_input(self.now, peer, &mut input);
+        self.settle();
+        result
+    }
+
+    pub fn tell(&mut self, peer: &Peer, packet: Packet) -> Result<()> {
+        self.bytes(peer.id, &encode(packet, peer.version))
+    }
+
+    /// What the broker has said since the last time.
+    pub fn hear(&mut self, peer: &Peer) -> Vec<Packet> {
+        self.hear_as(peer.id, peer.version)
+    }
+
+    pub fn hear_as(&mut self, peer: u64, version: Version) -> Vec<Packet> {
+        let mut input = BytesMut::new();
+        loop {
+            let mut output = Transmit::default();
+            self.hub.take_output(self.now, peer, &mut output);
+            self.settle();
+            if output.is_empty() {
+                break;
+            }
+            input.extend_from_slice(&output.take());
+        }
+        let mut packets = Vec::new();
+        while let Some(frame) = frame::split(&mut input, usize::MAX).unwrap() {
+            packets.push(Packet::decode(&frame, version, Sender::Server).unwrap());
+        }
+        assert!(input.is_empty(), "half a packet");
+        packets
+    }
+
+    pub fn one(&mut self, peer: &Peer) -> Packet {
+        let mut packets = self.hear(peer);
+        assert_eq!(packets.len(), 1, "{packets:?}");
+        packets.remove(0)
+    }
+
+    pub fn ask(&mut self, peer: &Peer, packet: Packet) -> Packet {
+        self.tell(peer, packet).unwrap();
+        self.one(peer)
+    }
+
+    /// Connects and gives the answer with whatever follows.
+    pub fn try_connect(&mut self, connect: Connect) -> (Peer, Vec<Packet>) {
+        let peer = Peer { id: self.open_peer(), version: connect.version };
+        self.tell(&peer, Packet::Connect(Box::new(connect))).unwrap();
+        let heard = self.hear(&peer);
+        (peer, heard)
+    }
+
+    /// Connects; the session must be present or not.
+    pub fn connect_with(&mut self, connect: Connect, present: bool) -> Peer {
+        let (peer, heard) = self.try_connect(connect);
+        let Some(Packet::ConnAck(ack)) = heard.first() else { panic!("{heard:?}") };
+        assert_eq!((ack.reason, ack.session_present), (Reason::Success, present));
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        peer
+    }
+
+    /// A client of 5.0 whose session ends with its connection.
+    pub fn connect(&mut self, client_id: &str) -> Peer {
+        self.connect_with(Connect::new(Version::V5, client_id), false)
+    }
+
+    /// A client of 5.0 whose session stays for ever; what follows the CONNACK is given as well.
+    pub fn resume(&mut self, client_id: &str) -> (Peer, bool, Vec<Packet>) {
+        let (peer, mut heard) = self.try_connect(lasting(client_id));
+        let Packet::ConnAck(ConnAck { session_present, reason: Reason::Success, .. }) = heard.remove(0)
+        else {
+            panic!("refused")
+        };
+        (peer, session_present, heard)
+    }
+
+    pub fn subscribe(&mut self, peer: &Peer, filter: &str, qos: QoS) -> Vec<Packet> {
+        self.subscribe_with(peer, filter, SubscribeOptions::qos(qos), None)
+    }
+
+    pub fn subscribe_with(
+        &mut self,
+        peer: &Peer,
+        filter: &str,
+        options: SubscribeOptions,
+        identifier: Option<u32>,
+    ) -> Vec<Packet> {
+        let properties = identifier.into_iter().map(Property::SubscriptionIdentifier).collect();
+        let filters = vec![(filter.into(), options)];
+        self.tell(peer, Packet::Subscribe(Subscribe { packet_id: id(9999), properties, filters })).unwrap();
+        let mut heard = self.hear(peer);
+        let Packet::SubAck(SubAck { reasons, .. }) = heard.remove(0) else { panic!("no SUBACK") };
+        assert_eq!(reasons, [Reason::granted(options.qos)]);
+        heard
+    }
+
+    pub fn unsubscribe(&mut self, peer: &Peer, filter: &str) -> Vec<Reason> {
+        let unsubscribe =
+            Unsubscribe { packet_id: id(9999), properties: Properties::new(), filters: vec![filter.into()] };
+        match self.ask(peer, Packet::Unsubscribe(unsubscribe)) {
+            Packet::UnsubAck(ack) => ack.reasons,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Publishes with QoS 1 and gives the reason of its PUBACK.
+    pub fn send(&mut self, peer: &Peer, topic: &str, payload: &str) -> Reason {
+        match self.ask(peer, Packet::Publish(publish(topic, Q1, 1, payload))) {
+            Packet::PubAck(ack) => ack.reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Messages that came since the last time.
+    pub fn messages(&mut self, peer: &Peer) -> Vec<Publish> {
+        self.hear(peer).into_iter().map(message).collect()
+    }
+
+    pub fn payloads(&mut self, peer: &Peer) -> Vec<String> {
+        self.messages(peer).iter().map(text).collect()
+    }
+
+    pub fn ack(&mut self, peer: &Peer, publish: &Publish) {
+        self.tell(peer, Packet::PubAck(Ack::new(publish.packet_id.unwrap()))).unwrap();
+    }
+
+    pub fn disconnect(&mut self, peer: &Peer, reason: Reason) {
+        self.tell(peer, Packet::Disconnect(Disconnect::new(reason))).unwrap();
+        assert!(self.hub.finished(peer.id));
+        self.drop_peer(peer.id);
+    }
+
+    /// Why a connection of 5.0 ended.
+    pub fn ended(&mut self, peer: &Peer) -> Reason {
+        let heard = self.hear(peer);
+        assert!(self.hub.finished(peer.id));
+        match heard.last() {
+            Some(Packet::Disconnect(disconnect)) => disconnect.reason,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A connection and what is spoken on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub id: u64,
+    pub version: Version,
+}
+
+pub fn encode(packet: Packet, version: Version) -> BytesMut {
+    let mut out = Transmit::default();
+    packet.encode(version, &mut out).unwrap();
+    out.take()
+}
+
+/// A CONNECT of 5.0 for a session that stays for ever.
+pub fn lasting(client_id: &str) -> Connect {
+    let properties = Properties::new().with(Property::SessionExpiryInterval(u32::MAX));
+    Connect { clean_start: false, properties, ..Connect::new(Version::V5, client_id) }
+}
+
+pub fn message(packet: Packet) -> Publish {
+    match packet {
+        Packet::Publish(publish) => publish,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn text(publish: &Publish) -> String {
+    String::from_utf8(publish.payload.to_vec()).unwrap()
+}
