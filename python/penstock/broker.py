@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A broker in this process. It speaks Pulsar's wire protocol, is ready when the call returns, and ends
-    with :meth:`stop` or at the end of its ``with`` or ``async with`` block.
+    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT when it is given a port for it, is
+    ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or ``async with`` block.
 
     Without ``data`` it keeps everything in memory. With ``data`` a message is acknowledged when it is on
     disk (``durability="fsync"``). Options: :class:`penstock.options.BrokerOptions`.
 
     >>> import penstock
-    >>> with penstock.Broker() as broker:
-    ...     broker.url.startswith("pulsar://127.0.0.1:")
-    True
+    >>> with penstock.Broker(mqtt_port=0) as broker:
+    ...     broker.url.startswith("pulsar://127.0.0.1:"), broker.mqtt_url.startswith("mqtt://127.0.0.1:")
+    (True, True)
 
     Raises:
         InvalidArgument: an unknown option, or a public address without TLS and tokens.
@@ -45,11 +45,22 @@ class Broker:
 
         self._native = start_broker(values)
         self._url = self._native.url
+        self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """Where clients of Pulsar connect."""
         return self._url
+
+    @property
+    def mqtt_url(self) -> str | None:
+        """Where clients of MQTT connect; ``None`` without ``mqtt_port``."""
+        return self._mqtt_url
+
+    @property
+    def mqtt_ws_url(self) -> str | None:
+        """Where clients of MQTT over WebSocket connect; ``None`` without ``mqtt_ws_port``."""
+        return self._mqtt_ws_url
 
     @property
     def running(self) -> bool:

@@ -179,6 +179,37 @@ class BrokerOptions(TypedDict, total=False):
         int, Option(parse.whole(0, 1000), 0, "partitions of those; 0: plain topics")
     ]
     deduplicate: Annotated[bool, Option(_flag, True, "drops what a named producer has sent before")]
+    mqtt_port: Annotated[
+        int, Option(parse.whole(0, 65535), None, "port for MQTT, 0: any free one; none: no MQTT")
+    ]
+    mqtt_ws_port: Annotated[
+        int, Option(parse.whole(0, 65535), None, "port for MQTT over WebSocket, path /mqtt; 0: any free one")
+    ]
+    mqtt_password_file: Annotated[
+        str | os.PathLike[str], Option(parse.path, None, "users of MQTT, as `mosquitto_passwd` writes them")
+    ]
+    mqtt_max_packet_size: Annotated[
+        Size, Option(parse.packet_size, 2_000_000, "bytes of the largest MQTT packet")
+    ]
+    mqtt_max_sessions: Annotated[int, Option(parse.whole(1), 100_000, "most MQTT sessions, connected or not")]
+    mqtt_max_queue: Annotated[int, Option(parse.whole(1), 10_000, "most messages that wait for one session")]
+    mqtt_max_queue_bytes: Annotated[Size, Option(parse.size, 64 << 20, "most bytes of them")]
+    mqtt_max_output: Annotated[
+        Size, Option(parse.size, 8 << 20, "bytes that wait for a slow connection before QoS 0 is dropped")
+    ]
+    mqtt_max_inflight: Annotated[
+        int, Option(parse.whole(1, 10_000), 100, "messages of QoS 1 and 2 in flight to an MQTT client")
+    ]
+    mqtt_receive_maximum: Annotated[
+        int, Option(parse.whole(1, 65535), 1000, "messages of QoS 1 and 2 in flight from an MQTT client")
+    ]
+    mqtt_topic_alias_maximum: Annotated[
+        int, Option(parse.whole(0, 65535), 100, "highest topic alias of an MQTT client; 0: none")
+    ]
+    mqtt_max_retained: Annotated[int, Option(parse.whole(0), 100_000, "most retained messages")]
+    mqtt_max_session_expiry: Annotated[
+        Duration, Option(parse.duration, None, "longest time a session outlives its connection; none: any")
+    ]
 
 
 class Defaults(NamedTuple):

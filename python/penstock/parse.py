@@ -52,6 +52,14 @@ def size(value: Any) -> int:
     return count
 
 
+def packet_size(value: Any) -> int:
+    """The same, for what MQTT has four bytes of length for."""
+    number = size(value)
+    if not 64 <= number <= 268_435_460:
+        raise ValueError(f"not 64 to 268435460 bytes: {value!r}")
+    return number
+
+
 def whole(low: int, high: int = 2**31 - 1) -> Parser:
     """A whole number between ``low`` and ``high``."""
 

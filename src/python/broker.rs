@@ -14,7 +14,7 @@ use crate::python::runtime::Native;
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
-    url: String,
+    urls: native::Urls,
 }
 
 impl Broker {
@@ -37,13 +37,23 @@ impl Broker {
         let options = broker_options(options)?;
         let started = py.detach(|| native::Broker::start(options));
         let broker = py_result(py, started)?;
-        let url = broker.url().to_owned();
-        Ok(Self { native: Native::new(Mutex::new(broker)), url })
+        let urls = broker.urls().clone();
+        Ok(Self { native: Native::new(Mutex::new(broker)), urls })
     }
 
     #[getter]
     fn url(&self) -> &str {
-        &self.url
+        &self.urls.pulsar
+    }
+
+    #[getter]
+    fn mqtt_url(&self) -> Option<&str> {
+        self.urls.mqtt.as_deref()
+    }
+
+    #[getter]
+    fn mqtt_ws_url(&self) -> Option<&str> {
+        self.urls.mqtt_ws.as_deref()
     }
 
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -70,6 +80,19 @@ impl Broker {
         to.set_item("bytes_out", status.hub.bytes_out)?;
         to.set_item("store_bytes", status.hub.store_bytes)?;
         to.set_item("failure", status.hub.failure)?;
+        if let Some(mqtt) = status.mqtt {
+            let one = PyDict::new(py);
+            one.set_item("connections", mqtt.connections)?;
+            one.set_item("sessions", mqtt.sessions)?;
+            one.set_item("subscriptions", mqtt.subscriptions)?;
+            one.set_item("retained", mqtt.retained)?;
+            one.set_item("messages_in", mqtt.messages_in)?;
+            one.set_item("messages_out", mqtt.messages_out)?;
+            one.set_item("messages_dropped", mqtt.messages_dropped)?;
+            one.set_item("bytes_in", mqtt.bytes_in)?;
+            one.set_item("bytes_out", mqtt.bytes_out)?;
+            to.set_item("mqtt", one)?;
+        }
         Ok(to)
     }
 
@@ -162,5 +185,45 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
         to.default_partitions = partitions.extract()?;
     }
     fields.flag("deduplicate", &mut to.deduplicate)?;
+    to.mqtt = mqtt_options(&fields)?;
+    Ok(to)
+}
+
+fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
+    fn number<T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>>(
+        fields: &Fields<'_, '_>,
+        name: &str,
+        into: &mut T,
+    ) -> PyResult<()> {
+        if let Some(value) = fields.raw(name)? {
+            *into = value.extract()?;
+        }
+        Ok(())
+    }
+    let mut to = native::MqttOptions {
+        port: fields.raw("mqtt_port")?.map(|port| port.extract()).transpose()?,
+        ws_port: fields.raw("mqtt_ws_port")?.map(|port| port.extract()).transpose()?,
+        ..native::MqttOptions::default()
+    };
+    if let Some(path) = fields.text("mqtt_password_file")? {
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            Error::new(ErrorKind::InvalidArgument, format!("mqtt_password_file {path:?}: {error}"))
+        });
+        to.passwords = Some(py_result(fields.0.py(), text)?);
+    }
+    let limits = &mut to.limits;
+    number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
+    number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;
+    number(fields, "mqtt_max_queue", &mut limits.max_queue)?;
+    number(fields, "mqtt_max_queue_bytes", &mut limits.max_queue_bytes)?;
+    number(fields, "mqtt_max_output", &mut limits.max_output)?;
+    number(fields, "mqtt_max_inflight", &mut limits.max_inflight)?;
+    number(fields, "mqtt_receive_maximum", &mut limits.receive_maximum)?;
+    number(fields, "mqtt_topic_alias_maximum", &mut limits.topic_alias_maximum)?;
+    number(fields, "mqtt_max_retained", &mut limits.max_retained)?;
+    if let Some(seconds) = fields.raw("mqtt_max_session_expiry")? {
+        // The highest number means for ever, so a longest time stays below it.
+        limits.max_session_expiry = seconds.extract::<f64>()?.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
+    }
     Ok(to)
 }

@@ -14,7 +14,10 @@ from penstock.errors import InvalidArgument
 from . import pairs
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_OPTIONS = ("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store")
+_OPTIONS = (
+    *("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store"),
+    *("mqtt_port", "mqtt_ws_port", "mqtt_password_file"),
+)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -30,18 +33,16 @@ def run(given: argparse.Namespace) -> int:
             _create(broker, text)
         took = (time.perf_counter() - started) * 1000
         durability = str(broker.status().get("durability", ""))
+        more = {"mqtt_url": broker.mqtt_url, "mqtt_ws_url": broker.mqtt_ws_url}
+        more = {name: url for name, url in more.items() if url}
         if given.json:
             import json
 
-            print(
-                json.dumps({"url": broker.url, "durability": durability, "ready_ms": round(took, 1)}),
-                flush=True,
-            )
+            said = {"url": broker.url, **more, "durability": durability, "ready_ms": round(took, 1)}
+            print(json.dumps(said), flush=True)
         elif not given.quiet:
-            print(
-                f"penstock broker at {broker.url}, durability {durability}, ready in {took:.0f} ms",
-                flush=True,
-            )
+            urls = " and ".join([broker.url, *more.values()])
+            print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
         signal.sigwait(_SIGNALS)
         if not given.quiet and not given.json:
             print("penstock broker: stopping", file=sys.stderr, flush=True)
