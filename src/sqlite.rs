@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+pub use rusqlite::Connection;
 
 use crate::error::{Error, ErrorKind, Result};
 

@@ -124,8 +124,8 @@ pub enum Op {
         /// Topic without partition.
         name: Arc<str>,
     },
-    /// A change of MQTT's tables.
-    Mqtt(mqtt::store::Op),
+    /// Changes of MQTT's tables that are not torn apart.
+    Mqtt(Vec<mqtt::store::Op>),
 }
 
 /// Key of an entry.
@@ -182,7 +182,7 @@ impl Job for Op {
             Self::Append { entry, .. } => entry.body.len() + 64,
             Self::Cursor { state, .. } => state.len() + 64,
             Self::Schema { data, .. } => data.len() + 64,
-            Self::Mqtt(op) => op.size(),
+            Self::Mqtt(ops) => ops.iter().map(mqtt::store::Op::size).sum(),
             _ => 64,
         }
     }
@@ -234,7 +234,7 @@ impl Job for Op {
             Self::DropSchema { name } => {
                 db.execute("DELETE FROM schema WHERE name = ?1", [name])?;
             }
-            Self::Mqtt(op) => op.apply(db)?,
+            Self::Mqtt(ops) => ops.iter().try_for_each(|op| op.apply(db))?,
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use penstock::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
 };
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
-use penstock::sqlite::{Job, Report, Sync};
+use penstock::sqlite::{Connection, Job, Report, Sync};
 use penstock::transmit::Transmit;
 
 pub const WALL_MS: u64 = 1_700_000_000_000;
@@ -28,6 +28,7 @@ pub struct Bench {
     /// Whether the store keeps its reports back.
     pub held: bool,
     ops: VecDeque<Op>,
+    db: Connection,
     directory: tempfile::TempDir,
     settings: Settings,
 }
@@ -68,16 +69,16 @@ impl Bench {
         };
         change(&mut settings);
         let directory = tempfile::tempdir().unwrap();
-        let hub = Self::open(&settings, &directory, now);
-        Self { hub, start: now, now, held: false, ops: VecDeque::new(), directory, settings }
+        let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let hub = Self::open(&settings, &db, &directory, now);
+        Self { hub, start: now, now, held: false, ops: VecDeque::new(), db, directory, settings }
     }
 
-    fn open(settings: &Settings, directory: &tempfile::TempDir, now: Instant) -> Hub {
-        let opened = Directory::open(directory.path()).unwrap();
-        let db = opened.connect(Sync::Os).unwrap();
-        prepare(&db).unwrap();
-        let found = store::load(&db).unwrap();
-        let source: Box<dyn Source> = Box::new(Stored::new(db));
+    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Hub {
+        let found = store::load(db).unwrap();
+        let second = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
+        let source: Box<dyn Source> = Box::new(Stored::new(second));
         Hub::new(settings.clone(), found, Some(source), now)
     }
 
@@ -86,9 +87,7 @@ impl Bench {
         if count == 0 {
             return;
         }
-        let opened = Directory::open(self.directory.path()).unwrap();
-        let db = opened.connect(Sync::Os).unwrap();
-        let transaction = db.unchecked_transaction().unwrap();
+        let transaction = self.db.unchecked_transaction().unwrap();
         for op in self.ops.drain(..count) {
             op.apply(&transaction).unwrap();
         }
@@ -139,7 +138,7 @@ impl Bench {
         self.ops.clear();
         let clock = Clock::new(self.now, WALL_MS + (self.now - self.start).as_millis() as u64);
         self.settings.clock = clock;
-        self.hub = Self::open(&self.settings, &self.directory, self.now);
+        self.hub = Self::open(&self.settings, &self.db, &self.directory, self.now);
     }
 
     pub fn pass(&mut self, seconds: u64) {

@@ -67,9 +67,14 @@ impl Hub {
                 return false;
             }
             let packet_id = flight.packet_id;
+            // The identifier of one that was never sent may be on its way to the disk still.
+            let unwritten = session.durable && flight.item.qos == QoS::ExactlyOnce && !flight.sent;
             session.resent += 1;
-            // Its identifier may be on its way to the disk still.
-            self.when_written(Action::Send { session: number, seat: id, packet_id });
+            if unwritten {
+                self.when_written(Action::Send { session: number, seat: id, packet_id });
+            } else {
+                self.send_flight(number, id, packet_id);
+            }
             return true;
         }
         let full = session.flights.len() >= window;

@@ -68,6 +68,8 @@ const TOTAL_QUEUE: usize = 64 << 20;
 const TOTAL_OUTPUT: usize = 256 << 20;
 /// Weight of queued messages that stay in memory; beyond, those that the store has are read again.
 const RESIDENT: usize = 64 << 20;
+/// Bytes of changes that are written together, give or take a packet.
+const BATCH: usize = 64 << 10;
 /// Between looks for what can go.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -172,6 +174,10 @@ pub struct Hub {
     next_sequence: u64,
     /// How many queues and slots need a stored message.
     needed: HashMap<u64, u32>,
+    /// Changes that are to be written together: those of one packet must not be torn apart by a kill, lest a
+    /// message of QoS 2 be stored and its identifier not.
+    batch: Vec<Op>,
+    batch_bytes: usize,
     ops: VecDeque<StoreOp>,
     issued: u64,
     written: u64,
@@ -214,6 +220,8 @@ impl Hub {
             log: found.log,
             next_sequence: found.next_sequence.max(1),
             needed: HashMap::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
             ops: VecDeque::new(),
             issued: 0,
             written: 0,
@@ -252,17 +260,27 @@ impl Hub {
     /// Asks the store for a change.
     fn write(&mut self, op: Op) {
         if self.settings.stored {
+            self.batch_bytes += op.size();
+            self.batch.push(op);
+        }
+    }
+
+    /// What was asked of the store since the last time becomes one change.
+    fn close_batch(&mut self) {
+        if !self.batch.is_empty() {
             self.issued += 1;
-            self.ops.push_back(StoreOp::Mqtt(op));
+            self.batch_bytes = 0;
+            self.ops.push_back(StoreOp::Mqtt(std::mem::take(&mut self.batch)));
         }
     }
 
     /// Does it when everything asked of the store so far is written, after all that waits already.
     fn when_written(&mut self, action: Action) {
-        if self.issued == self.written && self.waiting.is_empty() {
+        let last = self.issued + u64::from(!self.batch.is_empty());
+        if last == self.written && self.waiting.is_empty() {
             self.act(action);
         } else {
-            self.waiting.push_back((self.issued, action));
+            self.waiting.push_back((last, action));
         }
     }
 
@@ -394,6 +412,9 @@ impl Hub {
                 }
             };
             self.handle_packet(id, packet)?;
+            if self.batch_bytes > BATCH {
+                self.close_batch();
+            }
         }
     }
 
@@ -559,6 +580,7 @@ impl Protocol for Hub {
     }
 
     fn poll_op(&mut self) -> Option<StoreOp> {
+        self.close_batch();
         self.ops.pop_front()
     }
 
