@@ -60,7 +60,9 @@ impl Hub {
             if flight.released {
                 session.resent += 1;
                 let packet_id = flight.packet_id;
-                return self.send(id, &mut Packet::PubRel(Ack::new(packet_id)));
+                // That PUBREC came may be on its way to the disk still.
+                self.when_written(Action::Release { session: number, seat: id, packet_id });
+                return true;
             }
             let on_the_wire = session.flights.iter().take(session.resent).filter(|f| !f.released).count();
             if on_the_wire >= window {
