@@ -27,6 +27,7 @@ const STEPS: usize = 400;
 const WINDOW: usize = 8;
 
 /// Says what happens, when one seed is played.
+#[allow(clippy::print_stdout, reason = "that is what it is for")]
 fn trace(what: std::fmt::Arguments<'_>) {
     if std::env::var_os("SIMULATOR_SEED").is_some() {
         println!("{what}");

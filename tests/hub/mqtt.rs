@@ -18,7 +18,9 @@ use penstock::sqlite::{Connection, Job, Report, Sync};
 use penstock::transmit::Transmit;
 
 pub const WALL_MS: u64 = 1_700_000_000_000;
-pub use QoS::{AtLeastOnce as Q1, AtMostOnce as Q0, ExactlyOnce as Q2};
+pub const Q0: QoS = QoS::AtMostOnce;
+pub const Q1: QoS = QoS::AtLeastOnce;
+pub const Q2: QoS = QoS::ExactlyOnce;
 
 /// A broker, its store and its time.
 pub struct Bench {

@@ -62,6 +62,8 @@ def test_sizes_are_bytes(given, size):
         ("consumer", "type", "exclusiv"),
         ("broker", "port", 65536),
         ("broker", "durability", "disk"),
+        ("broker", "mqtt_port", -1),
+        ("broker", "mqtt_max_packet_size", 1 << 30),
     ],
 )
 def test_a_bad_value_is_refused_by_name(scope, name, value):

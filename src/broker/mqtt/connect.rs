@@ -358,7 +358,8 @@ impl Hub {
             };
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {
-                    session.flights.push_back(Flight { packet_id, item, released: row.released, sent: true });
+                    let released = row.released;
+                    session.flights.push_back(Flight { packet_id, item, released, sent: true, change: 0 });
                 }
                 None => session.queue.push_back(item),
             }

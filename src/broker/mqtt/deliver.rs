@@ -57,25 +57,19 @@ impl Hub {
         }
         // What was in flight on an earlier connection comes first, in its order.
         if let Some(flight) = session.flights.get(session.resent) {
-            if flight.released {
-                session.resent += 1;
-                let packet_id = flight.packet_id;
-                // That PUBREC came may be on its way to the disk still.
-                self.when_written(Action::Release { session: number, seat: id, packet_id });
-                return true;
-            }
+            let (packet_id, released) = (flight.packet_id, flight.released);
+            // Its identifier, or that PUBREC came, may be on its way to the disk still.
+            let written = flight.change <= self.written;
             let on_the_wire = session.flights.iter().take(session.resent).filter(|f| !f.released).count();
-            if on_the_wire >= window {
+            if !released && on_the_wire >= window {
                 return false;
             }
-            let packet_id = flight.packet_id;
-            // The identifier of one that was never sent may be on its way to the disk still.
-            let unwritten = session.durable && flight.item.qos == QoS::ExactlyOnce && !flight.sent;
             session.resent += 1;
-            if unwritten {
-                self.when_written(Action::Send { session: number, seat: id, packet_id });
-            } else {
-                self.send_flight(number, id, packet_id);
+            match (released, written) {
+                (true, true) => drop(self.send(id, &mut Packet::PubRel(Ack::new(packet_id)))),
+                (true, false) => self.when_written(Action::Release { session: number, seat: id, packet_id }),
+                (false, true) => self.send_flight(number, id, packet_id),
+                (false, false) => self.when_written(Action::Send { session: number, seat: id, packet_id }),
             }
             return true;
         }
@@ -129,15 +123,25 @@ impl Hub {
             return true;
         }
         let packet_id = session.packet_id();
-        session.flights.push_back(Flight { packet_id, item, released: false, sent: false });
+        let flight = Flight { packet_id, item, released: false, sent: false, change: 0 };
+        session.flights.push_back(flight);
         session.resent = session.flights.len();
         if durable && qos == QoS::ExactlyOnce {
             self.write(Op::InFlight(number, position, packet_id.get(), false));
+            self.stamp(number, packet_id);
             self.when_written(Action::Send { session: number, seat: id, packet_id });
         } else {
             self.send_flight(number, id, packet_id);
         }
         true
+    }
+
+    /// Remembers which change a message in flight depends on.
+    fn stamp(&mut self, number: u64, packet_id: PacketId) {
+        let change = self.last_change();
+        if let Some(flight) = self.sessions.get_mut(&number).and_then(|session| session.flight(packet_id)) {
+            flight.change = change;
+        }
     }
 
     /// Puts a message that is in flight on the wire.
@@ -209,6 +213,7 @@ impl Hub {
         let position = flight.item.position;
         if !std::mem::replace(&mut flight.released, true) && durable {
             self.write(Op::InFlight(number, position, ack.packet_id.get(), true));
+            self.stamp(number, ack.packet_id);
         }
         self.when_written(Action::Release { session: number, seat: id, packet_id: ack.packet_id });
     }

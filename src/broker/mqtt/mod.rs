@@ -265,6 +265,11 @@ impl Hub {
         }
     }
 
+    /// Number of the change that the last [`Self::write`] went into.
+    fn last_change(&self) -> u64 {
+        self.issued + u64::from(!self.batch.is_empty())
+    }
+
     /// What was asked of the store since the last time becomes one change.
     fn close_batch(&mut self) {
         if !self.batch.is_empty() {
@@ -276,7 +281,7 @@ impl Hub {
 
     /// Does it when everything asked of the store so far is written, after all that waits already.
     fn when_written(&mut self, action: Action) {
-        let last = self.issued + u64::from(!self.batch.is_empty());
+        let last = self.last_change();
         if last == self.written && self.waiting.is_empty() {
             self.act(action);
         } else {

@@ -29,6 +29,8 @@ pub(super) struct Flight {
     pub(super) released: bool,
     /// Whether it has been on the wire: then it is sent again with DUP.
     pub(super) sent: bool,
+    /// The change of the store that its identifier or its PUBREC is in.
+    pub(super) change: u64,
 }
 
 /// What is published when the client is gone.
