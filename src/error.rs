@@ -113,6 +113,8 @@ kinds! {
     QuotaExceeded = "quota_exceeded", Peer, true;
     /// The broker is not ready for this yet.
     ServiceNotReady = "service_not_ready", Peer, true;
+    /// Another connection uses the client identifier.
+    SessionTakenOver = "session_taken_over", Peer, false;
     /// The subscription does not exist.
     SubscriptionNotFound = "subscription_not_found", Peer, false;
     /// The time limit of the operation passed.

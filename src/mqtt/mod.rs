@@ -5,16 +5,23 @@
 //! * [`property`]: the properties of 5.0, by packet and direction
 //! * [`reason`]: reason codes, and the return codes of 3.x as some of them
 //! * [`topic`]: topic names, filters, matching, shared subscriptions
+//! * [`connection`]: the client's side of a socket: handshake, keep-alive, limits, topic aliases
+//! * [`producer`] and [`consumer`]: the halves of a session, which outlive a socket
+//! * [`session`]: both halves and the subscriptions
 //!
 //! Nothing here knows a socket, a clock, a task or Python.
 
 use crate::error::{Error, ErrorKind};
 use crate::wire::UnexpectedEnd;
 
+pub mod connection;
+pub mod consumer;
 pub mod frame;
 pub mod packet;
+pub mod producer;
 pub mod property;
 pub mod reason;
+pub mod session;
 pub mod topic;
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ reasons! {
     /// Nothing was received for 1.5 times the keep-alive.
     KeepAliveTimeout = 0x8D, "keep alive timeout", Disconnected;
     /// Another connection uses the client identifier.
-    SessionTakenOver = 0x8E, "session taken over", ProducerFenced;
+    SessionTakenOver = 0x8E, "session taken over", SessionTakenOver;
     /// The topic filter is not valid.
     TopicFilterInvalid = 0x8F, "topic filter invalid", InvalidTopic;
     /// The topic name is not valid.

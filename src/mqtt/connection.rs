@@ -1,0 +1,502 @@
+//! The client's side of a socket: handshake, extended authentication, keep-alive, the limits that the server
+//! set, topic aliases.
+//!
+//! ```text
+//!            CONNECT queued at birth
+//!                    │
+//!             ┌──────▼──────┐ AUTH continue → event, answered by [`Connection::authenticate`]
+//!             │ Handshaking │◄──────────┐
+//!             └──────┬──────┴───────────┘
+//!   CONNACK success  │        │ CONNACK with a refusal, anything else, deadline
+//!             ┌──────▼──────┐ │
+//!             │    Ready    │ │
+//!             └──────┬──────┘ │
+//!  DISCONNECT, PINGRESP missed│
+//!      broken packet │        │
+//!             ┌──────▼────────▼┐
+//!             │ error: the driver writes what is queued, then closes the socket │
+//!             └────────────────┘
+//! ```
+//! It dies with the socket, and with it the limits and the aliases: nothing of them leaks into the next one.
+//! What outlives it is the [`crate::mqtt::session::Session`].
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use bytestring::ByteString;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{Machine, TimerTable};
+use crate::mqtt::frame::{MAX_FIXED_HEADER, MAX_REMAINING_LENGTH, split};
+use crate::mqtt::packet::{Auth, ConnAck, Connect, Disconnect, Publish};
+use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation};
+use crate::transmit::Transmit;
+
+const HANDSHAKE: usize = 0;
+const KEEP_ALIVE: usize = 1;
+const PING: usize = 2;
+
+/// Longest wait for a PINGRESP, or for any other byte in its place.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the server can do and takes on this connection (3.2.2.3). Before CONNACK, and where it says nothing,
+/// the defaults of the standard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most publications of QoS 1 and 2 without an answer.
+    pub receive_maximum: u16,
+    /// Highest QoS of what we publish.
+    pub maximum_qos: QoS,
+    /// Whether it retains.
+    pub retain_available: bool,
+    /// Largest packet, in bytes.
+    pub maximum_packet_size: usize,
+    /// Highest topic alias that we may use.
+    pub topic_alias_maximum: u16,
+    /// Whether filters may have wildcards.
+    pub wildcard_subscription: bool,
+    /// Whether subscriptions may have identifiers.
+    pub subscription_identifiers: bool,
+    /// Whether subscriptions may be shared.
+    pub shared_subscription: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            receive_maximum: u16::MAX,
+            maximum_qos: QoS::ExactlyOnce,
+            retain_available: true,
+            maximum_packet_size: MAX_FIXED_HEADER + MAX_REMAINING_LENGTH,
+            topic_alias_maximum: 0,
+            wildcard_subscription: true,
+            subscription_identifiers: true,
+            shared_subscription: true,
+        }
+    }
+}
+
+impl Limits {
+    fn of(ack: &ConnAck, version: Version) -> Self {
+        let (properties, default) = (&ack.properties, Self::default());
+        Self {
+            receive_maximum: properties.receive_maximum().copied().unwrap_or(default.receive_maximum),
+            maximum_qos: match properties.maximum_qos() {
+                Some(false) => QoS::AtMostOnce,
+                Some(true) => QoS::AtLeastOnce,
+                None => QoS::ExactlyOnce,
+            },
+            retain_available: properties.retain_available().copied().unwrap_or(true),
+            maximum_packet_size: properties
+                .maximum_packet_size()
+                .map_or(default.maximum_packet_size, |size| *size as usize),
+            topic_alias_maximum: properties.topic_alias_maximum().copied().unwrap_or(0),
+            wildcard_subscription: properties.wildcard_subscription_available().copied().unwrap_or(true),
+            // 3.x has no room for them.
+            subscription_identifiers: version == Version::V5
+                && properties.subscription_identifier_available().copied().unwrap_or(true),
+            shared_subscription: properties.shared_subscription_available().copied().unwrap_or(true),
+        }
+    }
+}
+
+/// What a connection tells the layer above.
+#[derive(Debug)]
+pub enum Event {
+    /// The handshake is done.
+    Connected(ConnAck),
+    /// The server's step of extended authentication; a success ends a re-authentication.
+    Auth(Auth),
+    /// A packet for the session.
+    Packet(Packet),
+}
+
+#[derive(Debug)]
+enum State {
+    Handshaking,
+    Ready,
+    /// DISCONNECT has been sent: nothing more is.
+    Closing,
+}
+
+/// One connection to a broker, without its socket.
+#[derive(Debug)]
+pub struct Connection {
+    state: State,
+    version: Version,
+    /// What we announced: largest packet, topic aliases.
+    own_packet_size: usize,
+    own_aliases: u16,
+    limits: Limits,
+    keep_alive: Duration,
+    timers: TimerTable<3>,
+    /// The keep-alive timer looks at this when it is due, so that sending sets no timer.
+    last_sent: Instant,
+    /// Topics by the alias that the server gave them.
+    aliases_in: HashMap<u16, ByteString>,
+    aliases_out: Aliases,
+    authentication_method: Option<ByteString>,
+    events: VecDeque<Event>,
+    transmit: Transmit,
+    /// Bytes ever queued.
+    queued: u64,
+}
+
+impl Connection {
+    /// Starts the handshake with `connect`; its answer has to come within `timeout`.
+    pub fn new(now: Instant, connect: Connect, timeout: Duration) -> Result<Self> {
+        let version = connect.version;
+        let properties = &connect.properties;
+        let mut connection = Self {
+            state: State::Handshaking,
+            version,
+            own_packet_size: properties
+                .maximum_packet_size()
+                .map_or(MAX_FIXED_HEADER + MAX_REMAINING_LENGTH, |size| *size as usize),
+            own_aliases: properties.topic_alias_maximum().copied().unwrap_or(0),
+            limits: Limits::default(),
+            keep_alive: Duration::from_secs(u64::from(connect.keep_alive)),
+            timers: TimerTable::default(),
+            last_sent: now,
+            aliases_in: HashMap::new(),
+            aliases_out: Aliases::default(),
+            authentication_method: properties.authentication_method().cloned(),
+            events: VecDeque::new(),
+            transmit: Transmit::default(),
+            queued: 0,
+        };
+        connection.timers.set(HANDSHAKE, now + timeout);
+        connection.queue(now, &Packet::Connect(Box::new(connect)))?;
+        Ok(connection)
+    }
+
+    /// The version that is spoken.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What the server can do and takes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether packets may be sent.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready)
+    }
+
+    /// Bytes ever queued, written or not.
+    pub fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// Queues a packet. One that the server does not take is refused, and nothing is queued. Reason strings and
+    /// user properties of answers are left out where they would make the packet too large.
+    pub fn send(&mut self, now: Instant, mut packet: Packet) -> Result<()> {
+        let limit = self.limits.maximum_packet_size;
+        if packet.encoded_len(self.version) > limit {
+            if let Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) =
+                &mut packet
+            {
+                ack.properties
+                    .retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
+            }
+            let size = packet.encoded_len(self.version);
+            if size > limit {
+                return Err(too_large(size, limit));
+            }
+        }
+        self.queue(now, &packet)
+    }
+
+    /// Queues a publication, with a topic alias where the server takes one.
+    pub fn publish(&mut self, now: Instant, publish: &Publish) -> Result<()> {
+        self.check(publish)?;
+        if self.limits.topic_alias_maximum == 0 {
+            return self.queue(now, &Packet::Publish(publish.clone()));
+        }
+        let (alias, known) = self.aliases_out.of(&publish.topic, self.limits.topic_alias_maximum);
+        let mut publish = publish.clone();
+        publish.properties.push(Property::TopicAlias(alias));
+        if known {
+            publish.topic = ByteString::new();
+        }
+        self.queue(now, &Packet::Publish(publish))
+    }
+
+    /// Whether the server takes this publication.
+    pub fn check(&self, publish: &Publish) -> Result<()> {
+        let limits = &self.limits;
+        if publish.qos > limits.maximum_qos {
+            return Err(unsupported(format!("QoS {}", publish.qos as u8), Reason::QoSNotSupported));
+        }
+        if publish.retain && !limits.retain_available {
+            return Err(unsupported("retained messages".into(), Reason::RetainNotSupported));
+        }
+        // Room for the alias that may be added.
+        let size = Packet::Publish(publish.clone()).encoded_len(self.version)
+            + if limits.topic_alias_maximum > 0 { 4 } else { 0 };
+        if size > limits.maximum_packet_size {
+            return Err(too_large(size, limits.maximum_packet_size));
+        }
+        Ok(())
+    }
+
+    /// Our step of extended authentication: `data` for the server's challenge, or, with `again`, the start of a
+    /// new authentication.
+    pub fn authenticate(&mut self, now: Instant, data: bytes::Bytes, again: bool) -> Result<()> {
+        let Some(method) = self.authentication_method.clone() else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "this connection was opened without an authentication method",
+            ));
+        };
+        let reason = if again { Reason::ReAuthenticate } else { Reason::ContinueAuthentication };
+        let properties = [Property::AuthenticationMethod(method), Property::AuthenticationData(data)]
+            .into_iter()
+            .collect();
+        self.queue(now, &Packet::Auth(Auth { reason, properties }))
+    }
+
+    /// Says goodbye; nothing is sent after it.
+    pub fn disconnect(&mut self, now: Instant, disconnect: Disconnect) {
+        if self.is_ready() {
+            // It is short: it fits.
+            let _ = self.queue(now, &Packet::Disconnect(disconnect));
+        }
+        self.state = State::Closing;
+    }
+
+    fn queue(&mut self, now: Instant, packet: &Packet) -> Result<()> {
+        if matches!(self.state, State::Closing) {
+            return Err(Error::new(ErrorKind::Closed, "the connection is closing"));
+        }
+        let before = self.transmit.len();
+        packet.encode(self.version, &mut self.transmit)?;
+        self.queued += (self.transmit.len() - before) as u64;
+        self.last_sent = now;
+        Ok(())
+    }
+
+    fn handle_packet(&mut self, packet: Packet) -> Result<(), Ended> {
+        match (&self.state, packet) {
+            (State::Handshaking, Packet::ConnAck(ack)) => self.connected(ack),
+            (State::Handshaking, Packet::Auth(auth)) | (State::Ready, Packet::Auth(auth)) => {
+                if self.authentication_method.as_ref() != auth.properties.authentication_method() {
+                    return Err(Violation::protocol("AUTH with another authentication method").into());
+                }
+                self.events.push_back(Event::Auth(auth));
+                Ok(())
+            }
+            (State::Handshaking, packet) => {
+                Err(Violation::protocol(format!("the broker sent {:?} before CONNACK", packet.kind())).into())
+            }
+            (_, Packet::ConnAck(_)) => Err(Violation::protocol("a second CONNACK").into()),
+            (_, Packet::PingResp) => Ok(()),
+            (_, Packet::Disconnect(disconnect)) => Err(Ended::Refused(told(
+                disconnect.reason,
+                "the broker ended the connection",
+                disconnect.properties.reason_string(),
+                disconnect.properties.server_reference(),
+            ))),
+            (State::Closing, _) => Ok(()),
+            (State::Ready, Packet::Publish(mut publish)) => {
+                self.resolve_alias(&mut publish)?;
+                self.events.push_back(Event::Packet(Packet::Publish(publish)));
+                Ok(())
+            }
+            (State::Ready, packet) => {
+                self.events.push_back(Event::Packet(packet));
+                Ok(())
+            }
+        }
+    }
+
+    fn connected(&mut self, ack: ConnAck) -> Result<(), Ended> {
+        if ack.reason != Reason::Success {
+            return Err(Ended::Refused(told(
+                ack.reason,
+                "the broker refused the connection",
+                ack.properties.reason_string(),
+                ack.properties.server_reference(),
+            )));
+        }
+        self.limits = Limits::of(&ack, self.version);
+        if let Some(seconds) = ack.properties.server_keep_alive() {
+            self.keep_alive = Duration::from_secs(u64::from(*seconds));
+        }
+        self.timers.stop(HANDSHAKE);
+        if !self.keep_alive.is_zero() {
+            self.timers.set(KEEP_ALIVE, self.last_sent + self.keep_alive);
+        }
+        self.state = State::Ready;
+        self.events.push_back(Event::Connected(ack));
+        Ok(())
+    }
+
+    /// Puts the topic back that an alias stands for, and learns new ones (3.3.2.3.4).
+    fn resolve_alias(&mut self, publish: &mut Publish) -> Result<(), Violation> {
+        let Some(alias) = publish.properties.topic_alias().copied() else { return Ok(()) };
+        let bad = |message: String| Violation { reason: Reason::TopicAliasInvalid, message };
+        if alias > self.own_aliases {
+            return Err(bad(format!("topic alias {alias} above our maximum {}", self.own_aliases)));
+        }
+        if publish.topic.is_empty() {
+            let topic = self.aliases_in.get(&alias);
+            publish.topic =
+                topic.cloned().ok_or_else(|| bad(format!("topic alias {alias} was never given")))?;
+        } else {
+            self.aliases_in.insert(alias, publish.topic.clone());
+        }
+        publish.properties.retain(|property| !matches!(property, Property::TopicAlias(_)));
+        Ok(())
+    }
+
+    /// Ends the connection for something that the peer did; 5.0 tells it why.
+    pub fn violated(&mut self, now: Instant, violation: &Violation) {
+        if self.version == Version::V5 && self.is_ready() {
+            self.disconnect(now, Disconnect::new(violation.reason));
+        }
+    }
+}
+
+/// Why a connection ends.
+enum Ended {
+    Violated(Violation),
+    Refused(Error),
+}
+
+impl From<Violation> for Ended {
+    fn from(violation: Violation) -> Self {
+        Self::Violated(violation)
+    }
+}
+
+fn unsupported(what: String, reason: Reason) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this broker does not take {what} ({reason})"))
+}
+
+fn too_large(size: usize, limit: usize) -> Error {
+    Error::new(
+        ErrorKind::MessageTooLarge,
+        format!("a packet of {size} bytes; this broker takes {limit} (its maximum packet size)"),
+    )
+}
+
+/// The error of a refusal in the server's words.
+fn told(reason: Reason, what: &str, words: Option<&ByteString>, server: Option<&ByteString>) -> Error {
+    // A plain goodbye is no reason: the next connection may stand.
+    let error = match reason {
+        Reason::Success => Error::new(ErrorKind::Disconnected, format!("{what} in good order")),
+        Reason::SessionTakenOver => {
+            Error::new(ErrorKind::SessionTakenOver, format!("{what}: another client uses the client id"))
+        }
+        _ => reason.error(what),
+    };
+    match (words, server) {
+        (Some(words), _) => error.with_peer_text(words),
+        (None, Some(server)) => error.with_peer_text(&format!("use {server}")),
+        (None, None) => error,
+    }
+}
+
+impl Machine for Connection {
+    type Event = Event;
+
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error> {
+        loop {
+            let next = split(input, self.own_packet_size);
+            let packet = match next {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => {
+                    // Any whole packet is a sign of life, not only PINGRESP.
+                    self.timers.stop(PING);
+                    Packet::decode(&frame, self.version, Sender::Server)
+                }
+                Err(violation) => Err(violation),
+            };
+            match packet.map_err(Ended::from).and_then(|packet| self.handle_packet(packet)) {
+                Ok(()) => {}
+                Err(Ended::Violated(violation)) => {
+                    self.violated(now, &violation);
+                    return Err(violation.into());
+                }
+                Err(Ended::Refused(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
+        if self.timers.expire(HANDSHAKE, now) {
+            return Err(Error::new(ErrorKind::Timeout, "the broker did not answer CONNECT in time"));
+        }
+        if self.timers.expire(PING, now) {
+            return Err(Error::new(
+                ErrorKind::Disconnected,
+                format!("the broker was silent for {PING_TIMEOUT:?} after PINGREQ"),
+            ));
+        }
+        if self.timers.expire(KEEP_ALIVE, now) {
+            let due = self.last_sent + self.keep_alive;
+            if due > now {
+                self.timers.set(KEEP_ALIVE, due);
+            } else if self.is_ready() {
+                self.queue(now, &Packet::PingReq)?;
+                self.timers.set(KEEP_ALIVE, now + self.keep_alive);
+                if self.timers.get(PING).is_none() {
+                    self.timers.set(PING, now + PING_TIMEOUT);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn transmit(&mut self) -> &mut Transmit {
+        &mut self.transmit
+    }
+}
+
+impl Connection {
+    /// Nothing is read for a while, so that no answer to a PINGREQ can be expected.
+    pub fn pause_reading(&mut self) {
+        self.timers.stop(PING);
+    }
+}
+
+/// The aliases that we gave, the least recently used one first to be given anew.
+#[derive(Debug, Default)]
+struct Aliases {
+    by_topic: HashMap<ByteString, (u16, u64)>,
+    clock: u64,
+}
+
+impl Aliases {
+    /// The alias of `topic`, and whether the server knows it.
+    fn of(&mut self, topic: &ByteString, maximum: u16) -> (u16, bool) {
+        self.clock += 1;
+        if let Some((alias, used)) = self.by_topic.get_mut(topic) {
+            *used = self.clock;
+            return (*alias, true);
+        }
+        let alias = if self.by_topic.len() < usize::from(maximum) {
+            self.by_topic.len() as u16 + 1
+        } else {
+            let oldest = self.by_topic.iter().min_by_key(|(_, (_, used))| *used);
+            let (topic, alias) =
+                oldest.map(|(topic, (alias, _))| (topic.clone(), *alias)).expect("not empty");
+            self.by_topic.remove(&topic);
+            alias
+        };
+        self.by_topic.insert(topic.clone(), (alias, self.clock));
+        (alias, false)
+    }
+}

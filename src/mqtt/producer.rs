@@ -1,0 +1,495 @@
+//! The sending half of a session: what is published, in order, until it is answered.
+//!
+//! ```text
+//!             push                 window has room, connected          PUBACK
+//!   ──────────────► queued ────────────────────────────► Published(QoS 1) ──────► done
+//!                     │                                  Published(QoS 2) ──────► Released ──────► done
+//!                     │ QoS 0                                            PUBREC → PUBREL    PUBCOMP
+//!                     └──────────────► written ──────► done
+//! ```
+//! A packet identifier is given on entering the window, not before, so that the queue may be longer than there
+//! are identifiers. Outcomes come in the order of the pushes, for each QoS by itself: an answer that overtakes
+//! others waits for them.
+//!
+//! When the connection ends everything in the window stays. If the broker kept the session it is sent again in
+//! the original order, with DUP, and PUBREL where PUBREC had come (4.4). If it did not, QoS 1 is published anew;
+//! whether QoS 2 got through cannot be known then, and it fails saying so.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::connection::Connection;
+use crate::mqtt::packet::{Ack, PacketId, Publish};
+use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+
+/// Packet identifiers: one space for PUBLISH, SUBSCRIBE and UNSUBSCRIBE (2.2.1). Each use is remembered with
+/// a number of its owner's.
+#[derive(Debug, Default)]
+pub struct PacketIds {
+    /// By identifier; grows to the highest in use.
+    owners: Vec<Option<u64>>,
+    last: u16,
+    used: usize,
+}
+
+impl PacketIds {
+    /// How many identifiers go round before one is used again. Far more than any window, and small enough that
+    /// the table stays small.
+    const ROUND: u16 = 8192;
+
+    /// A free identifier.
+    pub fn take(&mut self, owner: u64) -> Option<PacketId> {
+        if self.used == usize::from(u16::MAX) {
+            return None;
+        }
+        // Beyond the round only while the round is full.
+        let round = if self.used < usize::from(Self::ROUND) { Self::ROUND } else { u16::MAX };
+        loop {
+            self.last = if self.last >= round { 1 } else { self.last + 1 };
+            let index = usize::from(self.last);
+            if self.owners.len() <= index {
+                self.owners.resize(index + 1, None);
+            }
+            if self.owners[index].is_none() {
+                self.owners[index] = Some(owner);
+                self.used += 1;
+                return PacketId::new(self.last);
+            }
+        }
+    }
+
+    /// The owner's number of an identifier in use.
+    pub fn owner(&self, id: PacketId) -> Option<u64> {
+        self.owners.get(usize::from(id.get())).copied().flatten()
+    }
+
+    /// Gives an identifier back.
+    pub fn release(&mut self, id: PacketId) {
+        if let Some(owner) = self.owners.get_mut(usize::from(id.get())) {
+            self.used -= usize::from(owner.take().is_some());
+        }
+    }
+}
+
+/// How publications of one owner ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Whose they are.
+    pub owner: u64,
+    /// Their QoS.
+    pub qos: QoS,
+    /// How many, in the order they were pushed.
+    pub count: u32,
+    /// Bytes of their payloads and topics, which are free again.
+    pub bytes: usize,
+    /// The broker's reason, or why it failed.
+    pub result: Result<Reason>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    owner: u64,
+    publish: Publish,
+    /// When 5.0's message expiry is over, for a message that waits here.
+    expires: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// PUBLISH has been sent.
+    Published,
+    /// PUBREC has come: PUBREL has been sent, or is owed.
+    Released,
+    /// Answered, and waiting for those before it.
+    Done(Result<Reason>),
+}
+
+#[derive(Debug)]
+struct InFlight {
+    owner: u64,
+    id: PacketId,
+    publish: Publish,
+    state: State,
+    /// Sent on this connection.
+    sent: bool,
+}
+
+/// The sending half of a session.
+#[derive(Debug)]
+pub struct Producer {
+    /// QoS 0, which no window holds back.
+    at_most_once: VecDeque<Queued>,
+    queue: VecDeque<Queued>,
+    window: VecDeque<InFlight>,
+    /// Number of the first of the window since the beginning: what packet identifiers are owned by.
+    first: u64,
+    /// Most in flight, whatever the server takes.
+    own_maximum: u16,
+    /// In flight on this connection: sent and not answered.
+    unanswered: u16,
+    /// Everything before this in the window has been sent on this connection.
+    resumed: usize,
+    /// QoS 0 behind which so many bytes have to be written.
+    unwritten: VecDeque<(u64, u64, usize)>,
+    outcomes: VecDeque<Outcome>,
+    pending: usize,
+}
+
+impl Producer {
+    /// With at most `own_maximum` publications of QoS 1 and 2 in flight.
+    pub fn new(own_maximum: u16) -> Self {
+        Self {
+            at_most_once: VecDeque::new(),
+            queue: VecDeque::new(),
+            window: VecDeque::new(),
+            first: 0,
+            own_maximum: own_maximum.max(1),
+            unanswered: 0,
+            resumed: 0,
+            unwritten: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            pending: 0,
+        }
+    }
+
+    /// Publications without an outcome.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Takes a publication over for `owner`. Its packet identifier is given later.
+    pub fn push(&mut self, now: Instant, owner: u64, publish: Publish) {
+        debug_assert!(publish.packet_id.is_none(), "identifiers are given on entering the window");
+        let expires = publish
+            .properties
+            .message_expiry_interval()
+            .map(|seconds| now + std::time::Duration::from_secs(u64::from(*seconds)));
+        self.pending += 1;
+        let queue = if publish.qos == QoS::AtMostOnce { &mut self.at_most_once } else { &mut self.queue };
+        queue.push_back(Queued { owner, publish, expires });
+    }
+
+    /// Fails the oldest publication that has not been sent, to make room for a newer one. Gives false when
+    /// there is none.
+    pub fn drop_oldest(&mut self) -> bool {
+        let Some(queued) = self.at_most_once.pop_front().or_else(|| self.queue.pop_front()) else {
+            return false;
+        };
+        let error = Error::new(ErrorKind::QueueFull, "dropped for a newer message: the queue was full");
+        self.end(queued.owner, &queued.publish, Err(error));
+        true
+    }
+
+    /// The connection stands. `session_present`: the broker has the session and wants the window again.
+    pub fn attach(&mut self, ids: &mut PacketIds, session_present: bool) {
+        self.unanswered = 0;
+        self.resumed = 0;
+        if session_present {
+            for flight in &mut self.window {
+                flight.sent = false;
+            }
+            return;
+        }
+        let mut again = Vec::new();
+        for flight in std::mem::take(&mut self.window) {
+            ids.release(flight.id);
+            let mut publish = flight.publish;
+            match (flight.state, publish.qos) {
+                (State::Done(result), _) => self.end(flight.owner, &publish, result),
+                (_, QoS::ExactlyOnce) => {
+                    let error = Error::new(
+                        ErrorKind::Disconnected,
+                        "the broker lost the session: whether the message got through is not known",
+                    );
+                    self.end(flight.owner, &publish, Err(error));
+                }
+                _ => {
+                    publish.packet_id = None;
+                    publish.dup = false;
+                    again.push(Queued { owner: flight.owner, publish, expires: None });
+                }
+            }
+            self.first += 1;
+        }
+        for queued in again.into_iter().rev() {
+            self.queue.push_front(queued);
+        }
+    }
+
+    /// The connection is gone. QoS 0 of which no byte is known to have been written fails: sending it again
+    /// could give it twice.
+    pub fn detach(&mut self) {
+        for (_, owner, bytes) in std::mem::take(&mut self.unwritten) {
+            let error =
+                Error::new(ErrorKind::Disconnected, "the connection broke while the message was written");
+            self.finish(owner, QoS::AtMostOnce, bytes, Err(error));
+        }
+    }
+
+    /// The first `written` bytes that were queued on the connection have been written.
+    pub fn handle_written(&mut self, written: u64) {
+        while self.unwritten.front().is_some_and(|(mark, ..)| *mark <= written) {
+            let (_, owner, bytes) = self.unwritten.pop_front().expect("just seen");
+            self.finish(owner, QoS::AtMostOnce, bytes, Ok(Reason::Success));
+        }
+    }
+
+    /// Sends what may be sent, at most about `budget` bytes; says whether there is more.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        ids: &mut PacketIds,
+        connection: &mut Connection,
+        budget: usize,
+    ) -> bool {
+        let limit = connection.queued() + budget as u64;
+        self.resume(now, connection, limit);
+        self.settle(ids);
+        while let Some(queued) = self.at_most_once.pop_front() {
+            if connection.queued() >= limit {
+                self.at_most_once.push_front(queued);
+                return true;
+            }
+            let Some(publish) = self.admit(now, queued.owner, queued.publish, queued.expires) else {
+                continue;
+            };
+            match connection.publish(now, &publish) {
+                Ok(()) => {
+                    self.unwritten.push_back((connection.queued(), queued.owner, cost(&publish)));
+                }
+                Err(error) => self.end(queued.owner, &publish, Err(error)),
+            }
+        }
+        let maximum = self.own_maximum.min(connection.limits().receive_maximum);
+        while self.unanswered < maximum && self.resumed == self.window.len() {
+            if self.queue.is_empty() {
+                return false;
+            }
+            if connection.queued() >= limit {
+                return true;
+            }
+            let number = self.first + self.window.len() as u64;
+            let Some(id) = ids.take(number) else { return false };
+            let queued = self.queue.pop_front().expect("not empty");
+            let admitted = self.admit(now, queued.owner, queued.publish, queued.expires);
+            let Some(mut publish) = admitted else {
+                ids.release(id);
+                continue;
+            };
+            publish.packet_id = Some(id);
+            if let Err(error) = connection.publish(now, &publish) {
+                ids.release(id);
+                self.end(queued.owner, &publish, Err(error));
+                continue;
+            }
+            self.unanswered += 1;
+            self.resumed += 1;
+            self.window.push_back(InFlight {
+                owner: queued.owner,
+                id,
+                publish,
+                state: State::Published,
+                sent: true,
+            });
+        }
+        false
+    }
+
+    /// Sends the window again, in its original order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
+    fn resume(&mut self, now: Instant, connection: &mut Connection, limit: u64) {
+        let maximum = connection.limits().receive_maximum;
+        while self.resumed < self.window.len() && connection.queued() < limit {
+            let flight = &mut self.window[self.resumed];
+            let sent = match &flight.state {
+                _ if flight.sent => Ok(()),
+                State::Done(_) => Ok(()),
+                State::Released => connection.send(now, Packet::PubRel(Ack::new(flight.id))).inspect(|()| {
+                    self.unanswered += 1;
+                    flight.sent = true;
+                }),
+                State::Published if self.unanswered >= maximum => return,
+                State::Published => {
+                    flight.publish.dup = true;
+                    connection.publish(now, &flight.publish).inspect(|()| {
+                        self.unanswered += 1;
+                        flight.sent = true;
+                    })
+                }
+            };
+            if let Err(error) = sent {
+                // The broker takes less than it did before: the message cannot be brought to its end.
+                flight.state = State::Done(Err(error));
+                flight.sent = true;
+            }
+            self.resumed += 1;
+        }
+    }
+
+    /// The publication as it goes out now, or nothing when it has expired.
+    fn admit(
+        &mut self,
+        now: Instant,
+        owner: u64,
+        mut publish: Publish,
+        expires: Option<Instant>,
+    ) -> Option<Publish> {
+        let Some(expires) = expires else { return Some(publish) };
+        let left = expires.saturating_duration_since(now);
+        if left.is_zero() {
+            let error = Error::new(ErrorKind::Timeout, "the message expired before it could be sent");
+            self.end(owner, &publish, Err(error));
+            return None;
+        }
+        let left = left.as_secs_f64().ceil() as u32;
+        let others = publish.properties.iter().filter(|p| !matches!(p, Property::MessageExpiryInterval(_)));
+        publish.properties = others.cloned().chain([Property::MessageExpiryInterval(left)]).collect();
+        Some(publish)
+    }
+
+    /// PUBACK.
+    pub fn handle_puback(&mut self, ids: &mut PacketIds, ack: &Ack) -> Result<(), Violation> {
+        let Some(flight) = self.flight(ids, ack.packet_id) else { return Ok(()) };
+        if flight.publish.qos != QoS::AtLeastOnce {
+            return Err(Violation::protocol(format!("PUBACK for a message of QoS 2, {}", ack.packet_id)));
+        }
+        self.answer(ids, ack.packet_id, ack);
+        Ok(())
+    }
+
+    /// PUBREC; answered by PUBREL unless it refuses.
+    pub fn handle_pubrec(
+        &mut self,
+        now: Instant,
+        ids: &mut PacketIds,
+        ack: &Ack,
+        connection: &mut Connection,
+    ) -> Result<(), Violation> {
+        let id = ack.packet_id;
+        let Some(flight) = self.flight(ids, id) else {
+            // The broker waits for the end of something we do not know of (4.3.3, 3.6.2.1).
+            let reason = Reason::PacketIdentifierNotFound;
+            if !ack.reason.is_error() {
+                let _ = connection.send(now, Packet::PubRel(Ack::with_reason(id, reason)));
+            }
+            return Ok(());
+        };
+        if flight.publish.qos != QoS::ExactlyOnce {
+            return Err(Violation::protocol(format!("PUBREC for a message of QoS 1, {id}")));
+        }
+        if ack.reason.is_error() {
+            self.answer(ids, id, ack);
+            return Ok(());
+        }
+        // From here on the message itself is not needed, nor ever sent again.
+        flight.state = State::Released;
+        let late = !std::mem::replace(&mut flight.sent, true);
+        self.unanswered += u16::from(late);
+        let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
+        Ok(())
+    }
+
+    /// PUBCOMP.
+    pub fn handle_pubcomp(&mut self, ids: &mut PacketIds, ack: &Ack) -> Result<(), Violation> {
+        let Some(flight) = self.flight(ids, ack.packet_id) else { return Ok(()) };
+        if !matches!(flight.state, State::Released) {
+            return Err(Violation::protocol(format!("PUBCOMP {} before PUBREC", ack.packet_id)));
+        }
+        // Not found: the broker had finished with it before. It had been received all the same.
+        self.answer(ids, ack.packet_id, &Ack::new(ack.packet_id));
+        Ok(())
+    }
+
+    /// Fails everything that has no outcome.
+    pub fn close(&mut self, ids: &mut PacketIds, error: &Error) {
+        self.detach();
+        for flight in std::mem::take(&mut self.window) {
+            ids.release(flight.id);
+            self.first += 1;
+            let result = match flight.state {
+                State::Done(result) => result,
+                _ => Err(error.clone()),
+            };
+            self.end(flight.owner, &flight.publish, result);
+        }
+        let waiting: Vec<_> = self.at_most_once.drain(..).chain(self.queue.drain(..)).collect();
+        for queued in waiting {
+            self.end(queued.owner, &queued.publish, Err(error.clone()));
+        }
+        self.resumed = 0;
+        self.unanswered = 0;
+    }
+
+    /// The next outcome, in the order of the pushes of each QoS.
+    pub fn poll_outcome(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+
+    fn flight(&mut self, ids: &PacketIds, id: PacketId) -> Option<&mut InFlight> {
+        let index = ids.owner(id)?.checked_sub(self.first)?;
+        let flight = self.window.get_mut(usize::try_from(index).ok()?)?;
+        (flight.id == id && !matches!(flight.state, State::Done(_))).then_some(flight)
+    }
+
+    /// The flow of `id` has ended.
+    fn answer(&mut self, ids: &mut PacketIds, id: PacketId, ack: &Ack) {
+        let Some(flight) = self.flight(ids, id) else { return };
+        let was_sent = flight.sent;
+        flight.state = State::Done(if ack.reason.is_error() {
+            let error = ack.reason.error("PUBLISH").with_topic(&*flight.publish.topic);
+            Err(match ack.properties.reason_string() {
+                Some(words) => error.with_peer_text(words),
+                None => error,
+            })
+        } else {
+            Ok(ack.reason)
+        });
+        flight.sent = true;
+        self.unanswered -= u16::from(was_sent && self.unanswered > 0);
+        self.settle(ids);
+    }
+
+    /// Ends what is done at the head of the window. An identifier is not given to another message before: this
+    /// one would be found by it.
+    fn settle(&mut self, ids: &mut PacketIds) {
+        while matches!(self.window.front(), Some(InFlight { state: State::Done(_), .. })) {
+            let flight = self.window.pop_front().expect("just seen");
+            ids.release(flight.id);
+            self.first += 1;
+            self.resumed = self.resumed.saturating_sub(1);
+            let State::Done(result) = flight.state else { unreachable!("just seen") };
+            self.end(flight.owner, &flight.publish, result);
+        }
+    }
+
+    fn end(&mut self, owner: u64, publish: &Publish, result: Result<Reason>) {
+        self.finish(owner, publish.qos, cost(publish), result);
+    }
+
+    fn finish(&mut self, owner: u64, qos: QoS, bytes: usize, result: Result<Reason>) {
+        self.pending -= 1;
+        if let (Some(last), Ok(reason)) = (self.outcomes.back_mut(), &result)
+            && last.owner == owner
+            && last.qos == qos
+            && matches!(&last.result, Ok(other) if other == reason)
+        {
+            last.count += 1;
+            last.bytes += bytes;
+            return;
+        }
+        self.outcomes.push_back(Outcome { owner, qos, count: 1, bytes, result });
+    }
+}
+
+/// What a publication weighs in a budget.
+pub fn cost(publish: &Publish) -> usize {
+    publish.payload.len() + publish.topic.len()
+}
+
+/// Whether `publish` can be said in `version`: 3.x has no properties.
+pub fn check_version(publish: &Publish, version: Version) -> Result<()> {
+    if version == Version::V5 || publish.properties.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unsupported, "MQTT 3.x has no message properties: connect with version=5"))
+}

@@ -1,0 +1,399 @@
+//! The client's session: what it publishes, what it receives, what it is subscribed to. It outlives its
+//! connections.
+//!
+//! ```text
+//!              ┌──────────┐  CONNACK: attach   ┌──────────┐
+//!  new ───────►│ Detached │───────────────────►│ Attached │
+//!              └──────────┘◄───────────────────└──────────┘
+//!                            the socket ended: detach
+//! ```
+//! On attaching, Session Present is the only truth (3.2.2.1.1): with it the window is sent again and the broker
+//! still has the subscriptions it had confirmed; without it both are made anew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytestring::ByteString;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::connection::Connection;
+use crate::mqtt::consumer::{Consumer, Token};
+use crate::mqtt::packet::{PacketId, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use crate::mqtt::producer::{Outcome, PacketIds, Producer};
+use crate::mqtt::topic::Filter;
+use crate::mqtt::{Packet, Properties, Property, Reason, Violation};
+
+/// Packet identifiers with this bit belong to subscriptions, others to publications.
+const REQUEST: u64 = 1 << 63;
+
+/// Number of a subscription; in 5.0 its subscription identifier.
+pub type SubscriptionId = u32;
+
+/// What a session tells the layer above.
+#[derive(Debug)]
+pub enum Event {
+    /// Publications ended.
+    Published(Outcome),
+    /// A message for the subscriptions that match it; acknowledged with its token.
+    Message {
+        /// As it came, its topic in full.
+        publish: Publish,
+        /// For [`Session::ack`].
+        token: Token,
+    },
+    /// A subscription was answered: a reason for each filter, in their order.
+    Subscribed {
+        /// As given to [`Session::subscribe`].
+        id: SubscriptionId,
+        /// The broker's reasons, or why it could not be asked.
+        result: Result<Vec<Reason>>,
+    },
+    /// A subscription has ended.
+    Unsubscribed {
+        /// As given to [`Session::subscribe`].
+        id: SubscriptionId,
+        /// Nothing, or why the broker refused.
+        result: Result<()>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// SUBSCRIBE is to be sent, or is on its way.
+    Wanted(Option<PacketId>),
+    /// SUBACK has come.
+    Held,
+    /// UNSUBSCRIBE is to be sent, or is on its way.
+    Unwanted(Option<PacketId>),
+}
+
+#[derive(Debug)]
+struct Subscription {
+    filters: Vec<(Filter, SubscribeOptions)>,
+    /// The owner has been told of a first answer.
+    answered: bool,
+    state: State,
+}
+
+/// A session without its connection.
+#[derive(Debug)]
+pub struct Session {
+    ids: PacketIds,
+    producer: Producer,
+    consumer: Consumer,
+    subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Some subscription has something to send.
+    requests: bool,
+    attached: bool,
+    events: VecDeque<Event>,
+}
+
+impl Session {
+    /// With at most `window` publications of QoS 1 and 2 in flight, and taking `receive_maximum` at a time.
+    pub fn new(window: u16, receive_maximum: u16) -> Self {
+        Self {
+            ids: PacketIds::default(),
+            producer: Producer::new(window),
+            consumer: Consumer::new(receive_maximum),
+            subscriptions: BTreeMap::new(),
+            requests: false,
+            attached: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Whether there is a connection.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// The sending half.
+    pub fn producer(&mut self) -> &mut Producer {
+        &mut self.producer
+    }
+
+    /// Publications without an outcome.
+    pub fn pending(&self) -> usize {
+        self.producer.pending()
+    }
+
+    /// Messages given out and not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.consumer.unacknowledged()
+    }
+
+    /// Whether an answer of the broker is waited for: reading must go on.
+    pub fn awaits_answers(&self) -> bool {
+        self.producer.pending() > 0
+            || self.subscriptions.values().any(|subscription| subscription.state != State::Held)
+    }
+
+    /// Asks for a subscription. `id` must not be in use.
+    pub fn subscribe(&mut self, id: SubscriptionId, filters: Vec<(Filter, SubscribeOptions)>) {
+        debug_assert!(!filters.is_empty() && id > 0);
+        let subscription = Subscription { filters, answered: false, state: State::Wanted(None) };
+        self.subscriptions.insert(id, subscription);
+        self.requests = true;
+    }
+
+    /// Ends a subscription. Filters that another one has as well stay.
+    pub fn unsubscribe(&mut self, id: SubscriptionId) {
+        if let Some(subscription) = self.subscriptions.get_mut(&id) {
+            if let State::Wanted(Some(packet)) = subscription.state {
+                self.ids.release(packet);
+            }
+            subscription.state = State::Unwanted(None);
+            self.requests = true;
+        }
+    }
+
+    /// Forgets a subscription without a word to the broker.
+    pub fn forget(&mut self, id: SubscriptionId) {
+        if let Some(subscription) = self.subscriptions.remove(&id)
+            && let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state
+        {
+            self.ids.release(packet);
+        }
+    }
+
+    /// A connection stands: `session_present` is what its CONNACK said.
+    pub fn attach(&mut self, session_present: bool) {
+        self.attached = true;
+        self.producer.attach(&mut self.ids, session_present);
+        self.consumer.attach(session_present);
+        for subscription in self.subscriptions.values_mut() {
+            match subscription.state {
+                State::Held if session_present => {}
+                State::Held => subscription.state = State::Wanted(None),
+                State::Wanted(packet) | State::Unwanted(packet) => {
+                    if let Some(packet) = packet {
+                        self.ids.release(packet);
+                    }
+                    subscription.state = match subscription.state {
+                        State::Unwanted(_) => State::Unwanted(None),
+                        _ => State::Wanted(None),
+                    };
+                }
+            }
+        }
+        self.requests = true;
+        self.collect();
+    }
+
+    /// The connection is gone.
+    pub fn detach(&mut self) {
+        self.attached = false;
+        self.producer.detach();
+        self.consumer.detach();
+        self.collect();
+    }
+
+    /// Takes a packet of the broker.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        connection: &mut Connection,
+    ) -> Result<(), Violation> {
+        match packet {
+            Packet::Publish(publish) => {
+                if let Some(token) = self.consumer.handle_publish(now, &publish, connection)? {
+                    self.events.push_back(Event::Message { publish, token });
+                }
+            }
+            Packet::PubRel(ack) => self.consumer.handle_pubrel(now, ack.packet_id, connection),
+            Packet::PubAck(ack) => self.producer.handle_puback(&mut self.ids, &ack)?,
+            Packet::PubRec(ack) => self.producer.handle_pubrec(now, &mut self.ids, &ack, connection)?,
+            Packet::PubComp(ack) => self.producer.handle_pubcomp(&mut self.ids, &ack)?,
+            Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.reasons)?,
+            Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id, &ack.reasons),
+            other => {
+                return Err(Violation::protocol(format!("the broker sent {:?} to a session", other.kind())));
+            }
+        }
+        self.collect();
+        Ok(())
+    }
+
+    /// Bytes that were queued on the connection have been written.
+    pub fn handle_written(&mut self, written: u64) {
+        self.producer.handle_written(written);
+        self.collect();
+    }
+
+    /// The application is done with a message.
+    pub fn ack(&mut self, now: Instant, token: Token, connection: Option<&mut Connection>) {
+        self.consumer.ack(now, token, connection);
+    }
+
+    /// Sends what may be sent; says whether there is more.
+    pub fn poll_transmit(&mut self, now: Instant, connection: &mut Connection, budget: usize) -> bool {
+        if self.requests {
+            self.requests = false;
+            self.send_requests(now, connection);
+        }
+        self.consumer.release(now, connection);
+        let more = self.producer.poll_transmit(now, &mut self.ids, connection, budget);
+        self.collect();
+        more
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Fails everything that waits.
+    pub fn close(&mut self, error: &Error) {
+        self.attached = false;
+        self.producer.close(&mut self.ids, error);
+        for (id, subscription) in std::mem::take(&mut self.subscriptions) {
+            match subscription.state {
+                State::Unwanted(_) => {
+                    self.events.push_back(Event::Unsubscribed { id, result: Err(error.clone()) });
+                }
+                _ if !subscription.answered => {
+                    self.events.push_back(Event::Subscribed { id, result: Err(error.clone()) });
+                }
+                _ => {}
+            }
+        }
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        while let Some(outcome) = self.producer.poll_outcome() {
+            self.events.push_back(Event::Published(outcome));
+        }
+    }
+
+    fn send_requests(&mut self, now: Instant, connection: &mut Connection) {
+        let todo: Vec<SubscriptionId> = self
+            .subscriptions
+            .iter()
+            .filter(|(_, s)| matches!(s.state, State::Wanted(None) | State::Unwanted(None)))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in todo {
+            let Some(packet_id) = self.ids.take(REQUEST | u64::from(id)) else {
+                self.requests = true;
+                return;
+            };
+            let unwanted = matches!(self.subscriptions[&id].state, State::Unwanted(_));
+            let sent = if unwanted {
+                self.send_unsubscribe(now, id, packet_id, connection)
+            } else {
+                self.send_subscribe(now, id, packet_id, connection)
+            };
+            if let Err(error) = sent {
+                self.ids.release(packet_id);
+                self.subscriptions.remove(&id);
+                self.events.push_back(if unwanted {
+                    Event::Unsubscribed { id, result: Err(error) }
+                } else {
+                    Event::Subscribed { id, result: Err(error) }
+                });
+            }
+        }
+    }
+
+    fn send_subscribe(
+        &mut self,
+        now: Instant,
+        id: SubscriptionId,
+        packet_id: PacketId,
+        connection: &mut Connection,
+    ) -> Result<()> {
+        let limits = connection.limits();
+        let subscription = self.subscriptions.get_mut(&id).expect("it is to be sent");
+        for (filter, _) in &subscription.filters {
+            let lacks = if filter.has_wildcard() && !limits.wildcard_subscription {
+                "wildcards in topic filters"
+            } else if filter.group().is_some() && !limits.shared_subscription {
+                "shared subscriptions"
+            } else {
+                continue;
+            };
+            return Err(Error::new(ErrorKind::Unsupported, format!("this broker does not do {lacks}"))
+                .with_topic(filter.as_str()));
+        }
+        let mut properties = Properties::new();
+        if limits.subscription_identifiers {
+            properties.push(Property::SubscriptionIdentifier(id));
+        }
+        let filters: Vec<(ByteString, SubscribeOptions)> =
+            subscription.filters.iter().map(|(filter, options)| (filter.text(), *options)).collect();
+        subscription.state = State::Wanted(Some(packet_id));
+        connection.send(now, Packet::Subscribe(Subscribe { packet_id, properties, filters }))
+    }
+
+    fn send_unsubscribe(
+        &mut self,
+        now: Instant,
+        id: SubscriptionId,
+        packet_id: PacketId,
+        connection: &mut Connection,
+    ) -> Result<()> {
+        let wanted = |filter: &Filter| {
+            self.subscriptions.iter().any(|(other, subscription)| {
+                *other != id
+                    && !matches!(subscription.state, State::Unwanted(_))
+                    && subscription.filters.iter().any(|(f, _)| f == filter)
+            })
+        };
+        let filters: Vec<ByteString> = self.subscriptions[&id]
+            .filters
+            .iter()
+            .filter(|(filter, _)| !wanted(filter))
+            .map(|(filter, _)| filter.text())
+            .collect();
+        if filters.is_empty() {
+            // Everything it had somebody else still wants.
+            self.ids.release(packet_id);
+            self.subscriptions.remove(&id);
+            self.events.push_back(Event::Unsubscribed { id, result: Ok(()) });
+            return Ok(());
+        }
+        self.subscriptions.get_mut(&id).expect("it is to be sent").state = State::Unwanted(Some(packet_id));
+        let packet = Unsubscribe { packet_id, properties: Properties::new(), filters };
+        connection.send(now, Packet::Unsubscribe(packet))
+    }
+
+    fn subscribed(&mut self, packet_id: PacketId, reasons: Vec<Reason>) -> Result<(), Violation> {
+        let Some(id) = self.request(packet_id) else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        if subscription.state != State::Wanted(Some(packet_id)) {
+            return Ok(());
+        }
+        if reasons.len() != subscription.filters.len() {
+            return Err(Violation::protocol(format!(
+                "SUBACK with {} reasons for {} filters",
+                reasons.len(),
+                subscription.filters.len()
+            )));
+        }
+        self.ids.release(packet_id);
+        subscription.state = State::Held;
+        subscription.answered = true;
+        self.events.push_back(Event::Subscribed { id, result: Ok(reasons) });
+        Ok(())
+    }
+
+    fn unsubscribed(&mut self, packet_id: PacketId, reasons: &[Reason]) {
+        let Some(id) = self.request(packet_id) else { return };
+        let unwanted = self.subscriptions.get(&id).map(|subscription| subscription.state);
+        if unwanted != Some(State::Unwanted(Some(packet_id))) {
+            return;
+        }
+        self.ids.release(packet_id);
+        self.subscriptions.remove(&id);
+        let refusal = reasons.iter().find(|reason| reason.is_error());
+        let result = refusal.map_or(Ok(()), |reason| Err(reason.error("UNSUBSCRIBE")));
+        self.events.push_back(Event::Unsubscribed { id, result });
+    }
+
+    fn request(&self, packet_id: PacketId) -> Option<SubscriptionId> {
+        let owner = self.ids.owner(packet_id)?;
+        (owner & REQUEST != 0).then_some((owner & !REQUEST) as SubscriptionId)
+    }
+}
