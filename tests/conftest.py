@@ -72,7 +72,9 @@ def mosquitto() -> Iterator[Mosquitto]:
 @pytest.fixture(scope="session")
 def hivemq() -> Iterator[HiveMq]:
     """A HiveMQ without users."""
-    broker = start(HiveMq)
+    # Who does not begin with CONNECT is not waited for as long as by default, which is 10 s.
+    idle = "<restrictions><no-connect-idle-timeout>1000</no-connect-idle-timeout></restrictions>"
+    broker = start(lambda: HiveMq(extra=idle))
     yield broker
     broker.stop()
 

@@ -383,6 +383,8 @@ class Raw:
         self._buffer = bytearray()
         # Messages that came while an answer was awaited.
         self._messages: list[Packet] = []
+        #: What CONNACK said.
+        self.connack: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -424,7 +426,12 @@ class Raw:
     def connect(self, client_id: str = "", **options: Any) -> dict[str, Any]:
         """CONNECT and what CONNACK says."""
         self.send(connect(client_id, self.version, **options))
-        return self.expect(CONNACK)
+        self.connack = self.expect(CONNACK)
+        return self.connack
+
+    def property(self, name: str, otherwise: Any = None) -> Any:
+        """A property of CONNACK."""
+        return dict(self.connack.get("properties", [])).get(name, otherwise)
 
     def subscribe(
         self, filters: list[tuple[str, int]] | str, packet_id: int = 1, **options: Any

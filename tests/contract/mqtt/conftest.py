@@ -1,0 +1,67 @@
+"""The brokers that speak MQTT, one after the other, and connections to them that say what they are told to."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mqtt_harness import MqttService
+from mqtt_wire import V5, V31, V311, Raw
+
+Open = Callable[..., Raw]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``differs(broker, why, parameter=value)``: that broker does it otherwise than the standard says, which
+    is looked at as well: the test fails there, or else the note is out of date."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        for mark in item.iter_markers("differs"):
+            name, why = mark.args
+            if parameters.get("broker") == name and mark.kwargs.items() <= parameters.items():
+                item.add_marker(pytest.mark.xfail(strict=True, reason=f"{name}: {why}"))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("mosquitto", marks=pytest.mark.real_mqtt),
+        pytest.param("hivemq", marks=pytest.mark.real_mqtt),
+    ]
+)
+def broker(request: pytest.FixtureRequest) -> MqttService:
+    """The embedded broker, Mosquitto and HiveMQ."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=[V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])
+def version(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture
+def topic(broker: MqttService) -> str:
+    return broker.topic()
+
+
+@pytest.fixture
+def client_id() -> str:
+    return f"c{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def open(broker: MqttService) -> Iterator[Open]:
+    """``open(version, client_id, ...)``: a connection past CONNACK, whose words are in ``connack``."""
+    with contextlib.ExitStack() as stack:
+
+        def make(version: int = V5, client_id: str | None = None, **options: Any) -> Raw:
+            one = stack.enter_context(broker.raw(version))
+            name = f"c{uuid.uuid4().hex[:12]}" if client_id is None else client_id
+            one.connect(name, **options)
+            assert one.connack["reason"] == 0, one.connack
+            return one
+
+        yield make
