@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT when it is given a port for it. It is
-    ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or ``async with``
+    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT when it is given a port for it. It
+    is ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or ``async with``
     block.
 
     Without ``data`` it keeps everything in memory. With ``data`` a message is acknowledged when it is on
