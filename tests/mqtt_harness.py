@@ -236,16 +236,24 @@ class EmbeddedMqtt(MqttService):
             passwords.write_text(PASSWORDS)
             passwords.chmod(0o600)
             options["mqtt_password_file"] = str(passwords)
-        self._options: dict[str, Any] = {"durability": "memory", "mqtt_port": free_port()} | options
+        if self.certificates:
+            options["tls_cert"] = str(self.certificates.server_crt)
+            options["tls_key"] = str(self.certificates.server_key)
+        defaults = {"durability": "memory", "mqtt_port": free_port(), "mqtt_ws_port": free_port()}
+        self._options: dict[str, Any] = defaults | options
         if self._options.get("data") is True:
             self._options["data"] = str(self.folder / "data")
-            self._options["durability"] = options.get("durability", "disk")
+            self._options["durability"] = options.get("durability", "fsync")
         self.start()
 
     def start(self) -> None:
         self._process = EmbeddedBroker(**self._options)
         self.url = self._process.call("mqtt_url")
-        self.ws_url = self.url.replace("mqtt", "ws", 1) + "/mqtt"
+        self.ws_url = self._process.call("mqtt_ws_url")
+
+    @property
+    def pid(self) -> int:
+        return self._process.process.pid
 
     def call(self, method: str, *arguments: Any) -> Any:
         return self._process.call(method, *arguments)

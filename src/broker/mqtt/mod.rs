@@ -467,11 +467,10 @@ impl Hub {
 
     /// Answers what could not even be read, if it looks like a CONNECT.
     fn refuse_unread(&mut self, id: u64, frame: &frame::Frame, violation: &Violation) {
-        // First byte, then the name of the protocol behind its length, then the level.
-        let level = (frame.first == 0x10)
-            .then(|| frame.body.first_chunk::<2>())
-            .flatten()
-            .and_then(|length| frame.body.get(2 + usize::from(u16::from_be_bytes(*length))).copied());
+        // The level is behind the name of the protocol and its length.
+        let named = |name: &[u8]| (frame.first == 0x10).then(|| frame.body.strip_prefix(name)).flatten();
+        let rest = named(b"\0\x04MQTT").or_else(|| named(b"\0\x06MQIsdp"));
+        let level = rest.and_then(|rest| rest.first().copied());
         let unknown = violation.reason == Reason::UnsupportedProtocolVersion;
         let version = match level {
             Some(level) if level == 5 || unknown && level > 5 => Version::V5,
