@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -100,6 +101,36 @@ class EmbeddedBroker(Service):
                 raise
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+class BrokerProcess:
+    """``penstock broker`` on a folder and a port that stay, to be killed and started again."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data, self.port, self.options = data, free_port(), options
+        self.url = f"pulsar://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "penstock", "broker", "--json", *self.options),
+                *("--data", str(self.data), "--port", str(self.port)),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert json.loads(line), f"the broker ended with {self.process.wait(10)}"
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        status = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
 
 
 class RealPulsar(Service):

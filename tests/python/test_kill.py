@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import signal
 import subprocess
@@ -15,58 +14,28 @@ import pytest
 
 import penstock
 
-from harness import free_port, numbered, receive
+from harness import BrokerProcess, numbered, receive
 from load import Load, check, stored
 
 ROUNDS = 20
 
 
-class Process:
-    """``penstock broker`` on a folder and a port that stay."""
-
-    def __init__(self, data: Path, *options: str) -> None:
-        self.data, self.port, self.options = data, free_port(), options
-        self.url = f"pulsar://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "penstock", "broker", "--json", *self.options),
-                *("--data", str(self.data), "--port", str(self.port)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert json.loads(line), f"the broker ended with {self.process.wait(10)}"
-
-    def end(self, how: signal.Signals = signal.SIGKILL) -> int:
-        assert self.process is not None
-        self.process.send_signal(how)
-        status = self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return status
-
-
 @pytest.fixture
 def broker(tmp_path: Path) -> Any:
-    process = Process(tmp_path / "data")
+    process = BrokerProcess(tmp_path / "data")
     process.start()
     yield process
     if process.process is not None and process.process.poll() is None:
         process.end()
 
 
-def connect(broker: Process) -> Any:
+def connect(broker: BrokerProcess) -> Any:
     return penstock.connect(broker.url, max_backoff=0.1, operation_timeout=30)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_twenty_kills_under_load_lose_nothing_acknowledged(broker: Process) -> None:
+async def test_twenty_kills_under_load_lose_nothing_acknowledged(broker: BrokerProcess) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -86,7 +55,7 @@ async def test_twenty_kills_under_load_lose_nothing_acknowledged(broker: Process
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_acknowledgements_with_a_receipt_outlive_a_kill(broker: Process) -> None:
+async def test_acknowledgements_with_a_receipt_outlive_a_kill(broker: BrokerProcess) -> None:
     topic = "persistent://public/default/acked"
     async with connect(broker) as client, client.producer(topic) as producer:
         async with client.consumer(topic, "s", type="shared", ack_receipt=True) as consumer:
@@ -99,7 +68,9 @@ async def test_acknowledgements_with_a_receipt_outlive_a_kill(broker: Process) -
                 await asyncio.to_thread(broker.start)
 
 
-async def test_a_broker_that_is_told_to_stop_stops_cleanly_and_keeps_everything(broker: Process) -> None:
+async def test_a_broker_that_is_told_to_stop_stops_cleanly_and_keeps_everything(
+    broker: BrokerProcess,
+) -> None:
     topic = "persistent://public/default/stopped"
     async with connect(broker) as client:
         async with client.producer(topic) as producer:
@@ -110,7 +81,7 @@ async def test_a_broker_that_is_told_to_stop_stops_cleanly_and_keeps_everything(
         assert [bytes(message.data) for message in await receive(consumer, 1000)] == numbered(1000)
 
 
-async def test_sequence_ids_of_a_named_producer_outlive_a_kill(broker: Process) -> None:
+async def test_sequence_ids_of_a_named_producer_outlive_a_kill(broker: BrokerProcess) -> None:
     topic = "persistent://public/default/named"
     async with connect(broker) as client:
         async with client.producer(topic, name="p") as producer:
@@ -121,7 +92,7 @@ async def test_sequence_ids_of_a_named_producer_outlive_a_kill(broker: Process) 
         assert producer.last_sequence_id == 9
 
 
-async def test_two_brokers_cannot_share_a_folder(broker: Process) -> None:
+async def test_two_brokers_cannot_share_a_folder(broker: BrokerProcess) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "penstock", "broker", "--data", str(broker.data), "--port", "0"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Clients that break MQTT, or use it to hurt the embedded broker: it closes or goes on, and serves the others."""
+"""Clients that break MQTT, or use it to hurt the embedded broker: it closes or goes on, and serves others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def raw_connect(body: bytes) -> bytes:
 
 MQTT = wire.binary("MQTT")
 ALIVE, ANY = "alive", "any"
-# What is said, and how it must end: a reason of DISCONNECT or CONNACK, closed without a word (None), "alive", or
-# "any" of them.
+# What is said, and how it must end: a reason of DISCONNECT or CONNACK, closed without a word (None), "alive",
+# or "any" of them.
 SCRIPTS: dict[str, tuple[list[bytes], int | str | None]] = {
     # before CONNECT
     "an HTTP request": ([b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"], None),
@@ -147,7 +147,10 @@ SCRIPTS: dict[str, tuple[list[bytes], int | str | None]] = {
     "SUBSCRIBE with identifier 0": ([HELLO, wire.subscribe("t", props={"subscription_identifier": 0})], 0x82),
     "SUBSCRIBE with packet identifier 0": ([HELLO, wire.subscribe("t", packet_id=0)], 0x82),
     "SUBSCRIBE to a share with no local": ([HELLO, wire.subscribe([("$share/g/t", 4)])], 0x82),
-    "SUBSCRIBE to bad filters": ([HELLO, wire.subscribe([("a#", 0), ("#/a", 0), ("a+/b", 0), ("", 0)])], ALIVE),
+    "SUBSCRIBE to bad filters": (
+        [HELLO, wire.subscribe([("a#", 0), ("#/a", 0), ("a+/b", 0), ("", 0)])],
+        ALIVE,
+    ),
     "SUBSCRIBE to a bad filter, 3.1.1": ([HELLO3, wire.subscribe("a#", version=V311)], None),
     "SUBSCRIBE to a filter of a thousand levels": ([HELLO, wire.subscribe("+/" * 999 + "+")], ALIVE),
     "twenty thousand subscriptions": (
@@ -218,7 +221,9 @@ def test_the_broker_closes_or_goes_on(broker: EmbeddedMqtt, name: str) -> None:
 
 
 def test_a_conversation_cut_at_every_byte_is_forgotten(broker: EmbeddedMqtt) -> None:
-    whole = HELLO + wire.subscribe([("cut/#", 2)]) + wire.publish("cut/x", b"payload", 2, 1) + wire.ack(PUBREL, 1)
+    whole = (
+        HELLO + wire.subscribe([("cut/#", 2)]) + wire.publish("cut/x", b"payload", 2, 1) + wire.ack(PUBREL, 1)
+    )
     for cut in range(1, len(whole)):
         with socket.create_connection(("127.0.0.1", broker.port), 5) as peer:
             peer.sendall(whole[:cut])
