@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from harness import EmbeddedBroker, RealPulsar, Service
-from mqtt_harness import HiveMq, Mosquitto
+from mqtt_harness import EmbeddedMqtt, HiveMq, Mosquitto
 
 
 def start(make: Callable[[], Any]) -> Any:
@@ -59,6 +59,14 @@ def own_pulsar() -> Iterator[RealPulsar]:
     yield broker
     with contextlib.suppress(subprocess.SubprocessError):
         broker.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded_mqtt() -> Iterator[EmbeddedMqtt]:
+    """The embedded broker with MQTT, in memory."""
+    broker = start(EmbeddedMqtt)
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")

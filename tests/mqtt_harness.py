@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -223,6 +225,13 @@ class HiveMq(_Scripted):
     prefix = "HIVEMQ"
 
 
+def hashed(name: str, password: str) -> str:
+    """A line as mosquitto_passwd writes it."""
+    salt = os.urandom(12)
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 101)
+    return f"{name}:$7$101${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}\n"
+
+
 class EmbeddedMqtt(MqttService):
     """``penstock.Broker`` with an MQTT listener, in a process of its own."""
 
@@ -233,7 +242,7 @@ class EmbeddedMqtt(MqttService):
         self.certificates = Certificates() if tls else None
         if users:
             passwords = self.folder / "users"
-            passwords.write_text(PASSWORDS)
+            passwords.write_text("".join(hashed(name, word) for name, word in USERS.items()))
             passwords.chmod(0o600)
             options["mqtt_password_file"] = str(passwords)
         if self.certificates:

@@ -1,4 +1,4 @@
-"""The brokers that speak MQTT, one after the other, and connections to them that say what they are told to."""
+"""The brokers that speak MQTT, one after the other, and connections that say what they are told to."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(
     params=[
+        pytest.param("embedded_mqtt", id="embedded"),
         pytest.param("mosquitto", marks=pytest.mark.real_mqtt),
         pytest.param("hivemq", marks=pytest.mark.real_mqtt),
     ]

@@ -98,7 +98,7 @@ def test_another_protocol_name_closes_the_connection(broker: MqttService, versio
 
 
 def test_a_level_that_nobody_speaks_is_refused(broker: MqttService) -> None:
-    assert refused(broker, V311, wire.connect("x", 9, name="MQTT")) in {1, 0x84, None}
+    assert refused(broker, V5, wire.connect("x", 9, name="MQTT")) in {1, 0x84, None}
 
 
 @BOTH
