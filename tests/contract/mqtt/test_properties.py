@@ -174,17 +174,17 @@ def test_the_server_sends_nothing_larger_than_the_client_takes(open, topic: str)
     small.quiet(0.1)
 
 
+@pytest.mark.differs("hivemq", "it sends nothing more, not even at QoS 0, while something is in flight")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("maximum", [1, 3])
 def test_the_server_stays_within_the_receive_maximum_of_the_client(
-    broker, open, topic: str, qos: int, maximum: int
+    open, topic: str, qos: int, maximum: int
 ) -> None:
     one, other = open(props={"receive_maximum": maximum}), open()
     one.subscribe([(topic, qos), (f"{topic}/0", 0)])
     for number in range(6):
         other.publish(topic, b"%d" % number, qos)
-    # HiveMQ may wait for one before it begins with the next.
-    first = [one.expect(wire.PUBLISH) for _ in range(1 if broker.name == "hivemq" else maximum)]
+    first = [one.expect(wire.PUBLISH) for _ in range(maximum)]
     with pytest.raises(TimeoutError):
         one.packet(0.2)
     # What is no message of QoS 1 or 2 goes on.

@@ -105,14 +105,20 @@ def test_messages_of_one_client_come_in_their_order(open, version: int, topic: s
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_identifiers_of_the_server_are_not_zero_and_not_in_use(open, topic: str, qos: int) -> None:
-    watcher, one = open(), open()
+def test_identifiers_of_the_server_are_not_zero_and_not_in_use(
+    open, topic: str, client_id: str, qos: int
+) -> None:
+    kept = {"session_expiry_interval": 60}
+    watcher, one = open(V5, client_id, props=kept), open()
     watcher.subscribe([(topic, qos)])
+    watcher.socket.close()
     for payload in NUMBERED[:5]:
         one.publish(topic, payload, qos)
-    seen = [watcher.expect(wire.PUBLISH)["packet_id"] for _ in range(5)]
+    back = open(V5, client_id, clean=False, props=kept)
+    seen = [back.expect(wire.PUBLISH)["packet_id"] for _ in range(5)]
     assert 0 not in seen
     assert len(set(seen)) == len(seen)
+    open(V5, client_id)
 
 
 @BOTH

@@ -79,7 +79,9 @@ def test_an_empty_one_is_delivered_and_removes_what_was_kept(
     watcher.subscribe([(topic, 1)])
     for payload in (b"kept", b""):
         retained(payload)
-        assert watcher.message()["payload"] == payload
+        # HiveMQ looks for retained messages after SUBACK, and may find the one just sent as well.
+        while watcher.message()["payload"] != payload:
+            pass
     late = open(version)
     late.subscribe([(topic, 1)])
     late.quiet(0.1)
