@@ -948,6 +948,7 @@ class MosquittoPrograms(_Queued):
         return 0
 
     def disconnect(self, **options: Any) -> None:
+        # On SIGTERM too it says DISCONNECT.
         self._end("terminate")
 
     def kill(self) -> None:
