@@ -3,7 +3,9 @@ what they said without the help of the code that is tested."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import os
 import socket
 import ssl
 import struct
@@ -395,13 +397,16 @@ class Raw:
     def send(self, *packets: bytes) -> None:
         self.socket.sendall(b"".join(packets))
 
+    def _recv(self) -> bytes:
+        return self.socket.recv(65536)
+
     def packet(self, timeout: float | None = None) -> Packet | None:
         """The next one; None when the broker has closed the connection. ``TimeoutError``: nothing came."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while (one := take(self._buffer)) is None:
             self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
-                data = self.socket.recv(65536)
+                data = self._recv()
             except (ConnectionResetError, BrokenPipeError):
                 return None
             except (TimeoutError, ssl.SSLWantReadError):
@@ -487,3 +492,84 @@ class Raw:
             if one.kind != PUBLISH:
                 said.append(parse(one, self.version))
         return said
+
+
+# ------------------------------------------------------------------------------ over WebSocket
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+
+
+class WebSocket(Raw):
+    """The same over WebSocket (RFC 6455), each ``send`` in one binary frame."""
+
+    #: The subprotocol that the server chose.
+    chosen: str | None
+
+    def __init__(
+        self, port: int, version: int = V5, *, offers: str | None = "mqtt", timeout: float = 10
+    ) -> None:
+        super().__init__(port, version, timeout=timeout)
+        key = base64.b64encode(os.urandom(16)).decode()
+        request = (
+            f"GET /mqtt HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
+        )
+        if offers is not None:
+            request += f"Sec-WebSocket-Protocol: {offers}\r\n"
+        self.socket.sendall(f"{request}\r\n".encode())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            byte = self.socket.recv(1)
+            assert byte, f"the server closed the connection after {head!r}"
+            head += byte
+        status, *lines = head.decode().split("\r\n")
+        assert " 101 " in status, head
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self.chosen = headers.get("sec-websocket-protocol")
+        self._frames = bytearray()
+
+    def frame(self, data: bytes, kind: int = BINARY, *, last: bool = True) -> None:
+        mask = os.urandom(4)
+        size = len(data)
+        if size < 126:
+            length = bytes([0x80 | size])
+        elif size < 65_536:
+            length = b"\xfe" + struct.pack(">H", size)
+        else:
+            length = b"\xff" + struct.pack(">Q", size)
+        masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+        self.socket.sendall(bytes([0x80 * last | kind]) + length + mask + masked)
+
+    def send(self, *packets: bytes) -> None:
+        self.frame(b"".join(packets))
+
+    def _recv(self) -> bytes:
+        """The data of the next frame with data; nothing when the server closes."""
+        while True:
+            while (whole := self._take_frame()) is not None:
+                kind, data = whole
+                if kind == CLOSE:
+                    return b""
+                if kind in {BINARY, CONTINUATION} and data:
+                    return data
+                assert kind in {BINARY, CONTINUATION, PING, PONG}, f"a WebSocket frame of kind {kind}"
+            data = self.socket.recv(65536)
+            if not data:
+                return b""
+            self._frames += data
+
+    def _take_frame(self) -> tuple[int, bytes] | None:
+        buffer = self._frames
+        if len(buffer) < 2:
+            return None
+        size, start = buffer[1] & 0x7F, 2
+        if size >= 126:
+            form, start = (">H", 4) if size == 126 else (">Q", 10)
+            if len(buffer) < start:
+                return None
+            (size,) = struct.unpack_from(form, buffer, 2)
+        if len(buffer) < start + size:
+            return None
+        whole = buffer[0] & 15, bytes(buffer[start : start + size])
+        del buffer[: start + size]
+        return whole
