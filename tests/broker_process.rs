@@ -315,10 +315,10 @@ fn tls_and_a_token_let_in_who_has_both() {
     .unwrap();
     assert!(broker.url().starts_with("pulsar+ssl://"), "{}", broker.url());
     let port = broker.url().rsplit_once(':').unwrap().1.parse().unwrap();
-    let tls = penstock::net::tls::connector(&penstock::client::options::TlsOptions {
-        ca: Some(certificate),
-        ..Default::default()
-    })
+    let tls = penstock::net::tls::connector(
+        &penstock::client::options::TlsOptions { ca: Some(certificate), ..Default::default() },
+        None,
+    )
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let answer = |token: String| {

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import blocking as blocking
     from . import errors as errors
+    from . import mqtt as mqtt
     from . import spark as spark
     from ._engine import Message as Message
     from ._engine import MessageId as MessageId
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .client import Producer as Producer
     from .client import connect as connect
     from .errors import Error as Error
+    from .errors import MemoryLimit as MemoryLimit
     from .errors import QueueFull as QueueFull
     from .errors import Timeout as Timeout
 
@@ -46,16 +48,18 @@ _HOME = {
     "MessageId": "_native",
     "MessageIds": "_native",
     "Error": "errors",
+    "MemoryLimit": "errors",
     "QueueFull": "errors",
     "Timeout": "errors",
 }
-_MODULES = ("blocking", "errors", "spark")
+_MODULES = ("blocking", "errors", "mqtt", "spark")
 
 __all__ = [
     "Broker",
     "Client",
     "Consumer",
     "Error",
+    "MemoryLimit",
     "Message",
     "MessageId",
     "MessageIds",
@@ -65,6 +69,7 @@ __all__ = [
     "blocking",
     "connect",
     "errors",
+    "mqtt",
     "spark",
 ]
 

@@ -20,13 +20,13 @@ import contextlib
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from . import _native, frames, parse
 from . import options as _options
-from .errors import Closed, InvalidArgument, Timeout
+from .errors import Closed, InvalidArgument, Timeout, Unsupported
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from . import _engine
     from ._engine import Message, MessageId, MessageIds
     from .broker import Broker
-    from .options import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Timestamp
+    from .mqtt import Fields, PublishFields, ReasonCode
+    from .options import AnyClientOptions, AnyConsumerOptions, AnyProducerOptions, Duration, Timestamp
 
 __all__ = ["Client", "Consumer", "Producer", "connect"]
 
@@ -81,10 +82,11 @@ class _Handle:
         pass
 
 
-def connect(url: str | None = None, **options: Unpack[ClientOptions]) -> Client:
+def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Client:
     """Connects to a broker; returns when the first connection is up. Arguments and errors are those of
     :func:`penstock.connect`."""
     base, values, defaults = _options.for_connection(url, options)
+    protocol = _options.protocol_of(base)
     broker: Broker | None = None
     if base.startswith("embedded:"):
         from .broker import Broker
@@ -93,12 +95,18 @@ def connect(url: str | None = None, **options: Unpack[ClientOptions]) -> Client:
         broker = Broker(data=data) if data else Broker()
     try:
         native = _native.connect(
-            broker.url if broker else base, _options.to_engine("client", values), None
+            broker.url if broker else base,
+            _options.to_engine(_options.scope_of(protocol, "client"), values),
+            None,
         ).wait()
     except BaseException:
         if broker:
             broker.stop()
         raise
+    if protocol == "mqtt":
+        from .mqtt.blocking import MqttClient
+
+        return MqttClient(native, base, defaults, broker)
     return Client(native, base, defaults, broker)
 
 
@@ -125,7 +133,7 @@ class Client(_Handle):
         """The broker of an ``embedded:`` URL."""
         return self._broker
 
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Producer:
         """Opens a producer; as :meth:`penstock.Client.producer`."""
         values = _options.resolve("producer", options, self._defaults.producer)
         self._check()
@@ -134,7 +142,10 @@ class Client(_Handle):
         )
 
     def consumer(
-        self, topic: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]
+        self,
+        topic: str | Sequence[str],
+        subscription: str | None = None,
+        **options: Unpack[AnyConsumerOptions],
     ) -> Consumer:
         """Subscribes; as :meth:`penstock.Client.consumer`."""
         values = _options.resolve("consumer", options, self._defaults.consumer)
@@ -145,10 +156,34 @@ class Client(_Handle):
         native = self._native.consumer(topics, subscription, _options.to_engine("consumer", values)).wait()
         return self._adopt(Consumer(native, values["ack_receipt"]))
 
-    def reader(self, topic: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> Consumer:
+    def reader(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Consumer:
         """Reads a topic without leaving anything behind; as :meth:`penstock.Client.reader`."""
         options["durable"] = False
         return self.consumer(topic, _native.reader_name(), **options)
+
+    def publish(self, topic: str, payload: Buffer = b"", **fields: Unpack[PublishFields]) -> ReasonCode:
+        """Publishes one message to an MQTT topic.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("publish is MQTT's: open a producer")
+
+    def subscribe(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Consumer:
+        """Subscribes to MQTT topic filters.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("subscribe is MQTT's: open a consumer")
+
+    def reauthenticate(self) -> None:
+        """Starts a new extended authentication of MQTT 5.0.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("re-authentication at the user's wish is MQTT's; Pulsar's broker asks for it")
 
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 for a plain one."""
@@ -197,6 +232,10 @@ class Client(_Handle):
 _Child = TypeVar("_Child", "Producer", "Consumer")
 
 
+def _refuse(fields: Mapping[str, Any]) -> None:
+    raise Unsupported(f"a message of Pulsar has no {' and no '.join(fields)}")
+
+
 class Producer(_Handle):
     """Twin of :class:`penstock.Producer`. Made by :meth:`Client.producer`."""
 
@@ -236,9 +275,12 @@ class Producer(_Handle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        **fields: Unpack[Fields],
     ) -> MessageId:
         """Sends a message and waits for the broker's receipt. Arguments and errors are those of
         :meth:`penstock.Producer.send`; for many messages use :meth:`send_nowait` or :meth:`send_many`."""
+        if fields:
+            _refuse(fields)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -259,12 +301,15 @@ class Producer(_Handle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        **fields: Unpack[Fields],
     ) -> None:
         """Admits a message or raises; :meth:`flush` waits for the receipts.
 
         Raises:
             QueueFull: the window is full: flush first.
         """
+        if fields:
+            _refuse(fields)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -294,10 +339,17 @@ class Producer(_Handle):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        topic: str | None = None,
     ) -> MessageIds:
         """Sends each row of a DataFrame and waits; as :meth:`penstock.Producer.send_frame`."""
         return self.submit_frame(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+            frame,
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
+            topic=topic,
         ).wait()
 
     def submit_frame(
@@ -309,9 +361,12 @@ class Producer(_Handle):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        topic: str | None = None,
     ) -> _engine.Waiter[MessageIds]:
         """As :meth:`send_frame`, but returns at once what ``wait()`` gives the ids."""
         self._check()
+        if topic is not None:
+            raise Unsupported("a producer of Pulsar has one topic")
         encoding = frames.outgoing(frame, value, encoding)
         return self._native.send_arrow(frame, value, encoding, key, properties, event_time)  # pyright: ignore
 

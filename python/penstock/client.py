@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from . import _native, frames, parse
 from . import options as _options
-from .errors import Closed, InvalidArgument
+from .errors import Closed, InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from . import _engine
     from ._engine import Message, MessageId, MessageIds
     from .broker import Broker
-    from .options import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Timestamp
+    from .mqtt import Fields, PublishFields, ReasonCode
+    from .options import AnyClientOptions, AnyConsumerOptions, AnyProducerOptions, Duration, Timestamp
 
 H = TypeVar("H", bound="Handle")
 
@@ -96,14 +97,16 @@ class Handle:
         """Lets go of the native side; there may be no loop any more."""
 
 
-def connect(url: str | None = None, **options: Unpack[ClientOptions]) -> Opening[Client]:
+def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Opening[Client]:
     """Connects to a broker.
 
     Args:
-        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``; ``embedded:`` or ``embedded:./data``
-            starts a broker in this process and ends it with the client. Default: ``PENSTOCK_URL``. Its query
-            may hold options: ``pulsar://host:6650?compression=zstd``.
-        options: see :class:`penstock.options.ClientOptions`. Durations are seconds, sizes bytes.
+        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``; ``mqtt://host:1883``, ``mqtts://``,
+            ``ws://``, ``wss://``, ``mqtt+unix:///path``; ``embedded:`` or ``embedded:./data`` starts a broker
+            in this process and ends it with the client. Default: ``PENSTOCK_URL``. Its query may hold
+            options: ``pulsar://host:6650?compression=zstd``.
+        options: see :class:`penstock.options.ClientOptions` and, for MQTT,
+            :class:`penstock.options.MqttClientOptions`. Durations are seconds, sizes bytes.
 
     Returns:
         What can be awaited or entered; both give a :class:`Client` with its first connection up.
@@ -126,6 +129,7 @@ def connect(url: str | None = None, **options: Unpack[ClientOptions]) -> Opening
     ('42', b'a book')
     """
     base, values, defaults = _options.for_connection(url, options)
+    protocol = _options.protocol_of(base)
 
     async def start() -> Client:
         broker: Broker | None = None
@@ -138,16 +142,26 @@ def connect(url: str | None = None, **options: Unpack[ClientOptions]) -> Opening
         bridge = _native.Loop(loop)
         try:
             native = await _native.connect(
-                broker.url if broker else base, _options.to_engine("client", values), bridge
+                broker.url if broker else base,
+                _options.to_engine(_options.scope_of(protocol, "client"), values),
+                bridge,
             )
         except BaseException:
             bridge.close()
             if broker:
                 await asyncio.to_thread(broker.stop)
             raise
-        return Client(native, loop, bridge, base, defaults, broker)
+        return _class_of(protocol)(native, loop, bridge, base, defaults, broker)
 
     return Opening(start)
+
+
+def _class_of(protocol: str) -> type[Client]:
+    if protocol == "mqtt":
+        from .mqtt.client import MqttClient
+
+        return MqttClient
+    return Client
 
 
 class Client(Handle):
@@ -180,7 +194,7 @@ class Client(Handle):
         """The broker of an ``embedded:`` URL."""
         return self._broker
 
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
+    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Opening[Producer]:
         """Opens a producer.
 
         Args:
@@ -202,13 +216,17 @@ class Client(Handle):
         return Opening(start)
 
     def consumer(
-        self, topic: str | Sequence[str], subscription: str, **options: Unpack[ConsumerOptions]
+        self,
+        topic: str | Sequence[str],
+        subscription: str | None = None,
+        **options: Unpack[AnyConsumerOptions],
     ) -> Opening[Consumer]:
         """Subscribes.
 
         Args:
             topic: one topic or several.
-            subscription: its name; consumers with the same name share the work as ``type`` says.
+            subscription: its name, which Pulsar needs; consumers with the same name share the work as
+                ``type`` says. With MQTT the group of a shared subscription, or nothing.
             options: see :class:`penstock.options.ConsumerOptions`.
 
         Raises:
@@ -227,7 +245,7 @@ class Client(Handle):
 
         return Opening(start)
 
-    def reader(self, topic: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> Opening[Consumer]:
+    def reader(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Opening[Consumer]:
         """Reads a topic without leaving anything behind: a consumer of a subscription of its own that is not
         durable. Nothing needs to be acknowledged.
 
@@ -240,6 +258,34 @@ class Client(Handle):
         """
         options["durable"] = False
         return self.consumer(topic, _native.reader_name(), **options)
+
+    def publish(
+        self, topic: str, payload: Buffer = b"", **fields: Unpack[PublishFields]
+    ) -> asyncio.Future[ReasonCode]:
+        """Publishes one message to an MQTT topic; see :meth:`penstock.mqtt.client.MqttClient.publish`.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("publish is MQTT's: open a producer")
+
+    def subscribe(
+        self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]
+    ) -> Opening[Consumer]:
+        """Subscribes to MQTT topic filters; see :meth:`penstock.mqtt.client.MqttClient.subscribe`.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("subscribe is MQTT's: open a consumer")
+
+    async def reauthenticate(self) -> None:
+        """Starts a new extended authentication of MQTT 5.0.
+
+        Raises:
+            Unsupported: with another protocol.
+        """
+        raise Unsupported("re-authentication at the user's wish is MQTT's; Pulsar's broker asks for it")
 
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 for a plain one."""
@@ -296,6 +342,15 @@ class Client(Handle):
 _Child = TypeVar("_Child", "Producer", "Consumer")
 
 
+def refuse(fields: Mapping[str, Any]) -> None:
+    """Names what a message of Pulsar has not.
+
+    Raises:
+        Unsupported: always.
+    """
+    raise Unsupported(f"a message of Pulsar has no {' and no '.join(fields)}")
+
+
 class Producer(Handle):
     """Sends to one topic. Made by :meth:`Client.producer`."""
 
@@ -335,6 +390,7 @@ class Producer(Handle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        **fields: Unpack[Fields],
     ) -> asyncio.Future[MessageId]:
         """Sends a message. The message is taken at once; the future ends with the broker's receipt.
         Cancelling the future does not unsend.
@@ -349,6 +405,8 @@ class Producer(Handle):
             deliver_at: when Shared subscriptions may give it out.
             deliver_after: the same from now, in seconds.
             null_value: a tombstone for compacted topics.
+            fields: of MQTT, see :class:`penstock.mqtt.Fields`; there the future ends with a
+                :class:`penstock.mqtt.ReasonCode`.
 
         Raises:
             QueueFull: the window and the parking lot behind it are full: await some of the futures first.
@@ -357,6 +415,8 @@ class Producer(Handle):
         """
         if asyncio._get_running_loop() is not self._loop:
             self._check()
+        if fields:
+            refuse(fields)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -377,6 +437,7 @@ class Producer(Handle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        **fields: Unpack[Fields],
     ) -> None:
         """As :meth:`send`, without a future: the message is admitted or this raises. :meth:`flush` waits for
         the receipts and raises what went wrong.
@@ -385,6 +446,8 @@ class Producer(Handle):
             QueueFull: the window is full; nothing is parked.
             MessageTooLarge, Closed: as :meth:`send`.
         """
+        if fields:
+            refuse(fields)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -421,6 +484,7 @@ class Producer(Handle):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        topic: str | None = None,
     ) -> Awaitable[MessageIds]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
@@ -432,6 +496,7 @@ class Producer(Handle):
             key: the column with the keys.
             properties: a column of maps, text to text.
             event_time: a column of timestamps, or of milliseconds since 1970.
+            topic: of MQTT: the column with the topics, or a template, ``"shop/{till}/sales"``.
 
         Returns:
             The ids in the order of the rows.
@@ -440,6 +505,8 @@ class Producer(Handle):
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
         """
         self._check()
+        if topic is not None:
+            raise Unsupported("a producer of Pulsar has one topic")
         encoding = frames.outgoing(frame, value, encoding)
         return self._native.send_arrow(frame, value, encoding, key, properties, event_time)
 

@@ -49,6 +49,7 @@ __all__ = [
     "QueueFull",
     "QuotaExceeded",
     "ServiceNotReady",
+    "SessionTakenOver",
     "SubscriptionNotFound",
     "Timeout",
     "TlsError",
@@ -223,6 +224,10 @@ class ProducerBusy(Error, code="producer_busy", retriable=True):
 
 class ProducerFenced(Error, code="producer_fenced"):
     """Another producer took over: terminal."""
+
+
+class SessionTakenOver(Error, code="session_taken_over"):
+    """Another connection uses the MQTT client id: terminal."""
 
 
 class ProtocolError(Error, code="protocol", retriable=True):

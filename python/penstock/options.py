@@ -23,6 +23,7 @@ from .errors import InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
     from ._engine import MessageId
+    from .mqtt import Will
 
 Duration = float | timedelta | str
 """Seconds, a ``timedelta``, or text such as ``"250ms"``."""
@@ -146,6 +147,126 @@ class ConsumerOptions(TypedDict, total=False):
     ]
 
 
+def _will(value: Any) -> Any:
+    from . import mqtt
+
+    return mqtt.will(value)
+
+
+def _call(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError("a callable is expected")
+    return value
+
+
+class MqttClientOptions(TypedDict, total=False):
+    """Options of :func:`penstock.connect` with an MQTT URL."""
+
+    connect_timeout: Annotated[Duration, Option(parse.duration, 10.0, "seconds for one connection to be up")]
+    operation_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "seconds for subscribe, unsubscribe, close")
+    ]
+    keep_alive: Annotated[Duration, Option(parse.duration, 60.0, "longest silence of ours in seconds")]
+    max_backoff: Annotated[
+        Duration, Option(parse.duration, 60.0, "longest pause in seconds before a reconnect")
+    ]
+    memory_limit: Annotated[Size, Option(parse.size, 64 << 20, "bytes waiting for answers, all producers")]
+    tls_ca: Annotated[Pem, Option(parse.pem, None, "authorities to trust instead of the platform's")]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "own certificate chain")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "own private key", secret=True)]
+    tls_skip_hostname_check: Annotated[bool, Option(_flag, False, "accepts any host name; for tests")]
+    threads: Annotated[
+        int, Option(parse.whole(1, 64), 1, "of the engine; the first client of a process decides")
+    ]
+    version: Annotated[
+        Literal["5", "3.1.1", "3.1", "auto", 5],
+        Option(parse.one_of("5", "3.1.1", "3.1", "auto"), "5", "of the protocol; auto: the newest it speaks"),
+    ]
+    client_id: Annotated[str, Option(_text, None, "name of the session; default: one that nobody has")]
+    clean_start: Annotated[
+        bool, Option(_flag, True, "begins without what was there before; False needs a client_id")
+    ]
+    session_expiry: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            None,
+            "seconds the session outlives the connection, also after close(); default: 300 while the client"
+            " lives, for ever with clean_start=False",
+        ),
+    ]
+    username: Annotated[str, Option(_text, None, "user name")]
+    password: Annotated[Secret, Option(parse.secret, None, "password", secret=True)]
+    will: Annotated["Will", Option(_will, None, "published when the connection ends without a goodbye")]
+    authentication_method: Annotated[str, Option(_text, None, "of extended authentication, 5.0")]
+    authenticator: Annotated[
+        Callable[[bytes | None], bytes | None],
+        Option(_call, None, "its steps: given the broker's data, None at first, gives ours"),
+    ]
+    connect_properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "user properties of CONNECT, 5.0")
+    ]
+    request_response_information: Annotated[
+        bool, Option(_flag, False, "asks for the start of response topics, see stats()")
+    ]
+    max_inflight: Annotated[
+        int, Option(parse.whole(1, 65535), 1000, "QoS 1 and 2 in flight, if the broker takes as many")
+    ]
+    receive_maximum: Annotated[
+        int, Option(parse.whole(1, 65535), 1000, "QoS 1 and 2 that we take at a time, 5.0")
+    ]
+    topic_alias_maximum: Annotated[int, Option(parse.whole(0, 65535), 100, "topic aliases that we take, 5.0")]
+    max_packet_size: Annotated[
+        Size, Option(parse.packet_size, 16 << 20, "bytes of the largest packet we take")
+    ]
+    receive_buffer: Annotated[
+        Size, Option(parse.size, 16 << 20, "bytes that wait to be taken before the socket is left alone")
+    ]
+    offline: Annotated[
+        Literal["reject", "drop_oldest"],
+        Option(
+            parse.one_of("reject", "drop_oldest"),
+            "reject",
+            "what happens when max_pending is reached without a connection",
+        ),
+    ]
+    tls_alpn: Annotated[str, Option(str, "mqtt", 'protocol offered in the TLS handshake; "": none')]
+    ws_headers: Annotated[Mapping[str, str], Option(parse.mapping, None, "of the WebSocket handshake")]
+
+
+class MqttProducerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.producer` with an MQTT URL."""
+
+    max_pending: Annotated[int, Option(parse.whole(1, 1 << 24), 1000, "messages without an answer")]
+    qos: Annotated[Literal[0, 1, 2], Option(parse.whole(0, 2), 1, "of messages that say nothing else")]
+    retain: Annotated[bool, Option(_flag, False, "whether the broker keeps the last message")]
+
+
+class MqttConsumerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.consumer` with an MQTT URL."""
+
+    qos: Annotated[Literal[0, 1, 2], Option(parse.whole(0, 2), 1, "highest QoS of what is delivered")]
+    auto_ack: Annotated[bool, Option(_flag, False, "messages are acknowledged when they are taken")]
+    no_local: Annotated[bool, Option(_flag, False, "not what this client publishes itself, 5.0")]
+    retain_as_published: Annotated[bool, Option(_flag, False, "keeps the retain flag of live messages, 5.0")]
+    retain_handling: Annotated[
+        Literal["always", "if_new", "never"],
+        Option(parse.one_of("always", "if_new", "never"), "always", "when retained messages are sent, 5.0"),
+    ]
+
+
+class AnyClientOptions(ClientOptions, MqttClientOptions, total=False):
+    """Options of :func:`penstock.connect`. Those of another protocol than the URL's are refused by name."""
+
+
+class AnyProducerOptions(ProducerOptions, MqttProducerOptions, total=False):
+    """Options of producers of every protocol."""
+
+
+class AnyConsumerOptions(ConsumerOptions, MqttConsumerOptions, total=False):
+    """Options of consumers of every protocol."""
+
+
 class BrokerOptions(TypedDict, total=False):
     """Options of :class:`penstock.Broker`."""
 
@@ -227,9 +348,32 @@ TABLES: dict[str, dict[str, Option]] = {
     "client": _table(ClientOptions),
     "producer": _table(ProducerOptions),
     "consumer": _table(ConsumerOptions),
+    "mqtt.client": _table(MqttClientOptions),
+    "mqtt.producer": _table(MqttProducerOptions),
+    "mqtt.consumer": _table(MqttConsumerOptions),
     "broker": _table(BrokerOptions),
 }
 _WIRE = ("client", "producer", "consumer")
+_SCHEMES = {
+    "pulsar": "pulsar",
+    "pulsar+ssl": "pulsar",
+    "embedded": "pulsar",
+    "mqtt": "mqtt",
+    "mqtts": "mqtt",
+    "ws": "mqtt",
+    "wss": "mqtt",
+    "mqtt+unix": "mqtt",
+}
+
+
+def protocol_of(url: str) -> str:
+    """``"pulsar"`` or ``"mqtt"``: what a URL that :func:`split_url` has passed speaks."""
+    return _SCHEMES[url.partition(":")[0]]
+
+
+def scope_of(protocol: str, scope: str) -> str:
+    """The table of ``client``, ``producer`` or ``consumer`` of a protocol."""
+    return scope if protocol == "pulsar" else f"{protocol}.{scope}"
 
 
 def resolve(
@@ -244,6 +388,10 @@ def resolve(
     table = TABLES[scope]
     for name in given:
         if name not in table:
+            protocol, _, bare = scope.rpartition(".")
+            other = bare if protocol else f"mqtt.{bare}"
+            if name in TABLES.get(other, {}):
+                raise Unsupported(f"{'MQTT' if protocol else 'Pulsar'} has no {bare} option {name!r}")
             hint = parse.did_you_mean(name, list(table))
             raise InvalidArgument(f"{scope} has no option {name!r}{hint}")
     values: dict[str, Any] = {}
@@ -268,16 +416,17 @@ def to_engine(scope: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not TABLES[scope][name].face}
 
 
-def _place(name: str) -> tuple[str, str] | None:
+def _place(name: str, protocol: str) -> tuple[str, str] | None:
     """(scope, option) of a bare or prefixed name; ``None`` when there is none or more than one."""
     scope, dot, rest = name.partition(".")
     if dot:
-        return (scope, rest) if scope in _WIRE and rest in TABLES[scope] else None
-    scopes = [scope for scope in _WIRE if name in TABLES[scope]]
+        known = scope in _WIRE and rest in TABLES[scope_of(protocol, scope)]
+        return (scope, rest) if known else None
+    scopes = [scope for scope in _WIRE if name in TABLES[scope_of(protocol, scope)]]
     return (scopes[0], name) if len(scopes) == 1 else None
 
 
-def split(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def split(options: Mapping[str, Any], protocol: str = "pulsar") -> dict[str, dict[str, Any]]:
     """Sorts options of several scopes by where they belong: ``compression`` to ``producer``, ``token`` to
     ``client``.
 
@@ -286,9 +435,9 @@ def split(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     result: dict[str, dict[str, Any]] = {scope: {} for scope in _WIRE}
     for name, value in options.items():
-        place = _place(name)
+        place = _place(name, protocol)
         if place is None:
-            known = [option for scope in _WIRE for option in TABLES[scope]]
+            known = [option for scope in _WIRE for option in TABLES[scope_of(protocol, scope)]]
             if name in known:
                 raise InvalidArgument(
                     f"option {name!r} needs a prefix: 'producer.{name}' or 'consumer.{name}'"
@@ -298,7 +447,7 @@ def split(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _environment() -> dict[str, dict[str, Any]]:
+def _environment(protocol: str) -> dict[str, dict[str, Any]]:
     result: dict[str, dict[str, Any]] = {scope: {} for scope in _WIRE}
     for variable, value in os.environ.items():
         if variable.startswith("PENSTOCK_") and value:
@@ -306,7 +455,7 @@ def _environment() -> dict[str, dict[str, Any]]:
             for scope in _WIRE:
                 if name.startswith(f"{scope}_"):
                     name = f"{scope}.{name.removeprefix(f'{scope}_')}"
-            if place := _place(name):
+            if place := _place(name, protocol):
                 result[place[0]][place[1]] = value
     return result
 
@@ -323,14 +472,15 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
         raise InvalidArgument("a URL is needed: pulsar://host:6650, embedded:, or PENSTOCK_URL")
     base, _, query = url.partition("?")
     scheme, colon, _ = base.partition(":")
-    schemes = ("pulsar", "pulsar+ssl", "embedded")
-    if colon and scheme in ("mqtt", "mqtts", "ws", "wss", "tubemq"):
-        raise Unsupported(f"{scheme}: is not spoken by this version, only {', '.join(schemes)}")
-    if not colon or scheme not in schemes:
-        hint = parse.did_you_mean(scheme, schemes)
-        raise InvalidArgument(f"the URL's scheme is {scheme!r}, not one of {', '.join(schemes)}{hint}")
+    if colon and scheme == "tubemq":
+        raise Unsupported(f"{scheme}: is not spoken by this version, only {', '.join(_SCHEMES)}")
+    if not colon or scheme not in _SCHEMES:
+        hint = parse.did_you_mean(scheme, list(_SCHEMES))
+        raise InvalidArgument(f"the URL's scheme is {scheme!r}, not one of {', '.join(_SCHEMES)}{hint}")
     if "@" in base and scheme != "embedded":
-        raise InvalidArgument("a URL holds no credentials: use token=, tls_cert= and tls_key=")
+        raise InvalidArgument(
+            "a URL holds no credentials: use token= or username= and password=, tls_cert= and tls_key="
+        )
     pairs: dict[str, str] = {}
     if query:
         from urllib.parse import parse_qsl
@@ -346,7 +496,8 @@ def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
         InvalidArgument: as :func:`split` and :func:`split_url`.
     """
     base, query = split_url(url)
-    environment, queried = _environment(), split(query)
+    protocol = protocol_of(base)
+    environment, queried = _environment(protocol), split(query, protocol)
     return base, {scope: {**environment[scope], **queried[scope]} for scope in _WIRE}
 
 
@@ -358,8 +509,9 @@ def for_connection(url: str | None, given: Mapping[str, Any]) -> tuple[str, dict
         InvalidArgument: as :func:`resolve` and :func:`split_url`.
     """
     base, inherited = inherited_for(url)
-    values = resolve("client", given, inherited["client"])
+    protocol = protocol_of(base)
+    values = resolve(scope_of(protocol, "client"), given, inherited["client"])
     # A mistake in the URL shows at connect, not at the first producer.
-    resolve("producer", {}, inherited["producer"])
-    resolve("consumer", {}, inherited["consumer"])
+    resolve(scope_of(protocol, "producer"), {}, inherited["producer"])
+    resolve(scope_of(protocol, "consumer"), {}, inherited["consumer"])
     return base, values, Defaults(inherited["producer"], inherited["consumer"])

@@ -1,7 +1,9 @@
 //! What a user holds: the engine's thread, clients, producers and consumers.
 //!
 //! * [`options`]: every knob with its default
-//! * [`pulsar`]: the Pulsar client
+//! * [`events`]: what producers and consumers tell their owner
+//! * [`pulsar`], [`mqtt`]: the clients, one for each protocol
+//! * [`handle`]: one of any protocol, for the bindings
 //!
 //! An [`Engine`] owns one named thread with a current-thread tokio runtime: on two cores that beats a
 //! multi-threaded one by 5 to 10 µs a round trip, and leaves the other core to the caller.
@@ -15,6 +17,10 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 
+mod budget;
+pub mod events;
+pub mod handle;
+pub mod mqtt;
 pub mod options;
 pub mod pulsar;
 

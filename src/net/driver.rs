@@ -35,8 +35,8 @@ pub const WRITE_TURN: usize = 256 << 10;
 pub const WRITE_STALL: Duration = Duration::from_secs(60);
 /// Room made for each read.
 const READ_CHUNK: usize = 64 << 10;
-/// Above this many bytes not yet written, the host adds no more.
-const WRITE_HIGH_WATER: usize = 1 << 20;
+/// Above this many bytes not yet written, a host adds no more.
+pub const WRITE_HIGH_WATER: usize = 1 << 20;
 
 /// One end of a connection.
 pub trait Endpoint {
@@ -73,8 +73,15 @@ pub trait Host: Send {
     /// Takes an event of the machine.
     fn handle_event(&mut self, now: Instant, event: <Self::Machine as Machine>::Event);
 
-    /// Adds what is due to the machine's transmit queue; gives the time at which to be called again.
-    fn turn(&mut self, now: Instant) -> Option<Instant>;
+    /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`] behind; gives
+    /// the time at which to be called again. `unwritten` bytes of what was taken from the queue before have not
+    /// been written yet.
+    fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant>;
+
+    /// Whether more may be read from the socket. After a no, [`Session::wake`] has it asked again.
+    fn reads(&self) -> bool {
+        true
+    }
 
     /// Whether the driver should write what is queued and end.
     fn finished(&self) -> bool;
@@ -111,7 +118,7 @@ impl<H: Host> Endpoint for Session<H> {
         if output.is_empty() {
             std::mem::swap(output, host.machine().transmit());
         }
-        result.map(|deadline| Turn { deadline, reads: true, finished: host.finished() })
+        result.map(|deadline| Turn { deadline, reads: host.reads(), finished: host.finished() })
     }
 
     fn take_output(&self, _: Instant, output: &mut Transmit) {
@@ -260,7 +267,7 @@ fn handle<H: Host>(
         host.handle_event(now, event);
     }
     result?;
-    let turn = if unwritten < WRITE_HIGH_WATER { host.turn(now) } else { None };
+    let turn = host.turn(now, unwritten);
     Ok(earliest(turn, host.machine().poll_timeout()))
 }
 

@@ -31,6 +31,20 @@ pub enum Stream {
     Plain(TcpStream),
     /// TLS over TCP.
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// A Unix domain socket.
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+    /// WebSocket over one of the others.
+    WebSocket(Box<ws::WebSocket<Self>>),
+}
+
+/// Connects to a Unix domain socket.
+#[cfg(unix)]
+pub async fn connect_unix(path: &str) -> Result<Stream> {
+    tokio::net::UnixStream::connect(path)
+        .await
+        .map(Stream::Unix)
+        .map_err(|error| Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {path}: {error}")))
 }
 
 /// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all.
@@ -76,6 +90,9 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::WebSocket(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -85,6 +102,9 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::WebSocket(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -96,6 +116,9 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::WebSocket(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -103,6 +126,9 @@ impl AsyncWrite for Stream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.is_write_vectored(),
+            Self::WebSocket(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -110,6 +136,9 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Self::WebSocket(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -117,6 +146,9 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(unix)]
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::WebSocket(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

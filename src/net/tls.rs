@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 use crate::client::options::TlsOptions;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The connector for these options.
-pub fn connector(options: &TlsOptions) -> Result<TlsConnector> {
+/// The connector for these options; `alpn` is the application protocol that is offered, if any.
+pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnector> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -45,13 +45,14 @@ pub fn connector(options: &TlsOptions) -> Result<TlsConnector> {
             "the host name check can only be skipped together with an own tls_ca",
         ));
     }
-    let config = match (&options.certificate, &options.key) {
+    let mut config = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => builder
             .with_client_auth_cert(certificates("tls_cert", certificate)?, private_key("tls_key", key)?)
             .map_err(config_error)?,
         (None, None) => builder.with_no_client_auth(),
         _ => return Err(Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key belong together")),
     };
+    config.alpn_protocols = alpn.into_iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

@@ -23,40 +23,83 @@ impl fmt::Display for Address {
     }
 }
 
-/// A parsed Pulsar service URL.
+/// Which client a URL is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Apache Pulsar.
+    Pulsar,
+    /// MQTT.
+    Mqtt,
+}
+
+/// What carries the protocol's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// WebSocket over TCP.
+    WebSocket,
+    /// A Unix domain socket.
+    Unix,
+}
+
+/// Scheme, protocol, transport, TLS, default port.
+const SCHEMES: [(&str, Protocol, Transport, bool, u16); 7] = [
+    ("pulsar", Protocol::Pulsar, Transport::Tcp, false, 6650),
+    ("pulsar+ssl", Protocol::Pulsar, Transport::Tcp, true, 6651),
+    ("mqtt", Protocol::Mqtt, Transport::Tcp, false, 1883),
+    ("mqtts", Protocol::Mqtt, Transport::Tcp, true, 8883),
+    ("ws", Protocol::Mqtt, Transport::WebSocket, false, 80),
+    ("wss", Protocol::Mqtt, Transport::WebSocket, true, 443),
+    ("mqtt+unix", Protocol::Mqtt, Transport::Unix, false, 0),
+];
+
+/// A parsed service URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUrl {
-    /// `pulsar+ssl`.
+    /// Which client it is for.
+    pub protocol: Protocol,
+    /// What carries the bytes.
+    pub transport: Transport,
+    /// Whether TLS is spoken.
     pub tls: bool,
-    /// At least one.
+    /// At least one; none of a Unix socket.
     pub addresses: Vec<Address>,
+    /// Of a WebSocket or a Unix socket.
+    pub path: String,
 }
 
 impl ServiceUrl {
-    /// Parses `pulsar://` (default port 6650) and `pulsar+ssl://` (6651).
+    /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `mqtt://` (1883), `mqtts://` (8883), `ws://`
+    /// (80), `wss://` (443), each with one or several hosts, and `mqtt+unix:///path/of/socket`.
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                format!(
-                    "{url:?} is not a service URL: {why}; expected pulsar://host:port or pulsar+ssl://host:port"
-                ),
+                format!("{url:?} is not a service URL: {why}; expected scheme://host:port"),
             )
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
-        let (tls, default_port) = match scheme {
-            "pulsar" => (false, 6650),
-            "pulsar+ssl" => (true, 6651),
-            _ => return Err(bad("the scheme is not known")),
-        };
+        let known = SCHEMES.iter().find(|(name, ..)| *name == scheme);
+        let (_, protocol, transport, tls, default_port) =
+            *known.ok_or_else(|| bad("the scheme is not known"))?;
         if rest.contains('@') {
-            return Err(bad("credentials do not belong in it, use token="));
+            return Err(bad("credentials do not belong in it, use the options for them"));
         }
-        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        let rest = rest.split('?').next().unwrap_or_default();
+        if transport == Transport::Unix {
+            if !rest.starts_with('/') {
+                return Err(bad("a Unix socket is named by its whole path, mqtt+unix:///run/broker.sock"));
+            }
+            let (addresses, path) = (Vec::new(), rest.to_owned());
+            return Ok(Self { protocol, transport, tls, addresses, path });
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let addresses = authority
             .split(',')
-            .map(|part| address(part, default_port).ok_or_else(|| bad("a host or port is wrong")));
-        Ok(Self { tls, addresses: addresses.collect::<Result<_>>()? })
+            .map(|part| address(part, default_port).ok_or_else(|| bad("a host or port is wrong")))
+            .collect::<Result<_>>()?;
+        Ok(Self { protocol, transport, tls, addresses, path: path.to_owned() })
     }
 }
 
@@ -92,7 +135,14 @@ mod tests {
         assert!(!url.tls);
         let text: Vec<_> = url.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(text, ["a:1", "b:6650", "[::1]:7", "[::2]:6650"]);
-        assert_eq!(ServiceUrl::parse("pulsar+ssl://h").unwrap().addresses[0].port, 6651);
+        for (scheme, port) in
+            [("pulsar+ssl", 6651), ("mqtt", 1883), ("mqtts", 8883), ("ws", 80), ("wss", 443)]
+        {
+            let url = ServiceUrl::parse(&format!("{scheme}://h/mqtt?x=1")).unwrap();
+            assert_eq!((url.addresses[0].port, url.path.as_str()), (port, "/mqtt"), "{scheme}");
+        }
+        let unix = ServiceUrl::parse("mqtt+unix:///run/broker.sock").unwrap();
+        assert_eq!((unix.transport, unix.path.as_str()), (Transport::Unix, "/run/broker.sock"));
     }
 
     #[test]
@@ -107,6 +157,7 @@ mod tests {
             "pulsar://u:p@h",
             "pulsar://h h",
             "pulsar://[::1",
+            "mqtt+unix://run/broker.sock",
         ] {
             assert_eq!(ServiceUrl::parse(url).unwrap_err().kind(), ErrorKind::InvalidArgument, "{url}");
         }

@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMillisecondBuilder, UInt32Builder,
+    BinaryBuilder, BooleanBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMillisecondBuilder,
+    UInt8Builder, UInt32Builder,
 };
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
@@ -18,8 +19,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::client::handle::Message;
+use crate::client::mqtt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::Message;
+use crate::pulsar;
 use crate::python::producer::Rows;
 
 const ARRAY: &CStr = c"arrow_array";
@@ -32,7 +35,7 @@ pub(super) struct Columns {
     pub(super) value: Option<String>,
     /// Payloads are JSON objects of the row.
     pub(super) json: bool,
-    /// The key.
+    /// The key of Pulsar: a column. The topic of MQTT: a column, or text with columns in it, `a/{b}/c`.
     pub(super) key: Option<String>,
     /// A map of text to text.
     pub(super) properties: Option<String>,
@@ -75,7 +78,7 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
 pub(super) fn rows(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
     let mut rows = Rows::default();
     for batch in batches {
-        let keys = columns.key.as_deref().map(|name| text_column(batch, name)).transpose()?;
+        let keys = columns.key.as_deref().map(|name| key_column(batch, name)).transpose()?;
         let times = columns.event_time.as_deref().map(|name| time_column(batch, name)).transpose()?;
         let properties = columns.properties.as_deref().map(|name| map_column(batch, name)).transpose()?;
         let beside = |row: usize| {
@@ -193,6 +196,45 @@ fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
 }
 
+/// A column as text, or a template with columns in it.
+fn key_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+    if !name.contains('{') {
+        return text_column(batch, name);
+    }
+    let bad = || {
+        let text = format!("{name:?} is no template: expected text with columns in braces, like a/{{b}}/c");
+        Error::new(ErrorKind::InvalidArgument, text)
+    };
+    let mut parts: Vec<(&str, StringArray)> = Vec::new();
+    let mut rest = name;
+    while let Some((text, after)) = rest.split_once('{') {
+        let (column, after) = after.split_once('}').ok_or_else(bad)?;
+        if text.contains('}') {
+            return Err(bad());
+        }
+        parts.push((text, text_column(batch, column)?));
+        rest = after;
+    }
+    if rest.contains('}') {
+        return Err(bad());
+    }
+    let mut built = StringBuilder::new();
+    for row in 0..batch.num_rows() {
+        let mut text = String::new();
+        for (before, column) in &parts {
+            if column.is_null(row) {
+                let why = format!("row {row} has no value for a column of the template {name:?}");
+                return Err(Error::new(ErrorKind::InvalidArgument, why));
+            }
+            text.push_str(before);
+            text.push_str(column.value(row));
+        }
+        text.push_str(rest);
+        built.append_value(text);
+    }
+    Ok(built.finish())
+}
+
 /// Milliseconds since 1970 of a timestamp of any unit, or of whole numbers.
 fn time_column(batch: &RecordBatch, name: &str) -> Result<arrow_array::Int64Array> {
     let column = batch.column(index(batch, name)?);
@@ -245,16 +287,75 @@ fn pairs(map: &MapArray, row: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Messages as columns.
+/// Messages of one consumer as columns.
 pub(super) fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
+    let mqtt = |message: &'_ Message| matches!(message, Message::Mqtt(_));
+    if messages.first().is_some_and(mqtt) {
+        return mqtt_batch(messages.iter().filter_map(|message| match message {
+            Message::Mqtt(message) => Some(message),
+            Message::Pulsar(_) => None,
+        }));
+    }
+    pulsar_batch(messages.iter().filter_map(|message| match message {
+        Message::Pulsar(message) => Some(message),
+        Message::Mqtt(_) => None,
+    }))
+}
+
+/// Text to text, a map for each row.
+fn properties_builder() -> MapBuilder<StringBuilder, StringBuilder> {
+    let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
+    MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(arrow_error)
+}
+
+fn mqtt_batch<'a>(messages: impl Iterator<Item = &'a mqtt::Message>) -> Result<RecordBatch> {
+    let mut value = BinaryBuilder::new();
+    let mut topic = StringBuilder::new();
+    let mut qos = UInt8Builder::new();
+    let mut retain = BooleanBuilder::new();
+    let mut received = TimestampMillisecondBuilder::new().with_timezone("UTC");
+    let mut content_type = StringBuilder::new();
+    let mut properties = properties_builder();
+    for message in messages {
+        let publish = message.publish();
+        value.append_value(&publish.payload);
+        topic.append_value(&publish.topic);
+        qos.append_value(publish.qos as u8);
+        retain.append_value(publish.retain);
+        received.append_value(message.received_ms() as i64);
+        content_type.append_option(publish.properties.content_type().map(|text| &**text));
+        for (name, text) in publish.properties.user() {
+            properties.keys().append_value(&**name);
+            properties.values().append_value(&**text);
+        }
+        properties.append(true).map_err(arrow_error)?;
+    }
+    batch(vec![
+        ("value", Arc::new(value.finish())),
+        ("topic", Arc::new(topic.finish())),
+        ("qos", Arc::new(qos.finish())),
+        ("retain", Arc::new(retain.finish())),
+        ("received_time", Arc::new(received.finish())),
+        ("content_type", Arc::new(content_type.finish())),
+        ("properties", Arc::new(properties.finish())),
+    ])
+}
+
+fn pulsar_batch<'a>(messages: impl Iterator<Item = &'a pulsar::Message>) -> Result<RecordBatch> {
     let mut value = BinaryBuilder::new();
     let mut key = StringBuilder::new();
     let mut topic = StringBuilder::new();
     let mut id = StringBuilder::new();
     let mut publish = TimestampMillisecondBuilder::new().with_timezone("UTC");
     let mut event = TimestampMillisecondBuilder::new().with_timezone("UTC");
-    let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
-    let mut properties = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
+    let mut properties = properties_builder();
     let mut redelivery = UInt32Builder::new();
     for message in messages {
         if message.null_value {
@@ -274,7 +375,7 @@ pub(super) fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
         properties.append(true).map_err(arrow_error)?;
         redelivery.append_value(message.entry.redelivery_count);
     }
-    let columns: Vec<(&str, ArrayRef)> = vec![
+    batch(vec![
         ("value", Arc::new(value.finish())),
         ("key", Arc::new(key.finish())),
         ("topic", Arc::new(topic.finish())),
@@ -283,11 +384,7 @@ pub(super) fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
         ("event_time", Arc::new(event.finish())),
         ("properties", Arc::new(properties.finish())),
         ("redelivery_count", Arc::new(redelivery.finish())),
-    ];
-    let fields: Vec<Field> =
-        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
-    let arrays = columns.into_iter().map(|(_, array)| array).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(arrow_error)
+    ])
 }
 
 fn arrow_error(error: arrow_schema::ArrowError) -> Error {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::client::pulsar::SendOutcome;
+use crate::client::events::SendOutcome;
 use crate::error::{Error, ErrorKind};
 use crate::python::convert::raise;
 use crate::python::inbox::Inbox;

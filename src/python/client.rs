@@ -2,16 +2,20 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::client::pulsar as native;
+use crate::client::events::ConsumerEvents;
+use crate::client::handle;
+use crate::client::{mqtt as native_mqtt, pulsar as native};
+use crate::error::Result;
 use crate::python::bridge::Loop;
-use crate::python::convert::{client_options, consumer_options, producer_options, py_result};
+use crate::python::convert::{client_options, consumer_options, producer_options, py_result, threads};
 use crate::python::promise::{Door, Outcome, Value};
 use crate::python::runtime::{Native, engine};
-use crate::python::{inbox, outbox};
+use crate::python::{inbox, mqtt, outbox};
 
-/// Connects to a Pulsar service.
+/// Connects to a Pulsar service, or to an MQTT server, as the scheme of `url` says.
 #[pyfunction]
 #[pyo3(signature = (url, options, r#loop))]
 pub(super) fn connect(
@@ -24,8 +28,17 @@ pub(super) fn connect(
         Some(bridge) => bridge.door(py)?,
         None => Door::Blocking,
     };
-    let (options, threads) = client_options(url, options)?;
-    run(py, &door, threads, async move { native::Client::connect(options).await.map(Value::Client) })
+    let threads = threads(options)?;
+    if !url.starts_with("pulsar") {
+        let options = mqtt::client_options(url, options)?;
+        return run(py, &door, threads, async move {
+            Ok(Value::Client(handle::Client::Mqtt(native_mqtt::Client::connect(options).await?)))
+        });
+    }
+    let options = client_options(url, options)?;
+    run(py, &door, threads, async move {
+        Ok(Value::Client(handle::Client::Pulsar(native::Client::connect(options).await?)))
+    })
 }
 
 /// Spawns an operation on the engine and gives what its outcome will come to.
@@ -41,15 +54,15 @@ pub(super) fn run(
     Ok(pending)
 }
 
-/// A client of one cluster.
+/// A client of one service.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Client {
-    native: Native<native::Client>,
+    native: Native<handle::Client>,
     door: Door,
 }
 
 impl Client {
-    pub(super) fn new(client: native::Client, door: Door) -> Self {
+    pub(super) fn new(client: handle::Client, door: Door) -> Self {
         Self { native: Native::new(client), door }
     }
 }
@@ -57,13 +70,20 @@ impl Client {
 #[pymethods]
 impl Client {
     fn producer(&self, py: Python<'_>, topic: String, options: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
-        let options = producer_options(options)?;
         let outbox = outbox::Outbox::new(self.door.clone());
-        run(py, &self.door, 1, async move {
-            let events = Arc::new(outbox::Events(Arc::clone(&outbox)));
-            Ok(Value::Producer(client.producer(&topic, options, events).await?, outbox))
-        })
+        let events = Arc::new(outbox::Events(Arc::clone(&outbox)));
+        match py_result(py, self.native.get())?.clone() {
+            handle::Client::Pulsar(client) => {
+                let options = producer_options(options)?;
+                run(py, &self.door, 1, async move {
+                    Ok(Value::Producer(client.producer(&topic, options, events).await?, outbox))
+                })
+            }
+            handle::Client::Mqtt(client) => {
+                let producer = client.producer(&topic, mqtt::producer_options(options)?, events);
+                self.door.ready(py, producer.map(|producer| Value::MqttProducer(producer, outbox)))
+            }
+        }
     }
 
     fn consumer(
@@ -74,25 +94,47 @@ impl Client {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Py<PyAny>> {
         let client = py_result(py, self.native.get())?.clone();
-        let options = consumer_options(options)?;
+        let opening: Pin<Box<dyn Future<Output = Result<handle::Consumer>> + Send>>;
+        let events = Arc::new(inbox::Events::default());
+        let told: Arc<dyn ConsumerEvents> = events.clone();
+        match client {
+            handle::Client::Pulsar(client) => {
+                let options = consumer_options(options)?;
+                opening = Box::pin(async move {
+                    let consumer = client.consumer(topics, subscription, options, told).await?;
+                    Ok(handle::Consumer::Pulsar(consumer))
+                });
+            }
+            handle::Client::Mqtt(client) => {
+                let options = mqtt::consumer_options(py, &topics, &subscription, options)?;
+                opening =
+                    Box::pin(
+                        async move { Ok(handle::Consumer::Mqtt(client.consumer(options, told).await?)) },
+                    );
+            }
+        }
         let door = self.door.clone();
         run(py, &self.door, 1, async move {
-            let events = Arc::new(inbox::Events::default());
-            let consumer = client.consumer(topics, subscription, options, events.clone()).await?;
-            let inbox = inbox::Inbox::new(consumer, door);
+            let inbox = inbox::Inbox::new(opening.await?, door);
             events.connect(&inbox);
             Ok(Value::Consumer(inbox))
         })
     }
 
     fn partitions(&self, py: Python<'_>, topic: String) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
+        let client = py_result(py, py_result(py, self.native.get())?.pulsar())?.clone();
         run(py, &self.door, 1, async move { client.partitions(&topic).await.map(Value::Number) })
     }
 
     fn topics(&self, py: Python<'_>, namespace: String) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
+        let client = py_result(py, py_result(py, self.native.get())?.pulsar())?.clone();
         run(py, &self.door, 1, async move { client.topics(&namespace).await.map(Value::Texts) })
+    }
+
+    /// Starts a new extended authentication of MQTT 5.0.
+    fn reauthenticate(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let client = py_result(py, py_result(py, self.native.get())?.mqtt())?.clone();
+        run(py, &self.door, 1, async move { client.reauthenticate().await.map(|()| Value::None) })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -104,11 +146,14 @@ impl Client {
         let client = py_result(py, self.native.get())?;
         let stats = PyDict::new(py);
         stats.set_item("memory_used_bytes", client.memory_used())?;
+        if let handle::Client::Mqtt(client) = client {
+            mqtt::stats(client, &stats)?;
+        }
         Ok(stats)
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.native.get().map_or(true, native::Client::is_closed)
+        self.native.get().map_or(true, handle::Client::is_closed)
     }
 }

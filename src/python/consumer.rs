@@ -147,8 +147,7 @@ impl Consumer {
     }
 
     fn ack_cumulative(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (topic, id) = target(message)?;
-        py_result(py, self.inbox(py)?.consumer.ack_cumulative(&topic, id))
+        py_result(py, self.inbox(py)?.consumer.ack_cumulative(&target(message)?))
     }
 
     #[pyo3(signature = (message, delay))]

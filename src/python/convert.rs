@@ -153,8 +153,15 @@ pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
 }
 
-/// Options of a client, and the number of engine threads.
-pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResult<(ClientOptions, usize)> {
+/// Number of engine threads that a client asks for.
+pub(super) fn threads(options: &Bound<'_, PyDict>) -> PyResult<usize> {
+    let mut threads = 1;
+    Fields(options).size("threads", &mut threads)?;
+    Ok(threads)
+}
+
+/// Options of a Pulsar client.
+pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
     let fields = Fields(options);
     let mut to = ClientOptions { url, ..ClientOptions::default() };
     fields.seconds("connect_timeout", &mut to.connect_timeout)?;
@@ -164,28 +171,38 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     fields.size("memory_limit", &mut to.memory_limit)?;
     fields.size("connections_per_broker", &mut to.connections_per_broker)?;
     to.listener_name = fields.text("listener_name")?;
-    to.token = match fields.raw("token")? {
+    to.token = secret(&fields, "token")?;
+    to.tls = tls(&fields)?;
+    Ok(to)
+}
+
+/// A secret: the text itself, or what gives it.
+pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Token>> {
+    Ok(match fields.raw(name)? {
         None => None,
         Some(value) if value.is_callable() => Some(Token::Supplier(supplier(value.unbind()))),
         Some(value) => Some(Token::Text(value.extract()?)),
-    };
-    to.tls = TlsOptions {
+    })
+}
+
+/// TLS options of any client.
+pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
+    let mut tls = TlsOptions {
         ca: fields.bytes("tls_ca")?,
         certificate: fields.bytes("tls_cert")?,
         key: fields.bytes("tls_key")?,
         skip_hostname_check: false,
     };
-    fields.flag("tls_skip_hostname_check", &mut to.tls.skip_hostname_check)?;
-    let mut threads = 1;
-    fields.size("threads", &mut threads)?;
-    Ok((to, threads))
+    fields.flag("tls_skip_hostname_check", &mut tls.skip_hostname_check)?;
+    Ok(tls)
 }
 
 /// Calls `callable` on whatever thread asks; that thread may wait.
 fn supplier(callable: Py<PyAny>) -> TokenSupplier {
     Arc::new(move || {
-        let failed =
-            |why: String| Error::new(ErrorKind::Authentication, format!("the token supplier failed: {why}"));
+        let failed = |why: String| {
+            Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
+        };
         Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
             .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is ending")))
             // The exception's type says enough; its text may hold the secret.

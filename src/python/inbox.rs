@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::client::pulsar::{Consumer, ConsumerEvents};
+use crate::client::events::ConsumerEvents;
+use crate::client::handle::{Consumer, Message};
 use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::Message;
 use crate::python::arrow::to_batch;
 use crate::python::promise::{Door, Outcome, Promise, Value};
 

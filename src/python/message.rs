@@ -9,25 +9,44 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyTuple};
 
+use crate::client::handle::{self, Target};
+use crate::error::{Error, ErrorKind};
+use crate::mqtt::packet::Publish;
 use crate::pulsar as core;
 use crate::python::convert::raise;
 
 /// A message that was received.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct Message(core::Message);
+pub(super) struct Message(handle::Message);
 
 impl Message {
-    pub(super) fn new(message: core::Message) -> Self {
+    pub(super) fn new(message: handle::Message) -> Self {
         Self(message)
     }
 
-    pub(super) fn native(&self) -> &core::Message {
+    pub(super) fn native(&self) -> &handle::Message {
         &self.0
     }
 
-    /// What an acknowledgement names.
-    pub(super) fn target(&self) -> (Arc<str>, core::MessageId) {
-        (Arc::clone(&self.0.entry.topic), self.0.id)
+    fn pulsar(&self) -> Option<&core::Message> {
+        match &self.0 {
+            handle::Message::Pulsar(message) => Some(message),
+            handle::Message::Mqtt(_) => None,
+        }
+    }
+
+    /// For what every message of Pulsar has and none of MQTT.
+    fn only_pulsar(&self, py: Python<'_>, what: &str) -> PyResult<&core::Message> {
+        self.pulsar().ok_or_else(|| {
+            raise(py, &Error::new(ErrorKind::Unsupported, format!("a message of MQTT has no {what}")))
+        })
+    }
+
+    fn mqtt(&self) -> Option<&Publish> {
+        match &self.0 {
+            handle::Message::Mqtt(message) => Some(message.publish()),
+            handle::Message::Pulsar(_) => None,
+        }
     }
 }
 
@@ -35,85 +54,174 @@ impl Message {
 impl Message {
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.payload)
+        match &self.0 {
+            handle::Message::Pulsar(message) => PyBytes::new(py, &message.payload),
+            handle::Message::Mqtt(message) => PyBytes::new(py, &message.publish().payload),
+        }
     }
 
     #[getter]
     fn key(&self) -> Option<&str> {
-        self.0.key.as_deref()
+        self.pulsar()?.key.as_deref()
     }
 
     #[getter]
     fn ordering_key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.ordering_key.as_ref().map(|key| PyBytes::new(py, key))
+        self.pulsar()?.ordering_key.as_ref().map(|key| PyBytes::new(py, key))
     }
 
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, value) in &self.0.properties {
-            dict.set_item(&**name, &**value)?;
+        match &self.0 {
+            handle::Message::Pulsar(message) => {
+                for (name, value) in &message.properties {
+                    dict.set_item(&**name, &**value)?;
+                }
+            }
+            handle::Message::Mqtt(message) => {
+                for (name, value) in message.publish().properties.user() {
+                    dict.set_item(&**name, &**value)?;
+                }
+            }
         }
         Ok(dict)
     }
 
+    /// User properties of MQTT may repeat a name.
     #[getter]
-    fn id(&self) -> MessageId {
-        MessageId(self.0.id)
+    fn user_properties(&self) -> Vec<(&str, &str)> {
+        let pairs = self.mqtt().map(|publish| publish.properties.user().map(|(n, v)| (&**n, &**v)).collect());
+        pairs.unwrap_or_default()
+    }
+
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<MessageId> {
+        Ok(MessageId(self.only_pulsar(py, "id")?.id))
     }
 
     #[getter]
     fn topic(&self) -> &str {
-        &self.0.entry.topic
+        match &self.0 {
+            handle::Message::Pulsar(message) => &message.entry.topic,
+            handle::Message::Mqtt(message) => &message.publish().topic,
+        }
     }
 
     #[getter]
-    fn publish_time(&self) -> u64 {
-        self.0.entry.publish_time
+    fn publish_time(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.only_pulsar(py, "publish time")?.entry.publish_time)
     }
 
     #[getter]
     fn event_time(&self) -> Option<u64> {
-        (self.0.event_time != 0).then_some(self.0.event_time)
+        self.pulsar().map(|message| message.event_time).filter(|time| *time != 0)
     }
 
     #[getter]
     fn broker_time(&self) -> Option<u64> {
-        self.0.entry.broker_timestamp
+        self.pulsar()?.entry.broker_timestamp
+    }
+
+    #[getter]
+    fn received_time(&self) -> Option<u64> {
+        match &self.0 {
+            handle::Message::Mqtt(message) => Some(message.received_ms()),
+            handle::Message::Pulsar(_) => None,
+        }
     }
 
     #[getter]
     fn redelivery_count(&self) -> u32 {
-        self.0.entry.redelivery_count
+        match &self.0 {
+            handle::Message::Pulsar(message) => message.entry.redelivery_count,
+            handle::Message::Mqtt(message) => u32::from(message.publish().dup),
+        }
     }
 
     #[getter]
-    fn sequence_id(&self) -> u64 {
-        self.0.sequence_id
+    fn sequence_id(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.only_pulsar(py, "sequence id")?.sequence_id)
     }
 
     #[getter]
-    fn producer_name(&self) -> &str {
-        &self.0.entry.producer_name
+    fn producer_name(&self, py: Python<'_>) -> PyResult<&str> {
+        Ok(&self.only_pulsar(py, "producer name")?.entry.producer_name)
     }
 
     #[getter]
     fn is_null(&self) -> bool {
-        self.0.null_value
+        self.pulsar().is_some_and(|message| message.null_value)
     }
 
     #[getter]
     fn index(&self) -> Option<u64> {
-        self.0.index
+        self.pulsar()?.index
     }
 
     #[getter]
     fn schema_version<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.entry.schema_version.as_ref().map(|version| PyBytes::new(py, version))
+        self.pulsar()?.entry.schema_version.as_ref().map(|version| PyBytes::new(py, version))
+    }
+
+    #[getter]
+    fn qos(&self) -> Option<u8> {
+        self.mqtt().map(|publish| publish.qos as u8)
+    }
+
+    #[getter]
+    fn retain(&self) -> bool {
+        self.mqtt().is_some_and(|publish| publish.retain)
+    }
+
+    #[getter]
+    fn dup(&self) -> bool {
+        self.mqtt().is_some_and(|publish| publish.dup)
+    }
+
+    #[getter]
+    fn content_type(&self) -> Option<&str> {
+        self.mqtt()?.properties.content_type().map(|text| &**text)
+    }
+
+    #[getter]
+    fn response_topic(&self) -> Option<&str> {
+        self.mqtt()?.properties.response_topic().map(|text| &**text)
+    }
+
+    #[getter]
+    fn correlation_data<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.mqtt()?.properties.correlation_data().map(|data| PyBytes::new(py, data))
+    }
+
+    #[getter]
+    fn is_text(&self) -> bool {
+        self.mqtt().is_some_and(|publish| publish.properties.payload_format_indicator() == Some(&true))
+    }
+
+    #[getter]
+    fn message_expiry(&self) -> Option<u32> {
+        self.mqtt()?.properties.message_expiry_interval().copied()
+    }
+
+    #[getter]
+    fn subscription_ids(&self) -> Vec<u32> {
+        let ids = self.mqtt().map(|publish| publish.properties.subscription_identifiers().collect());
+        ids.unwrap_or_default()
     }
 
     fn __repr__(&self) -> String {
-        format!("Message(id={}, topic={:?}, {} bytes)", self.0.id, self.0.entry.topic, self.0.payload.len())
+        match &self.0 {
+            handle::Message::Pulsar(message) => {
+                let (id, topic, size) = (message.id, &message.entry.topic, message.payload.len());
+                format!("Message(id={id}, topic={topic:?}, {size} bytes)")
+            }
+            handle::Message::Mqtt(message) => {
+                let publish = message.publish();
+                let (topic, qos, size) = (&*publish.topic, publish.qos as u8, publish.payload.len());
+                format!("Message(topic={topic:?}, qos={qos}, {size} bytes)")
+            }
+        }
     }
 }
 
@@ -238,10 +346,13 @@ impl MessageIds {
     }
 }
 
-/// The targets of an acknowledgement: messages or ids.
-pub(super) fn target(value: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, core::MessageId)> {
+/// The target of an acknowledgement: a message or an id.
+pub(super) fn target(value: &Bound<'_, PyAny>) -> PyResult<Target> {
     if let Ok(message) = value.cast::<Message>() {
-        return Ok(message.get().target());
+        return Ok(match &message.get().0 {
+            handle::Message::Pulsar(message) => Target::Pulsar(Arc::clone(&message.entry.topic), message.id),
+            handle::Message::Mqtt(message) => Target::Mqtt(message.clone()),
+        });
     }
     let id = value.cast::<MessageId>().map_err(|_| {
         pyo3::exceptions::PyTypeError::new_err(format!(
@@ -249,5 +360,5 @@ pub(super) fn target(value: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, core::Mess
             value.get_type()
         ))
     })?;
-    Ok(("".into(), id.get().0))
+    Ok(Target::Pulsar("".into(), id.get().0))
 }

@@ -22,6 +22,7 @@ mod consumer;
 mod convert;
 mod inbox;
 mod message;
+mod mqtt;
 mod outbox;
 mod producer;
 mod promise;
@@ -36,6 +37,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<promise::Waiter>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<producer::Producer>()?;
+    module.add_class::<mqtt::MqttProducer>()?;
     module.add_class::<consumer::Consumer>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<message::MessageId>()?;
@@ -44,5 +46,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<broker::Broker>()?;
     module.add_function(wrap_pyfunction!(client::connect, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
+    module.add_function(wrap_pyfunction!(mqtt::set_reason_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(mqtt::topic_matches, module)?)?;
     Ok(())
 }

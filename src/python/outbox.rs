@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use tokio::sync::Notify;
 
-use crate::client::pulsar::{ProducerEvents, SendOutcome};
+use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::error::{Error, Result};
-use crate::pulsar::MessageId;
 use crate::python::bridge::Bridge;
 use crate::python::promise::{Cell, Door, Promise, Value};
 
@@ -40,8 +39,8 @@ struct GroupState {
     open: usize,
     /// Partition of each message, when there are several.
     order: Vec<u32>,
-    /// Ids in the order of each partition.
-    ids: Vec<VecDeque<MessageId>>,
+    /// Receipts in the order of each slot.
+    ids: Vec<VecDeque<Receipt>>,
     error: Option<Error>,
     failed: usize,
     promise: Option<Promise>,
@@ -92,8 +91,8 @@ impl Group {
     fn end(&self, slot: usize, outcome: &SendOutcome, first: u32, count: u32) {
         let mut state = self.state();
         match outcome {
-            SendOutcome::Stored { id, .. } => {
-                state.ids[slot].extend((first..first + count).map(|index| id_at(id, index)));
+            SendOutcome::Stored { receipt, .. } => {
+                state.ids[slot].extend((first..first + count).map(|index| receipt_at(receipt, index)));
             }
             SendOutcome::Failed { error, .. } => {
                 state.failed += count as usize;
@@ -123,10 +122,11 @@ fn finish(mut state: MutexGuard<'_, GroupState>, count: usize) {
     let outcome = match state.error.take() {
         Some(error) => Err(counted(error, state.failed)),
         None if state.kind == GroupKind::Flush => Ok(Value::None),
-        None if state.ids.len() == 1 => Ok(Value::Ids(std::mem::take(&mut state.ids[0]).into())),
+        None if state.ids.len() == 1 => Ok(Value::Receipts(std::mem::take(&mut state.ids[0]).into())),
         None => {
             let order = std::mem::take(&mut state.order);
-            Ok(Value::Ids(order.iter().filter_map(|slot| state.ids[*slot as usize].pop_front()).collect()))
+            let receipts = order.iter().filter_map(|slot| state.ids[*slot as usize].pop_front());
+            Ok(Value::Receipts(receipts.collect()))
         }
     };
     drop(state);
@@ -146,8 +146,12 @@ fn counted(error: Error, failed: usize) -> Error {
     }
 }
 
-fn id_at(entry: &MessageId, index: u32) -> MessageId {
-    if entry.batch_size > 0 { entry.in_batch(index as i32, entry.batch_size) } else { *entry }
+/// Of the message at `index` of those that the receipt is for.
+fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
+    match receipt {
+        Receipt::Id(id) if id.batch_size > 0 => Receipt::Id(id.in_batch(index as i32, id.batch_size)),
+        receipt => *receipt,
+    }
 }
 
 /// The queues of one producer.
@@ -212,6 +216,21 @@ impl Outbox {
     /// To be held from before a push until its waiter is noted, lest the receipt come in between.
     pub(super) fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves `promise` when everything before has ended. What it gives is to be called when what is gathered
+    /// has been sent on its way.
+    pub(super) fn flush(&self, promise: Promise, slots: usize) -> impl FnOnce() + use<> {
+        let group = Group::new(promise, slots, GroupKind::Flush);
+        let failures = {
+            let mut queues = self.queues();
+            queues.flush(&group);
+            queues.take_failures()
+        };
+        move || {
+            let (count, error) = failures.map_or((0, None), |(count, error)| (count as usize, Some(error)));
+            group.seal(count, error);
+        }
     }
 
     /// Tells those at the head of `slot` how their messages ended.
@@ -293,7 +312,7 @@ impl Outbox {
 
 fn single(outcome: &SendOutcome, index: u32) -> Result<Value> {
     match outcome {
-        SendOutcome::Stored { id, .. } => Ok(Value::Id(id_at(id, index))),
+        SendOutcome::Stored { receipt, .. } => Ok(Value::Receipt(receipt_at(receipt, index))),
         SendOutcome::Failed { error, .. } => Err(error.clone()),
     }
 }

@@ -116,18 +116,9 @@ impl Producer {
             deliver_at,
             null_value,
         };
-        let (waiting, pending) = match &self.door {
-            Door::Loop(bridge) => {
-                let future = bridge.future(py)?;
-                (Waiting::Future(future.clone_ref(py)), future)
-            }
-            Door::Blocking => {
-                let cell = Arc::new(Cell::default());
-                (Waiting::Thread(Arc::clone(&cell)), Py::new(py, Waiter::new(cell))?.into_any())
-            }
-        };
-        let pushed =
-            extras.send(payload.bytes(), |message| push_one(native, &self.outbox, message, true, waiting));
+        let (waiting, pending) = one_waiting(py, &self.door)?;
+        let pushed = extras
+            .send(payload.bytes(), |message| push_one(&self.outbox, waiting, || native.push(message, true)));
         py_result(py, pushed)?;
         Ok(pending)
     }
@@ -158,7 +149,7 @@ impl Producer {
             null_value,
         };
         let pushed = extras.send(payload.bytes(), |message| {
-            push_one(native, &self.outbox, message, false, Waiting::Nobody(1))
+            push_one(&self.outbox, Waiting::Nobody(1), || native.push(message, false))
         });
         py_result(py, pushed)?;
         Ok(())
@@ -229,15 +220,9 @@ impl Producer {
     fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let native = self.native(py)?;
         let (promise, pending) = self.door.promise(py)?;
-        let group = Group::new(promise, native.slots(), GroupKind::Flush);
-        let failures = {
-            let mut queues = self.outbox.queues();
-            queues.flush(&group);
-            queues.take_failures()
-        };
+        let group = self.outbox.flush(promise, native.slots());
         native.flush();
-        let (count, error) = failures.map_or((0, None), |(count, error)| (count as usize, Some(error)));
-        group.seal(count, error);
+        group();
         Ok(pending)
     }
 
@@ -247,21 +232,72 @@ impl Producer {
     }
 }
 
-fn is_full(error: &Error) -> bool {
+/// Who waits for one message, and what the caller gets for it.
+pub(super) fn one_waiting(py: Python<'_>, door: &Door) -> PyResult<(Waiting, Py<PyAny>)> {
+    Ok(match door {
+        Door::Loop(bridge) => {
+            let future = bridge.future(py)?;
+            (Waiting::Future(future.clone_ref(py)), future)
+        }
+        Door::Blocking => {
+            let cell = Arc::new(Cell::default());
+            (Waiting::Thread(Arc::clone(&cell)), Py::new(py, Waiter::new(cell))?.into_any())
+        }
+    })
+}
+
+pub(super) fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit)
+}
+
+/// A producer of any protocol, as far as rows and queues are concerned.
+pub(super) trait Sink: Clone + Send + Sync + 'static {
+    /// Pushes a row; gives the slot that will tell its outcome.
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize>;
+
+    /// Sends what is gathered without waiting for more.
+    fn hurry(&self) {}
+}
+
+impl Sink for native::Producer {
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
+        let properties: Vec<(&str, &str)> =
+            row.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let message = Outgoing {
+            payload: row.payload,
+            key: row.key,
+            properties: &properties,
+            event_time: row.event_time,
+            null_value: row.null_value,
+            ..Outgoing::default()
+        };
+        self.push(&message, false)
+    }
+
+    fn hurry(&self) {
+        self.flush();
+    }
+}
+
+/// One row of [`Rows`].
+#[derive(Debug)]
+pub(super) struct RowRef<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) key: Option<&'a str>,
+    pub(super) properties: &'a [(String, String)],
+    pub(super) event_time: u64,
+    pub(super) null_value: bool,
 }
 
 /// Pushes a message and notes who waits for it. The lock ends here: an exception must not be made under it,
 /// for that runs Python, and another thread may hold the interpreter while it waits for the lock.
-fn push_one(
-    native: &native::Producer,
+pub(super) fn push_one(
     outbox: &Outbox,
-    message: &Outgoing<'_>,
-    park: bool,
     waiting: Waiting,
+    push: impl FnOnce() -> Result<usize>,
 ) -> Result<()> {
     let mut queues = outbox.queues();
-    let slot = native.push(message, park)?;
+    let slot = push()?;
     queues.wait(slot, waiting);
     Ok(())
 }
@@ -330,7 +366,7 @@ impl Rows {
 }
 
 /// Pushes all rows as there is room, then seals the group.
-async fn push_rows(native: native::Producer, outbox: Arc<Outbox>, group: Arc<Group>, rows: Rows) {
+pub(super) async fn push_rows(sink: impl Sink, outbox: Arc<Outbox>, group: Arc<Group>, rows: Rows) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
     let mut next = 0;
@@ -344,19 +380,14 @@ async fn push_rows(native: native::Producer, outbox: Arc<Outbox>, group: Arc<Gro
         {
             let mut queues = outbox.queues();
             for row in rows.rows[next..].iter().take(CHUNK) {
-                let properties: Vec<(&str, &str)> = rows.properties[properties_at..row.properties_end]
-                    .iter()
-                    .map(|(name, value)| (name.as_str(), value.as_str()))
-                    .collect();
-                let message = Outgoing {
+                let message = RowRef {
                     payload: &rows.bytes[payload_at..row.payload_end],
                     key: row.key_end.map(|end| &rows.text[key_at..end]),
-                    properties: &properties,
+                    properties: &rows.properties[properties_at..row.properties_end],
                     event_time: row.event_time,
                     null_value: row.null_value,
-                    ..Outgoing::default()
                 };
-                match native.push(&message, false) {
+                match sink.push_row(&message) {
                     Ok(slot) => queues.wait_group(slot, &group),
                     Err(error) => {
                         result = Err(error);
@@ -375,6 +406,6 @@ async fn push_rows(native: native::Producer, outbox: Arc<Outbox>, group: Arc<Gro
             Err(error) => return group.seal(rows.rows.len() - next, Some(error)),
         }
     }
-    native.flush();
+    sink.hurry();
     group.seal(0, None);
 }

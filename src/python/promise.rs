@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use crate::client::pulsar as native;
+use crate::client::events::Receipt;
+use crate::client::handle;
+use crate::client::{mqtt, pulsar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar as core;
 use crate::python::arrow::ArrowBatch;
@@ -15,6 +17,7 @@ use crate::python::bridge::Bridge;
 use crate::python::convert::{py_result, raise};
 use crate::python::inbox::Inbox;
 use crate::python::message::{Message, MessageId, MessageIds};
+use crate::python::mqtt::reason_code;
 use crate::python::outbox::Outbox;
 use crate::python::runtime::Native;
 
@@ -24,14 +27,15 @@ pub(super) enum Value {
     None,
     Number(u32),
     Texts(Vec<String>),
-    Client(native::Client),
-    Producer(native::Producer, Arc<Outbox>),
+    Client(handle::Client),
+    Producer(pulsar::Producer, Arc<Outbox>),
+    MqttProducer(mqtt::Producer, Arc<Outbox>),
     Consumer(Arc<Inbox>),
-    Id(core::MessageId),
-    Ids(Vec<core::MessageId>),
+    Receipt(Receipt),
+    Receipts(Vec<Receipt>),
     IdList(Vec<core::MessageId>),
-    Message(Box<core::Message>),
-    Messages(Vec<core::Message>),
+    Message(Box<handle::Message>),
+    Messages(Vec<handle::Message>),
     Arrow(arrow_array::RecordBatch),
 }
 
@@ -49,11 +53,14 @@ pub(super) fn to_python(py: Python<'_>, value: Value, door: &Door) -> PyResult<P
         Value::Producer(producer, outbox) => {
             Py::new(py, super::producer::Producer::new(producer, outbox, door.clone()))?.into_any()
         }
+        Value::MqttProducer(producer, outbox) => {
+            Py::new(py, super::mqtt::MqttProducer::new(producer, outbox, door.clone()))?.into_any()
+        }
         Value::Consumer(inbox) => {
             Py::new(py, super::consumer::Consumer::new(inbox, door.clone()))?.into_any()
         }
-        Value::Id(id) => Py::new(py, MessageId(id))?.into_any(),
-        Value::Ids(ids) => Py::new(py, MessageIds(ids))?.into_any(),
+        Value::Receipt(receipt) => receipt_to_python(py, receipt)?,
+        Value::Receipts(receipts) => receipts_to_python(py, receipts)?,
         Value::IdList(ids) => {
             let ids = ids.into_iter().map(|id| Py::new(py, MessageId(id))).collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, ids)?.into_any().unbind()
@@ -66,6 +73,26 @@ pub(super) fn to_python(py: Python<'_>, value: Value, door: &Door) -> PyResult<P
         }
         Value::Arrow(batch) => Py::new(py, ArrowBatch::new(batch))?.into_any(),
     })
+}
+
+fn receipt_to_python(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
+    Ok(match receipt {
+        Receipt::Id(id) => Py::new(py, MessageId(id))?.into_any(),
+        Receipt::Reason(reason) => reason_code(py, reason)?,
+    })
+}
+
+/// Ids together in one object, which a million of them would not fit into otherwise; reasons as a list.
+fn receipts_to_python(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
+    if receipts.iter().any(|receipt| matches!(receipt, Receipt::Reason(_))) {
+        let codes = receipts.into_iter().map(|receipt| receipt_to_python(py, receipt));
+        return Ok(PyList::new(py, codes.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
+    }
+    let ids = receipts.into_iter().filter_map(|receipt| match receipt {
+        Receipt::Id(id) => Some(id),
+        Receipt::Reason(_) => None,
+    });
+    Ok(Py::new(py, MessageIds(ids.collect()))?.into_any())
 }
 
 /// Where the outcomes of a handle's operations go.

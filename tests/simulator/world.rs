@@ -435,7 +435,7 @@ impl World {
                         reader.machine.available()
                     ));
                 }
-                let mut messages = Vec::new();
+                let mut messages: Vec<penstock::pulsar::Message> = Vec::new();
                 let many = if hurry { 1000 } else { self.chance.below(12) };
                 reader.machine.take(many, &mut messages);
                 for message in messages {

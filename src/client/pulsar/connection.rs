@@ -15,7 +15,7 @@ use crate::client::pulsar::consumer::ConsumerPart;
 use crate::client::pulsar::producer::ProducerPart;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
-use crate::net::driver::{Host, Session, drive};
+use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::pulsar::command::Command;
@@ -113,7 +113,10 @@ impl Host for Attached {
         }
     }
 
-    fn turn(&mut self, now: Instant) -> Option<Instant> {
+    fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
+        if unwritten >= WRITE_HIGH_WATER {
+            return None;
+        }
         let mut next = None;
         for part in self.producers.values() {
             next = earliest(next, part.turn(now, self.protocol.transmit()));
@@ -223,7 +226,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
-        let tls = if url.tls { Some(tls::connector(&options.tls)?) } else { None };
+        let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
         Ok(Self { options, tls, slots: Mutex::new(HashMap::new()) })
     }
 

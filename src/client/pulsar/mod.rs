@@ -5,12 +5,14 @@
 //! * [`producer`], [`consumer`]: a handle over the partitions of a topic, each with a supervisor that
 //!   opens it again when its connection ends
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::client::budget::Budget;
+use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::ServiceUrl;
+use crate::net::url::{Protocol, ServiceUrl};
 use crate::pulsar::topic::TopicName;
 
 mod connection;
@@ -19,9 +21,9 @@ mod lookup;
 pub mod producer;
 
 use connection::Pool;
-pub use consumer::{Consumer, ConsumerEvents, SeekTo};
+pub use consumer::{Consumer, SeekTo};
 use lookup::Lookup;
-pub use producer::{Producer, ProducerEvents, SendOutcome};
+pub use producer::Producer;
 
 /// A client of one Pulsar cluster. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
@@ -58,6 +60,9 @@ impl Client {
     /// engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let url = ServiceUrl::parse(&options.url)?;
+        if url.protocol != Protocol::Pulsar {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("{:?} is not Pulsar's", options.url)));
+        }
         let pool = Arc::new(Pool::new(options.clone(), &url)?);
         let client = Self(Arc::new(Shared {
             lookup: Lookup::new(options.clone(), url, Arc::clone(&pool)),
@@ -152,69 +157,6 @@ impl Client {
 
     fn open(&self) -> std::sync::MutexGuard<'_, Open> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Bytes that may wait for receipts, over all producers of a client.
-#[derive(Debug)]
-struct Budget {
-    limit: usize,
-    used: AtomicUsize,
-    /// Who was refused, to be told when anybody's bytes are released.
-    refused: Mutex<Vec<Weak<dyn ProducerEvents>>>,
-    any_refused: AtomicBool,
-}
-
-impl Budget {
-    fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            used: AtomicUsize::new(0),
-            refused: Mutex::new(Vec::new()),
-            any_refused: AtomicBool::new(false),
-        }
-    }
-
-    fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Takes `bytes`, or promises `events` a [`ProducerEvents::room`].
-    fn acquire(&self, bytes: usize, events: &Arc<dyn ProducerEvents>) -> Result<()> {
-        if self.try_acquire(bytes) {
-            return Ok(());
-        }
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(events));
-        self.any_refused.store(true, Ordering::SeqCst);
-        // What was released between the look and the note rang nobody: look again.
-        if self.try_acquire(bytes) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::MemoryLimit,
-            format!(
-                "{} of {} bytes wait for receipts: await some sends or raise memory_limit",
-                self.used(),
-                self.limit
-            ),
-        ))
-    }
-
-    /// One message is let through when nothing is in use, however large, lest it wait for ever.
-    fn try_acquire(&self, bytes: usize) -> bool {
-        let fits = |used: usize| (used == 0 || used + bytes <= self.limit).then_some(used + bytes);
-        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
-    }
-
-    fn release(&self, bytes: usize) {
-        let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
-        debug_assert!(before >= bytes, "more bytes released than were held");
-        if self.any_refused.swap(false, Ordering::SeqCst) {
-            let refused = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
-            for events in refused.iter().filter_map(Weak::upgrade) {
-                events.room();
-            }
-        }
     }
 }
 

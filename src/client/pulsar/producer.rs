@@ -16,9 +16,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::client::budget::Budget;
+use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::connection::{Attached, Connection};
-use crate::client::pulsar::{Budget, Shared, is_terminal};
+use crate::client::pulsar::{Shared, is_terminal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::net::driver::Session;
@@ -30,44 +32,6 @@ use crate::transmit::Transmit;
 
 /// Bytes a producer may add to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
-
-/// Where the outcomes of sends go. Called on the engine's thread with no lock of the producer held; must
-/// not block.
-pub trait ProducerEvents: Send + Sync {
-    /// The next `count` messages of `slot`, in the order they were pushed to it.
-    fn sent(&self, slot: usize, outcome: SendOutcome);
-
-    /// There is room again after a push was refused.
-    fn room(&self);
-
-    /// The producer ended for good; everything pending has been failed before.
-    fn closed(&self, error: Error);
-}
-
-impl std::fmt::Debug for dyn ProducerEvents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProducerEvents")
-    }
-}
-
-/// How messages ended.
-#[derive(Clone, Debug)]
-pub enum SendOutcome {
-    /// The broker has them.
-    Stored {
-        /// How many.
-        count: u32,
-        /// Of the entry; in a batch `batch_size` is set and the messages have the indexes 0, 1, …
-        id: MessageId,
-    },
-    /// They failed, or their fate is not known.
-    Failed {
-        /// How many.
-        count: u32,
-        /// Why.
-        error: Error,
-    },
-}
 
 /// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
 #[derive(Clone, Debug)]
@@ -443,7 +407,7 @@ impl ProducerPart {
                     if batch {
                         id.batch_size = count as i32;
                     }
-                    (bytes, SendOutcome::Stored { count, id })
+                    (bytes, SendOutcome::Stored { count, receipt: Receipt::Id(id) })
                 }
                 Event::Failed { count, error, bytes } => {
                     (bytes, SendOutcome::Failed { count, error: error.with_topic(self.topic.as_str()) })

@@ -316,11 +316,11 @@ impl Consumer {
     }
 
     /// Moves up to `max` messages to `out` and gives their number.
-    pub fn take(&mut self, max: usize, out: &mut Vec<Message>) -> usize {
+    pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
         let n = max.min(self.queue.len());
         if n > 0 {
-            out.extend(self.queue.drain(..n));
-            self.last_taken = out.last().map(|message| message.id);
+            self.last_taken = Some(self.queue[n - 1].id);
+            out.extend(self.queue.drain(..n).map(M::from));
             self.give_back(n as u32);
         }
         n

@@ -193,7 +193,7 @@ fn a_nack_asks_for_the_entry_on_shared_and_for_all_on_exclusive() {
         written(&mut c);
         give(&mut c, 0, single("a")).unwrap();
         give(&mut c, 1, single("b")).unwrap();
-        let mut out = Vec::new();
+        let mut out: Vec<Message> = Vec::new();
         c.take(1, &mut out);
         c.nack(now, &out[0].id, None);
         c.handle_timeout(now + Duration::from_millis(999));
@@ -272,7 +272,7 @@ fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
 fn a_reader_goes_on_behind_what_was_taken() {
     let mut c = consumer(Options { durable: false, ..Options::default() });
     give(&mut c, 0, batch(3)).unwrap();
-    let mut out = Vec::new();
+    let mut out: Vec<Message> = Vec::new();
     c.take(2, &mut out);
     assert_eq!(c.resume_position(), Some(out[1].id));
     c.detach();

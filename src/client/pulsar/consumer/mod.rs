@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::options::ConsumerOptions;
 use crate::client::pulsar::Shared;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,21 +24,6 @@ mod part;
 
 pub(super) use part::ConsumerPart;
 use part::{close_command, supervise};
-
-/// What a consumer tells its owner. Called on the engine's thread; must not block.
-pub trait ConsumerEvents: Send + Sync {
-    /// There are messages, once after [`Consumer::arm`].
-    fn readable(&self);
-
-    /// The consumer ended for good.
-    fn closed(&self, error: Error);
-}
-
-impl std::fmt::Debug for dyn ConsumerEvents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ConsumerEvents")
-    }
-}
 
 /// Where [`Consumer::seek`] goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,32 +75,6 @@ impl Drop for Inner {
     }
 }
 
-/// The one bell of all parts.
-#[derive(Debug)]
-struct Signal {
-    armed: AtomicBool,
-    ended: Mutex<Option<Error>>,
-    events: Arc<dyn ConsumerEvents>,
-}
-
-impl Signal {
-    fn ring(&self) {
-        if self.armed.swap(false, Ordering::AcqRel) {
-            self.events.readable();
-        }
-    }
-
-    fn end(&self, error: Error) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
-        self.events.closed(error);
-        self.ring();
-    }
-
-    fn ended(&self) -> Option<Error> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 impl Consumer {
     pub(super) async fn open(
         shared: Arc<Shared>,
@@ -134,7 +94,7 @@ impl Consumer {
             }
             names.extend((0..count).map(|p| (topic.with_partition(p).to_string(), p as i32)));
         }
-        let signal = Arc::new(Signal { armed: AtomicBool::new(false), ended: Mutex::new(None), events });
+        let signal = Arc::new(Signal::new(events));
         let mut parts = Vec::with_capacity(names.len());
         let mut by_topic = HashMap::with_capacity(names.len());
         let mut opening = Vec::with_capacity(names.len());
@@ -171,7 +131,7 @@ impl Consumer {
     }
 
     /// Moves up to `max` messages to `out` and gives their number; 0 when there are none now.
-    pub fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
+    pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
         let count = self.0.parts.len();
         let first = if count > 1 { self.0.next.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
@@ -199,12 +159,7 @@ impl Consumer {
     /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is
     /// something to take already (a message or the end).
     pub fn arm(&self) -> bool {
-        self.0.signal.armed.store(true, Ordering::Release);
-        // Looked at after arming: what came in between has either rung or is seen here.
-        if self.available() > 0 || self.0.signal.ended().is_some() || self.0.closed.load(Ordering::Acquire) {
-            return !self.0.signal.armed.swap(false, Ordering::AcqRel);
-        }
-        true
+        self.0.signal.arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire))
     }
 
     /// Acknowledges messages, each named by the topic it came from and its id. Gathered for the

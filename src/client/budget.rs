@@ -1,0 +1,70 @@
+//! The memory of what waits to be acknowledged by the broker, over all producers of a client.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::client::events::ProducerEvents;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes that may wait for receipts, over all producers of a client.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+    /// Who was refused, to be told when anybody's bytes are released.
+    refused: Mutex<Vec<Weak<dyn ProducerEvents>>>,
+    any_refused: AtomicBool,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            used: AtomicUsize::new(0),
+            refused: Mutex::new(Vec::new()),
+            any_refused: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes`, or promises `events` a [`ProducerEvents::room`].
+    pub(super) fn acquire(&self, bytes: usize, events: &Arc<dyn ProducerEvents>) -> Result<()> {
+        if self.try_acquire(bytes) {
+            return Ok(());
+        }
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(events));
+        self.any_refused.store(true, Ordering::SeqCst);
+        // What was released between the look and the note rang nobody: look again.
+        if self.try_acquire(bytes) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::MemoryLimit,
+            format!(
+                "{} of {} bytes wait for receipts: await some sends or raise memory_limit",
+                self.used(),
+                self.limit
+            ),
+        ))
+    }
+
+    /// One message is let through when nothing is in use, however large, lest it wait for ever.
+    fn try_acquire(&self, bytes: usize) -> bool {
+        let fits = |used: usize| (used == 0 || used + bytes <= self.limit).then_some(used + bytes);
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
+        debug_assert!(before >= bytes, "more bytes released than were held");
+        if self.any_refused.swap(false, Ordering::SeqCst) {
+            let refused = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+            for events in refused.iter().filter_map(Weak::upgrade) {
+                events.room();
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The socket's protocol with the session behind it, and the supervisor that connects again.
+//!
+//! ```text
+//!           ┌────────────┐  CONNACK   ┌───────────┐
+//!  start ──►│ connecting │───────────►│ connected │
+//!           └─────▲──┬───┘            └─────┬─────┘
+//!    pause, longer│  │ hopeless             │ the socket ended
+//!    each time    │  ▼                      │
+//!                 │ ended ◄─────────────────┤ hopeless: taken over, not authorized …
+//!                 └─────────────────────────┘
+//! ```
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::TlsConnector;
+
+use crate::client::mqtt::options::{Authenticator, ClientOptions};
+use crate::client::mqtt::{Server, Shared, lock};
+use crate::client::options::Token;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::Machine;
+use crate::mqtt::connection::{Connection, Event};
+use crate::mqtt::packet::{Connect, Disconnect};
+use crate::mqtt::session;
+use crate::mqtt::{Packet, Property, Reason, Version};
+use crate::net::backoff::Backoff;
+use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
+use crate::net::url::{Address, ServiceUrl, Transport};
+use crate::net::{self, Stream, tls, ws};
+
+/// Bytes the session may add to the socket's queue in one turn.
+const TURN: usize = 256 << 10;
+/// How far the socket is read beyond the receive buffer while answers are waited for, which come through it.
+const OVERDRAFT: usize = 4;
+
+/// What the driver runs: the protocol and the way to the session.
+#[derive(Debug)]
+pub(super) struct Attached {
+    protocol: Connection,
+    shared: Arc<Shared>,
+    /// Of the session, not yet handed on.
+    events: Vec<session::Event>,
+    connected: watch::Sender<bool>,
+    /// Steps of authentication that the server asks for.
+    challenges: mpsc::Sender<Option<Bytes>>,
+    /// Set when the session finds that the broker broke the protocol.
+    broken: Option<Error>,
+    closing: bool,
+}
+
+impl Attached {
+    /// Queues DISCONNECT; what it gives resolves when the connection is gone.
+    pub(super) fn say_goodbye(&mut self, now: Instant) -> impl Future<Output = ()> + use<> {
+        let mut disconnect = Disconnect::new(Reason::Success);
+        let options = &self.shared.options;
+        if self.protocol.version() == Version::V5 && options.session_expiry > 0 && !options.keep_session {
+            disconnect.properties.push(Property::SessionExpiryInterval(0));
+        }
+        self.protocol.disconnect(now, disconnect);
+        self.closing = true;
+        let mut connected = self.connected.subscribe();
+        async move {
+            // The sender goes with the connection.
+            while connected.changed().await.is_ok() {}
+        }
+    }
+
+    fn connected(&mut self, ack: &crate::mqtt::packet::ConnAck) {
+        let shared = &self.shared;
+        let assigned = ack.properties.assigned_client_identifier();
+        {
+            let mut server = lock(&shared.server);
+            let before = server.take().map(|server| server.client_id);
+            *server = Some(Server {
+                client_id: assigned
+                    .map(ToString::to_string)
+                    .or(before)
+                    .unwrap_or_else(|| shared.options.client_id.clone()),
+                session_present: ack.session_present,
+                limits: self.protocol.limits().clone(),
+                response_information: ack.properties.response_information().map(ToString::to_string),
+            });
+        }
+        let mut session = shared.session();
+        session.attach(ack.session_present);
+        self.events.extend(std::iter::from_fn(|| session.poll_event()));
+        drop(session);
+        self.connected.send_replace(true);
+    }
+}
+
+impl Host for Attached {
+    type Machine = Connection;
+
+    fn machine(&mut self) -> &mut Connection {
+        &mut self.protocol
+    }
+
+    fn handle_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Connected(ack) => self.connected(&ack),
+            Event::Auth(auth) => {
+                let data = auth.properties.authentication_data().cloned();
+                if auth.reason == Reason::ContinueAuthentication && self.challenges.try_send(data).is_err() {
+                    self.broken = Some(Error::protocol("AUTH before the last one was answered"));
+                }
+            }
+            Event::Packet(packet) => self.packet(now, packet),
+        }
+    }
+
+    fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
+        // Cleared before looking, so that a push after the look rings again.
+        self.shared.notified.store(false, Ordering::Release);
+        let mut more = false;
+        if self.protocol.is_ready() {
+            let mut session = self.shared.session();
+            let waiting = (unwritten + self.protocol.transmit().len()) as u64;
+            session.handle_written(self.protocol.queued() - waiting);
+            if unwritten < WRITE_HIGH_WATER {
+                more = session.poll_transmit(now, &mut self.protocol, TURN);
+            }
+            self.events.extend(std::iter::from_fn(|| session.poll_event()));
+        }
+        if !self.events.is_empty() {
+            let mut events = std::mem::take(&mut self.events);
+            self.shared.dispatch(&mut events);
+            self.events = events;
+        }
+        if !self.reads() {
+            self.protocol.pause_reading();
+        }
+        more.then_some(now)
+    }
+
+    /// Reading stops while messages wait to be taken; the server's answers come the same way, so that it goes on
+    /// for longer while some are waited for.
+    fn reads(&self) -> bool {
+        let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
+        if unread < room || unread < room * OVERDRAFT && self.shared.session().awaits_answers() {
+            return true;
+        }
+        self.shared.paused.store(true, Ordering::Release);
+        // What was taken in between has rung nobody: look again.
+        self.shared.unread.load(Ordering::Acquire) < room / 2
+    }
+
+    fn finished(&self) -> bool {
+        self.closing || self.broken.is_some()
+    }
+}
+
+impl Attached {
+    fn packet(&mut self, now: Instant, packet: Packet) {
+        let mut session = self.shared.session();
+        let handled = session.handle_packet(now, packet, &mut self.protocol);
+        self.events.extend(std::iter::from_fn(|| session.poll_event()));
+        drop(session);
+        if let Err(violation) = handled {
+            self.protocol.violated(now, &violation);
+            self.broken.get_or_insert(violation.into());
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a new authentication on the connection that stands.
+    pub(super) async fn reauthenticate(&self) -> Result<()> {
+        let Some((_, authenticator)) = &self.options.authentication else {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the client has no authentication method"));
+        };
+        let data = step(authenticator, None).await?;
+        let link = lock(&self.link).clone();
+        let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
+        link.lock().protocol.authenticate(Instant::now(), data, true)?;
+        link.wake();
+        Ok(())
+    }
+}
+
+/// How a socket to the server is opened.
+pub(super) struct Connector {
+    url: ServiceUrl,
+    tls: Option<TlsConnector>,
+    /// Addresses are tried in turn, beginning with the one that worked last.
+    next: usize,
+    versions: Vec<Version>,
+}
+
+impl Connector {
+    pub(super) fn new(options: &ClientOptions, url: ServiceUrl) -> Result<Self> {
+        // Over WebSocket the handshake is HTTP's.
+        let alpn = match url.transport {
+            Transport::Tcp => options.tls_alpn.as_deref(),
+            Transport::WebSocket | Transport::Unix => None,
+        };
+        let tls = if url.tls { Some(tls::connector(&options.tls, alpn)?) } else { None };
+        let versions = match options.version {
+            Some(version) => vec![version],
+            // The last is tried first.
+            None => vec![Version::V3_1, Version::V3_1_1, Version::V5],
+        };
+        Ok(Self { url, tls, next: 0, versions })
+    }
+
+    fn version(&self) -> Version {
+        *self.versions.last().expect("never empty")
+    }
+
+    /// A connected socket at the first address that gives one.
+    async fn open(&mut self, options: &ClientOptions) -> Result<Stream> {
+        if self.url.transport == Transport::Unix {
+            #[cfg(unix)]
+            return net::connect_unix(&self.url.path).await;
+            #[cfg(not(unix))]
+            return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
+        }
+        let mut last = None;
+        for _ in 0..self.url.addresses.len() {
+            let address = self.url.addresses[self.next % self.url.addresses.len()].clone();
+            match self.open_address(&address, options).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+            self.next += 1;
+        }
+        Err(last.expect("a URL has at least one address"))
+    }
+
+    async fn open_address(&self, address: &Address, options: &ClientOptions) -> Result<Stream> {
+        let stream =
+            net::connect(&address.host, address.port, self.tls.as_ref(), options.connect_timeout).await?;
+        if self.url.transport != Transport::WebSocket {
+            return Ok(stream);
+        }
+        let scheme = if self.url.tls { "wss" } else { "ws" };
+        let path = if self.url.path.is_empty() { ws::PATH } else { &self.url.path };
+        let url = format!("{scheme}://{address}{path}");
+        let upgraded = ws::connect(stream, &url, &options.ws_headers, options.max_packet_size.max(1 << 20));
+        let upgraded =
+            tokio::time::timeout(options.connect_timeout, upgraded).await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Timeout, format!("no WebSocket handshake with {url} in time")))
+            })?;
+        Ok(Stream::WebSocket(Box::new(upgraded)))
+    }
+}
+
+/// One step of extended authentication, where it may block.
+async fn step(authenticator: &Authenticator, data: Option<Bytes>) -> Result<Bytes> {
+    let authenticator = Arc::clone(authenticator);
+    let answer = tokio::task::spawn_blocking(move || authenticator(data.as_deref()));
+    let failed = |_| Err(Error::new(ErrorKind::Authentication, "the authentication step ended without data"));
+    answer.await.unwrap_or_else(failed).map(Bytes::from)
+}
+
+/// The CONNECT of the moment.
+async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Result<Connect> {
+    let options = &shared.options;
+    // An assigned identifier is the name of the session from now on.
+    let known = lock(&shared.server).as_ref().map(|server| server.client_id.clone());
+    let mut connect = Connect::new(version, known.unwrap_or_else(|| options.client_id.clone()));
+    let v5 = version == Version::V5;
+    // Without an expiry, and with 3.x, a clean session is over when its connection is.
+    connect.clean_start = options.clean_start && (first || !v5 || options.session_expiry == 0);
+    connect.keep_alive = options.keep_alive;
+    connect.will.clone_from(&options.will);
+    connect.user_name = options.username.as_deref().map(Into::into);
+    connect.password = match &options.password {
+        None => None,
+        Some(Token::Text(password)) => Some(Bytes::from(password.clone())),
+        Some(Token::Supplier(supplier)) => {
+            let supplier = Arc::clone(supplier);
+            let password = tokio::task::spawn_blocking(move || supplier()).await;
+            Some(Bytes::from(password.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Authentication, "the password supplier ended without one"))
+            })?))
+        }
+    };
+    if !v5 {
+        return Ok(connect);
+    }
+    let properties = &mut connect.properties;
+    if options.session_expiry > 0 {
+        properties.push(Property::SessionExpiryInterval(options.session_expiry));
+    }
+    properties.push(Property::ReceiveMaximum(options.receive_maximum.max(1)));
+    properties.push(Property::MaximumPacketSize(u32::try_from(options.max_packet_size).unwrap_or(u32::MAX)));
+    if options.topic_alias_maximum > 0 {
+        properties.push(Property::TopicAliasMaximum(options.topic_alias_maximum));
+    }
+    for property in options.properties.iter() {
+        properties.push(property.clone());
+    }
+    if let Some((method, authenticator)) = &options.authentication {
+        properties.push(Property::AuthenticationMethod(method.as_str().into()));
+        let data = step(authenticator, None).await?;
+        if !data.is_empty() {
+            properties.push(Property::AuthenticationData(data));
+        }
+    }
+    Ok(connect)
+}
+
+/// Connects, and again each time the connection ends, until that is hopeless.
+pub(super) async fn supervise(
+    shared: Arc<Shared>,
+    mut connector: Connector,
+    ready: oneshot::Sender<Result<()>>,
+) {
+    let mut ready = Some(ready);
+    let mut backoff = Backoff::new(shared.options.max_backoff);
+    // The first caller waits for one attempt at each address.
+    let mut attempts = connector.url.addresses.len();
+    loop {
+        let (was_up, error) = run(&shared, &mut connector, &mut ready).await;
+        if was_up {
+            backoff.reset();
+        } else {
+            connector.next += 1;
+        }
+        if error.kind() == ErrorKind::UnsupportedVersion && connector.versions.len() > 1 {
+            connector.versions.pop();
+            continue;
+        }
+        let hopeless = match error.kind() {
+            // The first caller is told what is wrong; later on a certificate or a password may be mended.
+            ErrorKind::Tls | ErrorKind::Authentication => ready.is_some(),
+            _ => !error.retriable(),
+        };
+        attempts = attempts.saturating_sub(1);
+        if hopeless || ready.is_some() && attempts == 0 {
+            if let Some(ready) = ready.take() {
+                let _ = ready.send(Err(error.clone()));
+            }
+            return shared.end(&error);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            () = shared.closing.notified() => return,
+        }
+    }
+}
+
+/// One connection from its first to its last byte: whether it stood, and why it ended.
+async fn run(
+    shared: &Arc<Shared>,
+    connector: &mut Connector,
+    ready: &mut Option<oneshot::Sender<Result<()>>>,
+) -> (bool, Error) {
+    let version = connector.version();
+    shared.level.store(version.level(), Ordering::Relaxed);
+    let opened = async {
+        let stream = connector.open(&shared.options).await?;
+        let connect = connect_packet(shared, version, ready.is_some()).await?;
+        let protocol = Connection::new(Instant::now(), connect, shared.options.connect_timeout)?;
+        Ok((stream, protocol))
+    };
+    let (stream, protocol) = match opened.await {
+        Ok(opened) => opened,
+        Err(error) => return (false, error),
+    };
+    let (connected, mut is_connected) = watch::channel(false);
+    let (challenges, mut challenged) = mpsc::channel(1);
+    let session = Arc::new(Session::new(Attached {
+        protocol,
+        shared: Arc::clone(shared),
+        events: Vec::new(),
+        connected,
+        challenges,
+        broken: None,
+        closing: false,
+    }));
+    *lock(&shared.link) = Some(Arc::clone(&session));
+    let result = {
+        let drive = drive(&*session, stream);
+        tokio::pin!(drive);
+        loop {
+            tokio::select! {
+                result = &mut drive => break result,
+                Ok(()) = is_connected.changed(), if ready.is_some() => {
+                    if let Some(ready) = ready.take() {
+                        let _ = ready.send(Ok(()));
+                    }
+                }
+                Some(data) = challenged.recv() => {
+                    let answered = match &shared.options.authentication {
+                        Some((_, authenticator)) => step(authenticator, data).await,
+                        None => Err(Error::protocol("AUTH from the broker without an authentication method")),
+                    };
+                    let mut host = session.lock();
+                    match answered.and_then(|data| host.protocol.authenticate(Instant::now(), data, false)) {
+                        Ok(()) => {}
+                        Err(error) => host.broken = Some(error),
+                    }
+                    drop(host);
+                    session.wake();
+                }
+            }
+        }
+    };
+    *lock(&shared.link) = None;
+    let mut host = session.lock();
+    let error = match (result, host.broken.take()) {
+        (_, Some(error)) | (Err(error), None) => error,
+        (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
+    };
+    let was_up = *host.connected.borrow();
+    let mut events = std::mem::take(&mut host.events);
+    drop(host);
+    {
+        let mut machine = shared.session();
+        if machine.is_attached() {
+            machine.detach();
+        }
+        events.extend(std::iter::from_fn(|| machine.poll_event()));
+    }
+    shared.dispatch(&mut events);
+    (was_up, error)
+}
