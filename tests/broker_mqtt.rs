@@ -775,6 +775,31 @@ fn a_will_of_a_session_that_stays_outlives_a_kill() {
     assert_eq!(bench.payloads(&watcher), ["gone"]);
 }
 
+#[test]
+fn a_delayed_will_keeps_its_time_across_a_kill_and_so_does_the_end_of_a_session() {
+    let mut bench = Bench::new();
+    let (watcher, _, _) = bench.resume("w");
+    bench.subscribe(&watcher, "will", Q1);
+    let peer = bench.connect_with(with_will("a", 10, 30), false);
+    bench.drop_peer(peer.id);
+    bench.pass(5);
+    bench.kill(usize::MAX);
+    let (watcher, _, heard) = bench.resume("w");
+    assert!(heard.is_empty());
+    bench.pass(4);
+    assert!(bench.hear(&watcher).is_empty());
+    bench.pass(2);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
+    // Connected when the broker was killed, and never seen again: two more kills do not make it live for ever.
+    bench.connect_with(with_will("b", 0, 30), false);
+    for _ in 0..3 {
+        bench.kill(usize::MAX);
+        bench.settle();
+        bench.pass(11);
+    }
+    bench.connect_with(with_will("b", 0, 30), false);
+}
+
 // The store
 
 #[test]

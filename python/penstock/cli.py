@@ -1,4 +1,4 @@
-"""The command line: ``penstock broker | pub | sub | bench | topic | doctor``.
+"""The command line: ``penstock broker | passwd | pub | sub | bench | topic | doctor``.
 
 This file holds the arguments only. What a command needs is imported when it runs, so that ``penstock broker``
 answers within 300 ms of the start of its process.
@@ -60,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
     )
     broker.add_argument("--json", action="store_true", help="say the URL as one line of JSON")
     broker.add_argument("-q", "--quiet", action="store_true", help="say nothing")
+
+    passwd = commands.add_parser("passwd", help="users of the embedded broker's MQTT", epilog=EPILOG)
+    passwd.add_argument("file", metavar="FILE", help="what --mqtt-password-file names; made if need be")
+    passwd.add_argument("user", metavar="USER", help="to be added, or given another password")
+    passwd.add_argument("-b", "--password", help="the password; without it asked for, or a line of stdin")
+    passwd.add_argument("-D", "--delete", action="store_true", help="take the user out")
 
     pub = commands.add_parser("pub", help="publish messages", epilog=EPILOG)
     _connection(pub)
@@ -179,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.command == "broker":
             from .commands.broker import run
+        elif given.command == "passwd":
+            from .commands.passwd import run
         elif given.command == "pub":
             from .commands.pub import run
         elif given.command == "sub":

@@ -21,6 +21,8 @@ use crate::error::Result;
 use crate::net::ws;
 use crate::sqlite::{Report, Sync, Writer};
 
+/// Longest time for the last words to clients that are slow to hear them.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How far the calendar may be off before it is set.
 const CLOCK_SLACK_MS: u64 = 500;
 
@@ -149,9 +151,13 @@ async fn serve(
     }
     desk.ring_all();
     mqtt.iter().for_each(|mqtt| mqtt.ring_all());
-    // A few turns for the last words.
+    // A few turns for the last words; MQTT has one for each client, who closes then.
     for _ in 0..8 {
         tokio::task::yield_now().await;
+    }
+    let until = Instant::now() + LAST_WORDS;
+    while mqtt.as_ref().is_some_and(|mqtt| !mqtt.bells.borrow().is_empty()) && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ def test_version():
     assert done.stdout.startswith("penstock ")
 
 
-@pytest.mark.parametrize("command", ["broker", "pub", "sub", "bench", "topic", "doctor"])
+@pytest.mark.parametrize("command", ["broker", "passwd", "pub", "sub", "bench", "topic", "doctor"])
 def test_each_command_has_help(command):
     with pytest.raises(SystemExit) as ended:
         cli.parser().parse_args([command, "--help"])

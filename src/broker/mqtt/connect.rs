@@ -385,12 +385,20 @@ impl Hub {
             self.agenda.insert((ends_at, Due::End(number)));
         }
         if let Some(will) = &session.will {
-            let delay = if was_connected { will.delay.min(found.row.expiry) } else { 0 };
-            let at = self.now + Duration::from_secs(delay.into());
+            let delay = u64::from(will.delay.min(found.row.expiry)) * 1000;
+            // The session's end says when its connection ended.
+            let gone = found
+                .row
+                .ends_ms
+                .map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(found.row.expiry) * 1000));
+            let at = self.now + Duration::from_millis((gone + delay).saturating_sub(wall_ms));
             session.will_at = Some(at);
             self.agenda.insert((at, Due::Will(number)));
         }
         self.sessions.insert(number, session);
+        if was_connected {
+            self.write_session(number, Some(wall_ms + u64::from(found.row.expiry) * 1000));
+        }
     }
 }
 

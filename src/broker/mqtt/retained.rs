@@ -18,6 +18,8 @@ pub(super) struct Slot {
 pub(super) struct Retained {
     tree: Tree<Option<Slot>>,
     bytes: usize,
+    /// How many have an end to their life.
+    expiring: usize,
 }
 
 impl Retained {
@@ -39,17 +41,20 @@ impl Retained {
     /// Takes the place of what was there, which is given back.
     pub(super) fn set(&mut self, slot: Slot) -> Option<Slot> {
         self.bytes += slot.message.weight();
+        self.expiring += usize::from(slot.message.expires_ms.is_some());
         let place = self.tree.entry(&slot.message.topic().clone());
         let before = place.replace(slot);
-        self.bytes -= before.as_ref().map_or(0, |slot| slot.message.weight());
-        before
+        before.inspect(|slot| self.forget(slot))
+    }
+
+    fn forget(&mut self, slot: &Slot) {
+        self.bytes -= slot.message.weight();
+        self.expiring -= usize::from(slot.message.expires_ms.is_some());
     }
 
     /// The topic has none any more.
     pub(super) fn clear(&mut self, topic: &str) -> Option<Slot> {
-        let slot = self.tree.remove(topic).flatten()?;
-        self.bytes -= slot.message.weight();
-        Some(slot)
+        self.tree.remove(topic).flatten().inspect(|slot| self.forget(slot))
     }
 
     /// Messages whose topic is matched by `filter`, in the order they came.
@@ -65,10 +70,13 @@ impl Retained {
     /// Topics whose message nobody wants any more.
     pub(super) fn expired(&self, wall_ms: u64) -> Vec<Rc<Message>> {
         let mut found = Vec::new();
+        if self.expiring == 0 {
+            return found;
+        }
         let mut look = |slot: &Option<Slot>| {
             found.extend(slot.iter().filter(|s| s.message.expired(wall_ms)).map(|s| s.message.clone()));
         };
-        self.tree.matched_by("#", &mut look);
+        self.tree.all(&mut look);
         found
     }
 }

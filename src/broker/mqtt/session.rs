@@ -6,6 +6,9 @@
 //!                            PUBREC: the PUBLISH is never sent again, PUBREL is owed
 //! ```
 //!
+//! Not the client's halves of a session ([`crate::mqtt::producer`], [`crate::mqtt::consumer`]): here a message is
+//! a reference into the store, and each step that the peer must not see undone waits for the disk.
+//!
 //! A packet identifier is given when a message enters the window. Of QoS 2 it is on disk before the PUBLISH
 //! leaves: after a kill the client must see the same identifier again, or it would take the message for another.
 

@@ -129,6 +129,11 @@ impl<T> Tree<T> {
         }
     }
 
+    /// Every value.
+    pub fn all<'a>(&'a self, visit: &mut impl FnMut(&'a T)) {
+        Self::below(&self.root, visit);
+    }
+
     /// Values whose path, a topic, is matched by `filter`.
     pub fn matched_by<'a>(&'a self, filter: &str, visit: &mut impl FnMut(&'a T)) {
         Self::match_topics(&self.root, filter, true, visit);
@@ -140,10 +145,10 @@ impl<T> Tree<T> {
         let visible = |name: &str| !(first && name.starts_with('$'));
         if level == "#" {
             let children = node.children.iter().filter(|(name, _)| visible(name));
-            return children.for_each(|(_, child)| Self::all(child, visit));
+            return children.for_each(|(_, child)| Self::below(child, visit));
         }
         let mut step = |child: &'a Node<T>| match rest {
-            Some("#") => Self::all(child, visit),
+            Some("#") => Self::below(child, visit),
             Some(rest) => Self::match_topics(child, rest, false, visit),
             None => child.value.iter().for_each(&mut *visit),
         };
@@ -154,9 +159,9 @@ impl<T> Tree<T> {
         }
     }
 
-    fn all<'a>(node: &'a Node<T>, visit: &mut impl FnMut(&'a T)) {
+    fn below<'a>(node: &'a Node<T>, visit: &mut impl FnMut(&'a T)) {
         node.value.iter().for_each(&mut *visit);
-        node.children.values().for_each(|child| Self::all(child, visit));
+        node.children.values().for_each(|child| Self::below(child, visit));
     }
 }
 
