@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use penstock::pulsar::consumer::{Consumer, Options as ConsumerOptions};
+use penstock::pulsar::consumer::{Consumer, Message, Options as ConsumerOptions};
 use penstock::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame, Payload};
 use penstock::pulsar::producer::{Options as ProducerOptions, Producer};
 use penstock::pulsar::{Outgoing, hot, pb};
@@ -48,7 +48,7 @@ fn hot_path(criterion: &mut Criterion) {
         };
         let bytes: Bytes = message.to_bytes();
         group.bench_function("decode, check, split, take", |bench| {
-            let mut out = Vec::with_capacity(BATCH as usize);
+            let mut out: Vec<Message> = Vec::with_capacity(BATCH as usize);
             bench.iter(|| {
                 let mut consumer = Consumer::new(1, ConsumerOptions::default());
                 consumer.attach(Instant::now());
