@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use penstock::pulsar::consumer::{Consumer, Message, Options as ConsumerOptions};
+use penstock::pulsar::consumer::{Consumer, Options as ConsumerOptions};
 use penstock::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame, Payload};
+use penstock::pulsar::message::Message;
 use penstock::pulsar::producer::{Options as ProducerOptions, Producer};
 use penstock::pulsar::{Outgoing, hot, pb};
 use penstock::transmit::Transmit;
