@@ -49,7 +49,7 @@ fn hot_path(criterion: &mut Criterion) {
         };
         let bytes: Bytes = message.to_bytes();
         group.bench_function("decode, check, split, take", |bench| {
-            let mut out: Vec<Message> = Vec::<penstock::pulsar::Message>::with_capacity(BATCH as usize);
+            let mut out: Vec<Message> = Vec::with_capacity(BATCH as usize);
             bench.iter(|| {
                 let mut consumer = Consumer::new(1, ConsumerOptions::default());
                 consumer.attach(Instant::now());

@@ -130,7 +130,6 @@ def test_an_ambiguous_name_needs_its_prefix():
         ("pulsr://h", errors.InvalidArgument),
         ("localhost:6650", errors.InvalidArgument),
         ("pulsar://user:secret@h", errors.InvalidArgument),
-        ("mqtt://h", errors.Unsupported),
         ("tubemq://h", errors.Unsupported),
     ],
 )
