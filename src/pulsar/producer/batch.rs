@@ -78,13 +78,20 @@ impl OpenBatch {
         }
     }
 
-    /// The entry.
-    pub(super) fn close(self, sender: &Sender<'_>) -> Result<Entry> {
-        let uncompressed = self.body.len();
-        let body = self.body.freeze();
+    /// The entry. One whose compressor failed is doomed: its messages fail when their turn comes.
+    pub(super) fn close(mut self, sender: &Sender<'_>) -> Entry {
+        let uncompressed = self.body.split().freeze();
         let body = match sender.compression {
-            Compression::None => body,
-            kind => compress(kind, &body)?,
+            Compression::None => Ok(uncompressed.clone()),
+            kind => compress(kind, &uncompressed),
+        };
+        self.close_with(sender, uncompressed.len(), body)
+    }
+
+    pub(super) fn close_with(self, sender: &Sender<'_>, uncompressed: usize, body: Result<Bytes>) -> Entry {
+        let (body, doomed) = match body {
+            Ok(body) => (body, None),
+            Err(error) => (Bytes::new(), Some(error)),
         };
         let several = self.count > 1;
         let metadata = pb::MessageMetadata {
@@ -108,7 +115,7 @@ impl OpenBatch {
             highest_sequence_id: several.then_some(self.last_sequence),
             ..hot::Send::default()
         });
-        Ok(Entry {
+        Entry {
             head: entry_head(&command, &metadata, &body),
             body,
             first_sequence: self.first_sequence,
@@ -117,8 +124,8 @@ impl OpenBatch {
             bytes: self.bytes,
             batch: true,
             since: self.since,
-            doomed: None,
-        })
+            doomed,
+        }
     }
 }
 

@@ -210,7 +210,7 @@ impl Producer {
         self.last_sequence = self.last_sequence.max(sequence_id as i64);
         self.pending_messages += 1;
         self.pending_bytes += message.payload.len();
-        self.check();
+        self.settle();
         Ok(sequence_id)
     }
 
@@ -380,6 +380,7 @@ impl Producer {
         // Taken in any case: what asked for it has nothing to say about a later batch.
         if std::mem::take(&mut self.close_open) || self.window.is_empty() {
             self.close_batch();
+            self.settle();
         }
         let mut written = 0;
         while let Some(entry) = self.window.get(self.in_flight) {
@@ -410,7 +411,8 @@ impl Producer {
     pub fn close(&mut self, error: Error) {
         self.close_batch();
         while let Some(entry) = self.pop_head() {
-            self.fail(&entry, error.clone());
+            let error = entry.doomed.clone().unwrap_or_else(|| error.clone());
+            self.fail(&entry, error);
         }
         self.state = State::Closed(error);
         self.check();
@@ -450,16 +452,9 @@ impl Producer {
     }
 
     fn close_batch(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let (count, bytes) = (open.count, open.bytes);
-        match open.close(&self.sender()) {
-            Ok(entry) => self.window.push_back(entry),
-            // Only a compressor that fails on valid input gets here; the messages must still end.
-            Err(error) => {
-                self.pending_messages -= count as usize;
-                self.pending_bytes -= bytes;
-                self.events.push_back(Event::Failed { count, error, bytes });
-            }
+        if let Some(open) = self.open.take() {
+            let entry = open.close(&self.sender());
+            self.window.push_back(entry);
         }
     }
 

@@ -192,6 +192,38 @@ fn chunks_share_a_sequence_id_and_end_as_one_message() {
 }
 
 #[test]
+fn a_batch_whose_compressor_fails_fails_in_its_turn() {
+    for is_first in [false, true] {
+        let mut p = producer(Options::default());
+        if !is_first {
+            push(&mut p, b"before").unwrap();
+            assert_eq!(sent(&mut p), [(0, 1)]);
+        }
+        push(&mut p, b"broken").unwrap();
+        push(&mut p, b"broken").unwrap();
+        // No input makes a compressor fail: what it would answer.
+        let open = p.open.take().unwrap();
+        let failed = Err(Error::new(ErrorKind::Compression, "no memory"));
+        let entry = open.close_with(&p.sender(), 12, failed);
+        p.window.push_back(entry);
+        push(&mut p, b"behind").unwrap();
+        p.flush();
+        let behind = if is_first { 2 } else { 3 };
+        assert_eq!(sent(&mut p), [(behind, 1)], "the broken one is not sent");
+        if !is_first {
+            assert_eq!(outcomes(&mut p), [], "what is before it has no receipt yet");
+            receipt(&mut p, 0).unwrap();
+            assert_eq!(outcomes(&mut p), [(1, true), (2, false)]);
+        } else {
+            assert_eq!(outcomes(&mut p), [(2, false)]);
+        }
+        receipt(&mut p, behind).unwrap();
+        assert_eq!(outcomes(&mut p), [(1, true)]);
+        assert!(p.is_idle());
+    }
+}
+
+#[test]
 fn delayed_messages_are_never_batched_and_order_is_kept() {
     let mut p = producer(Options::default());
     push(&mut p, b"a").unwrap();
