@@ -12,6 +12,10 @@ use crate::pulsar::hot::IdData;
 /// Ledger and entry.
 pub(super) type Entry = (u64, u64);
 
+/// Batches that are remembered in part. One that another consumer of the subscription finishes never
+/// completes here.
+const MAX_BATCHES: usize = 10_000;
+
 /// `CommandAck.AckType`.
 const INDIVIDUAL: i32 = 0;
 const CUMULATIVE: i32 = 1;
@@ -173,6 +177,9 @@ impl Acks {
 
     /// The batch, with what a cumulative acknowledgement covers of it.
     fn batch(&mut self, entry: Entry, size: u32) -> &mut Batch {
+        if self.batches.len() >= MAX_BATCHES && !self.batches.contains_key(&entry) {
+            self.forget_oldest();
+        }
         let covered = self.through.filter(|through| through.entry_id() == entry);
         self.batches.entry(entry).or_insert_with(|| {
             let mut batch = Batch::new(size);
@@ -182,6 +189,16 @@ impl Acks {
             }
             batch
         })
+    }
+
+    /// Forgets the earliest batch, rather one of which the broker knows what is known here. What is lost is
+    /// comfort: its messages may be given again, none is acknowledged that was not.
+    fn forget_oldest(&mut self) {
+        let told = self.batches.keys().take(100).find(|entry| !self.partial.contains(entry)).copied();
+        if let Some(entry) = told.or_else(|| self.batches.keys().next().copied()) {
+            self.batches.remove(&entry);
+            self.partial.remove(&entry);
+        }
     }
 
     /// In the middle of a batch a cumulative acknowledgement stands for the messages before it, so that the
@@ -400,6 +417,29 @@ mod tests {
         acks.individual(&batched(0, 1, 0));
         assert_eq!(acks.waiting(), 0);
         assert!(acks.cumulative(&batched(0, 1, 0)).is_err());
+    }
+
+    #[test]
+    fn batches_that_finish_elsewhere_are_forgotten_at_last() {
+        for index_ack in [false, true] {
+            let mut acks = Acks::new(index_ack);
+            let most = MAX_BATCHES as u64;
+            for entry in 0..most + 10 {
+                acks.individual(&batched(entry, 0, 2));
+                if entry % 1000 == 0 {
+                    acks.take();
+                }
+            }
+            assert_eq!(acks.batches.len(), MAX_BATCHES);
+            // The latest are complete with their other half; the earliest not, and are not acknowledged.
+            acks.take();
+            acks.individual(&batched(most + 9, 1, 2));
+            acks.individual(&batched(0, 1, 2));
+            let ids = acks.take().pop().unwrap().ids;
+            assert!(ids.contains(&id_data((1, most + 9), vec![])));
+            assert!(!ids.contains(&id_data((1, 0), vec![])));
+            assert!(acks.batches.len() <= MAX_BATCHES && acks.partial.is_empty());
+        }
     }
 
     #[test]
