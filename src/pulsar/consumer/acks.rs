@@ -77,6 +77,12 @@ pub(super) struct Acks {
     through: Option<MessageId>,
     /// `through` has moved since it was last sent.
     through_changed: bool,
+    /// The first entry that must stay unacknowledged at the broker, whatever `through` says.
+    hold: Option<Entry>,
+    /// `through` was last sent only up to `hold`.
+    cut: bool,
+    /// The last whole entry that was sent as the end of what is acknowledged.
+    told: Option<Entry>,
 }
 
 impl Acks {
@@ -87,6 +93,25 @@ impl Acks {
     /// Number of ids that wait.
     pub(super) fn waiting(&self) -> usize {
         self.whole.len() + self.partial.len() + usize::from(self.through_changed)
+    }
+
+    /// Whether anything was acknowledged cumulatively.
+    pub(super) fn is_cumulative(&self) -> bool {
+        self.through.is_some()
+    }
+
+    /// Whether a cumulative acknowledgement waits for [`Self::hold`] to be lifted.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// From now on cumulative acknowledgements are sent only up to the entry before this one. What was held
+    /// back goes as far as it may now.
+    pub(super) fn hold(&mut self, first: Option<Entry>) {
+        if self.hold != first {
+            self.hold = first;
+            self.through_changed |= std::mem::take(&mut self.cut);
+        }
     }
 
     /// Whether the message has been acknowledged here, so that it must not be given again.
@@ -153,6 +178,7 @@ impl Acks {
         let entry = id.entry_id();
         if self.through.is_some_and(|through| covers(&through, id)) {
             self.through_changed = true;
+            self.told = None;
         } else if self.index_ack && self.batches.contains_key(&entry) {
             self.partial.insert(entry);
         }
@@ -229,7 +255,8 @@ impl Acks {
     pub(super) fn take(&mut self) -> Vec<AckGroup> {
         let mut groups = Vec::new();
         if std::mem::take(&mut self.through_changed)
-            && let Some(id) = self.through.and_then(|through| self.cumulative_id(&through))
+            && let Some(through) = self.through
+            && let Some(id) = self.cumulative_id(&through)
         {
             groups.push(AckGroup { ack_type: CUMULATIVE, ids: vec![id] });
         }
@@ -255,8 +282,10 @@ impl Acks {
                 self.cumulative(id)?;
             }
             self.through_changed = false;
-            let id = self.through.and_then(|through| self.cumulative_id(&through));
-            return Ok(id.map(|id| AckGroup { ack_type: CUMULATIVE, ids: vec![id] }));
+            let Some(through) = self.through else { return Ok(None) };
+            return Ok(self
+                .cumulative_id(&through)
+                .map(|id| AckGroup { ack_type: CUMULATIVE, ids: vec![id] }));
         }
         let mut entries = BTreeSet::new();
         for id in ids {
@@ -283,11 +312,23 @@ impl Acks {
         *self = Self::new(self.index_ack);
     }
 
-    /// The id that acknowledges up to and with `through`. In the middle of a batch without batch-index
+    /// The id that acknowledges up to and with `through`, or as much of it as the hold allows. In the middle of a batch without batch-index
     /// acknowledgement that is the entry before, which for entry 0 wraps, as the official clients send it.
-    fn cumulative_id(&self, through: &MessageId) -> Option<IdData> {
+    fn cumulative_id(&mut self, through: &MessageId) -> Option<IdData> {
         let entry = through.entry_id();
+        if let Some(hold) = self.hold.filter(|hold| order(*hold) <= order(entry)) {
+            self.cut = true;
+            // The entry before the first of a ledger has no name here; brokers refuse to go back.
+            let before = (hold.0, hold.1.checked_sub(1)?);
+            if self.told.is_some_and(|told| order(before) <= order(told)) {
+                return None;
+            }
+            self.told = Some(before);
+            return Some(id_data(before, Vec::new()));
+        }
+        self.cut = false;
         if through.batch_index < 0 || through.batch_index + 1 >= through.batch_size {
+            self.told = Some(entry);
             return Some(id_data(entry, Vec::new()));
         }
         if self.index_ack {

@@ -2,12 +2,17 @@
 //!
 //! Bounded in number and bytes: a peer that never finishes what it starts costs a little memory, then its
 //! oldest pieces are dropped, to be delivered again when nobody acknowledges them.
+//!
+//! Until a message is complete its first chunk must not be acknowledged along with what is before and after it:
+//! without it the rest is of no use when everything is given again. Such a hold outlives the pieces, which a
+//! lost connection takes, and lapses when no chunk comes for a minute: its producer has given up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::pulsar::consumer::acks::Entry;
+use crate::pulsar::consumer::acks::{Entry, order};
 use crate::pulsar::pb;
 
 /// Messages being put together at a time.
@@ -16,6 +21,10 @@ const MAX_OPEN: usize = 10;
 const MAX_CHUNKS: i32 = 10_000;
 /// Bytes of all messages being put together.
 const MAX_BYTES: usize = 128 << 20;
+/// How long an incomplete message waits for its next chunk, as in the Java client.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// First chunks that are held at a time.
+const MAX_HOLDS: usize = 1000;
 
 /// What became of a chunk.
 #[derive(Debug, PartialEq)]
@@ -44,17 +53,26 @@ pub(super) struct Chunks {
     open: HashMap<String, Open>,
     held: usize,
     clock: u64,
+    /// First chunks of messages that are not complete, in the order of the topic, each with its end.
+    holds: BTreeMap<(i64, i64), Instant>,
 }
 
 impl Chunks {
     /// Takes the chunk that `metadata` describes.
-    pub(super) fn take(&mut self, metadata: &pb::MessageMetadata, entry: Entry, body: &Bytes) -> Chunk {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        metadata: &pb::MessageMetadata,
+        entry: Entry,
+        body: &Bytes,
+    ) -> Chunk {
         let (uuid, count, id) = (metadata.uuid(), metadata.num_chunks_from_msg(), metadata.chunk_id());
         let total = usize::try_from(metadata.total_chunk_msg_size()).unwrap_or(usize::MAX);
         if !(1..=MAX_CHUNKS).contains(&count) || !(0..count).contains(&id) || total > MAX_BYTES {
             return Chunk::Stray;
         }
         if id == 0 {
+            self.hold(entry, now + PATIENCE);
             // A known uuid starts again: the receipt was lost, or its producer restarted. What came before is
             // acknowledged with the message.
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
@@ -73,6 +91,9 @@ impl Chunks {
             self.open.insert(uuid.to_owned(), open);
         }
         let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
+        if let Some(first) = open.entries.first() {
+            self.holds.insert(order(*first), now + PATIENCE);
+        }
         if id < open.next {
             // Sent again because its receipt was lost: acknowledged with the message it belongs to.
             if open.entries.len() < 2 * MAX_CHUNKS as usize && !open.entries.contains(&entry) {
@@ -93,12 +114,48 @@ impl Chunks {
         }
         let complete = open.bytes.len() == total;
         match self.forget(uuid) {
-            Some(open) if complete => Chunk::Complete(open.bytes.freeze(), open.entries),
+            Some(open) if complete => {
+                for entry in &open.entries {
+                    self.holds.remove(&order(*entry));
+                }
+                Chunk::Complete(open.bytes.freeze(), open.entries)
+            }
             _ => Chunk::Stray,
         }
     }
 
-    /// Forgets everything: it will be delivered again.
+    /// Keeps the first chunk of a message from being acknowledged along with others until then.
+    pub(super) fn hold(&mut self, first: Entry, until: Instant) {
+        self.holds.insert(order(first), until);
+        if self.holds.len() > MAX_HOLDS {
+            self.holds.pop_first();
+        }
+    }
+
+    /// The first entry that is held.
+    pub(super) fn first_held(&mut self, now: Instant) -> Option<Entry> {
+        while let Some(first) = self.holds.first_entry() {
+            if *first.get() > now {
+                let (ledger, entry) = *first.key();
+                return Some((ledger as u64, entry as u64));
+            }
+            first.remove();
+        }
+        None
+    }
+
+    /// When the hold on the first of them lapses.
+    pub(super) fn next_lapse(&self) -> Option<Instant> {
+        self.holds.first_key_value().map(|(_, until)| *until)
+    }
+
+    /// Forgets the pieces: they will be delivered again.
+    pub(super) fn drop_pieces(&mut self) {
+        self.open.clear();
+        self.held = 0;
+    }
+
+    /// Forgets everything: the subscription was moved.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -130,42 +187,50 @@ mod tests {
 
     #[test]
     fn interleaved_messages_come_together() {
-        let mut chunks = Chunks::default();
-        assert_eq!(chunks.take(&chunk("a", 0, 2, 4), (1, 0), &body("ab")), Chunk::Kept);
-        assert_eq!(chunks.take(&chunk("b", 0, 2, 2), (1, 1), &body("x")), Chunk::Kept);
+        let (mut chunks, now) = (Chunks::default(), Instant::now());
+        assert_eq!(chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab")), Chunk::Kept);
+        assert_eq!(chunks.take(now, &chunk("b", 0, 2, 2), (1, 1), &body("x")), Chunk::Kept);
         assert_eq!(
-            chunks.take(&chunk("a", 1, 2, 4), (1, 2), &body("cd")),
+            chunks.take(now, &chunk("a", 1, 2, 4), (1, 2), &body("cd")),
             Chunk::Complete(body("abcd"), vec![(1, 0), (1, 2)])
         );
         assert_eq!(
-            chunks.take(&chunk("b", 1, 2, 2), (1, 3), &body("y")),
+            chunks.take(now, &chunk("b", 1, 2, 2), (1, 3), &body("y")),
             Chunk::Complete(body("xy"), vec![(1, 1), (1, 3)])
         );
-        assert_eq!(chunks.held, 0);
+        assert_eq!((chunks.held, chunks.first_held(now)), (0, None));
     }
 
     #[test]
     fn gaps_repeats_and_lies_are_dropped() {
-        let mut chunks = Chunks::default();
-        assert_eq!(chunks.take(&chunk("a", 1, 2, 4), (1, 0), &body("ab")), Chunk::Stray, "no beginning");
-        chunks.take(&chunk("a", 0, 3, 6), (1, 0), &body("ab"));
-        assert_eq!(chunks.take(&chunk("a", 0, 3, 6), (1, 1), &body("ab")), Chunk::Kept, "it starts again");
-        assert_eq!(chunks.take(&chunk("a", 2, 3, 6), (1, 2), &body("ef")), Chunk::Stray, "a gap");
+        let (mut chunks, now) = (Chunks::default(), Instant::now());
+        assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 0), &body("ab")), Chunk::Stray, "no beginning");
+        chunks.take(now, &chunk("a", 0, 3, 6), (1, 0), &body("ab"));
+        assert_eq!(
+            chunks.take(now, &chunk("a", 0, 3, 6), (1, 1), &body("ab")),
+            Chunk::Kept,
+            "it starts again"
+        );
+        assert_eq!(chunks.take(now, &chunk("a", 2, 3, 6), (1, 2), &body("ef")), Chunk::Stray, "a gap");
         for lie in
             [chunk("c", 0, i32::MAX, 4), chunk("c", 0, 2, -1), chunk("c", -1, 2, 4), chunk("c", 5, 2, 4)]
         {
-            assert_eq!(chunks.take(&lie, (1, 0), &body("ab")), Chunk::Stray);
+            assert_eq!(chunks.take(now, &lie, (1, 0), &body("ab")), Chunk::Stray);
         }
-        assert_eq!(chunks.take(&chunk("d", 0, 1, 1), (1, 0), &body("too long")), Chunk::Stray);
+        assert_eq!(chunks.take(now, &chunk("d", 0, 1, 1), (1, 0), &body("too long")), Chunk::Stray);
         assert_eq!(chunks.held, 0);
     }
 
     #[test]
     fn a_million_beginnings_hold_ten() {
-        let mut chunks = Chunks::default();
+        let (mut chunks, now) = (Chunks::default(), Instant::now());
         for i in 0..1000 {
-            chunks.take(&chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
+            chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
         }
         assert_eq!((chunks.open.len(), chunks.held), (MAX_OPEN, 2 * MAX_OPEN));
+        for i in 1000..10_000 {
+            chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
+        }
+        assert_eq!(chunks.holds.len(), MAX_HOLDS);
     }
 }

@@ -19,7 +19,7 @@
 //! Poll order of the owner: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
 //! [`Consumer::poll_timeout`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,11 @@ mod acks;
 mod chunks;
 
 use acks::{AckGroup, Acks, Entry, order};
-use chunks::{Chunk, Chunks};
+use chunks::{Chunk, Chunks, PATIENCE};
+
+/// Chunked messages that may wait for their acknowledgement: one that another consumer acknowledges is never
+/// heard of here.
+const MAX_CHUNKED: usize = 10_000;
 
 /// What a consumer is made with.
 #[derive(Clone, Debug)]
@@ -142,7 +146,7 @@ pub struct Consumer {
     ack_due: Option<Instant>,
     chunks: Chunks,
     /// The other entries of a chunked message, by its last.
-    chunked: HashMap<Entry, Vec<Entry>>,
+    chunked: BTreeMap<Entry, Vec<Entry>>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
     /// To be written as they are.
     immediate: VecDeque<Command>,
@@ -161,7 +165,7 @@ impl Consumer {
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
             chunks: Chunks::default(),
-            chunked: HashMap::new(),
+            chunked: BTreeMap::new(),
             nacks: BTreeMap::new(),
             immediate: VecDeque::new(),
             last_taken: None,
@@ -181,7 +185,7 @@ impl Consumer {
     pub fn detach(&mut self) {
         self.state = State::Detached;
         self.queue.clear();
-        self.chunks.clear();
+        self.chunks.drop_pieces();
         self.permits = Permits::default();
         self.immediate.clear();
         // The broker gives everything out again by itself: asking later would bring it twice.
@@ -205,13 +209,16 @@ impl Consumer {
 
     /// Takes an entry. An error means that it was broken: it has been put away at the broker.
     pub fn handle_message(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
-        let result = self.take_entry(delivery, payload);
+        let result = self.take_entry(now, delivery, payload);
+        if self.acks.is_cut() {
+            self.hold_acks(now);
+        }
         // Some of it may have been acknowledged before.
         self.arm_acks(now);
         result
     }
 
-    fn take_entry(&mut self, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+    fn take_entry(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
         let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
         let id = MessageId { batch_index: -1, batch_size: 0, ..id };
         if !payload.checksum_ok() {
@@ -241,7 +248,7 @@ impl Consumer {
         let mut body = body;
         let chunked = metadata.num_chunks_from_msg() > 1;
         if chunked {
-            match self.chunks.take(&metadata, id.entry_id(), &body) {
+            match self.chunks.take(now, &metadata, id.entry_id(), &body) {
                 Chunk::Kept | Chunk::Stray => {
                     let behind_start = self.start.is_none_or(|start| start.admits(&id));
                     if self.options.durable && !behind_start && self.state == State::Attached {
@@ -274,8 +281,11 @@ impl Consumer {
                 return self.put_away_charged(&id, charge, reason, error);
             }
         };
-        if !chunk_entries.is_empty() {
+        if !chunk_entries.is_empty() && !self.acks.contains(&id) {
             chunk_entries.pop();
+            if self.chunked.len() >= MAX_CHUNKED {
+                self.chunked.pop_first();
+            }
             self.chunked.insert(id.entry_id(), chunk_entries);
         }
         let entry = Arc::new(EntryInfo {
@@ -334,6 +344,9 @@ impl Consumer {
     /// Acknowledges one message.
     pub fn ack(&mut self, now: Instant, id: &MessageId) {
         self.acknowledge(id);
+        if self.acks.is_cut() {
+            self.hold_acks(now);
+        }
         self.arm_acks(now);
     }
 
@@ -344,20 +357,43 @@ impl Consumer {
         self.acks.individual(id);
     }
 
-    /// Acknowledges this message and all before it.
+    /// Acknowledges this message and all before it. A chunked message that begins before it and ends behind it is
+    /// not touched: while it is incomplete or unacknowledged, the broker is told only of what is before it.
     pub fn ack_cumulative(&mut self, now: Instant, id: &MessageId) -> Result<()> {
         self.check_cumulative()?;
         self.acks.cumulative(id)?;
         self.chunked.retain(|entry, _| order(*entry) > order(id.entry_id()));
+        self.hold_acks(now);
         self.arm_acks(now);
         Ok(())
     }
 
+    /// Acknowledgements leave out what chunked messages begin with that are incomplete, or complete and not
+    /// acknowledged.
+    fn hold_acks(&mut self, now: Instant) {
+        if self.acks.is_cumulative() {
+            let complete = self.chunked.values().flatten().copied();
+            let incomplete = self.chunks.first_held(now);
+            self.acks.hold(complete.chain(incomplete).min_by_key(|entry| order(*entry)));
+        }
+    }
+
     /// Acknowledges `ids` and gives the ACK to be sent for them at once, its request id to be filled in.
-    /// `None` when only parts of batches were acknowledged that the broker is told of when they are whole.
-    pub fn receipt_ack(&mut self, ids: &[MessageId], cumulative: bool) -> Result<Option<hot::Ack>> {
+    /// `None` when the broker is told of it later: of parts of batches when they are whole, of what is behind the
+    /// beginning of a chunked message when that is acknowledged.
+    pub fn receipt_ack(
+        &mut self,
+        now: Instant,
+        ids: &[MessageId],
+        cumulative: bool,
+    ) -> Result<Option<hot::Ack>> {
         if cumulative {
             self.check_cumulative()?;
+            for id in ids {
+                self.acks.cumulative(id)?;
+                self.chunked.retain(|entry, _| order(*entry) > order(id.entry_id()));
+            }
+            self.hold_acks(now);
         }
         let mut all = ids.to_vec();
         for id in ids {
@@ -373,7 +409,11 @@ impl Consumer {
         let entries = self.nacks.entry(due).or_default();
         entries.insert(id.entry_id());
         // All chunks must come again for the message to.
-        entries.extend(self.chunked.remove(&id.entry_id()).into_iter().flatten());
+        let others = self.chunked.remove(&id.entry_id()).unwrap_or_default();
+        for entry in &others {
+            self.chunks.hold(*entry, due + PATIENCE);
+        }
+        entries.extend(others);
     }
 
     /// Asks for everything again that is not acknowledged, what waits in the queue included.
@@ -424,6 +464,10 @@ impl Consumer {
 
     /// Lets what is due be sent.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.acks.is_cut() {
+            self.hold_acks(now);
+            self.arm_acks(now);
+        }
         if self.ack_due.is_some_and(|due| due <= now) {
             self.flush_acks();
         }
@@ -453,7 +497,9 @@ impl Consumer {
         if self.state == State::Detached {
             return None;
         }
-        earliest(self.ack_due, self.nacks.first_key_value().map(|(due, _)| *due))
+        let nacks = self.nacks.first_key_value().map(|(due, _)| *due);
+        let lapse = if self.acks.is_cut() { self.chunks.next_lapse() } else { None };
+        earliest(earliest(self.ack_due, nacks), lapse)
     }
 
     /// Whether [`Self::poll_transmit`] has something to write.

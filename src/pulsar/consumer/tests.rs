@@ -281,6 +281,104 @@ fn a_reader_goes_on_behind_what_was_taken() {
     assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [2]);
 }
 
+/// A chunk of a message of `count` chunks, two bytes each.
+fn chunk(uuid: &str, id: i32, count: i32) -> Payload {
+    let metadata = pb::MessageMetadata {
+        uuid: Some(uuid.into()),
+        chunk_id: Some(id),
+        num_chunks_from_msg: Some(count),
+        total_chunk_msg_size: Some(2 * count),
+        ..Default::default()
+    };
+    payload(&metadata, b"ab")
+}
+
+/// Type and entries of the acknowledgements that are due at `now`.
+fn acks(consumer: &mut Consumer, now: Instant) -> Vec<(i32, Vec<u64>)> {
+    consumer.handle_timeout(now);
+    consumer.flush_acks();
+    written(consumer)
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::Ack(ack) => Some((ack.ack_type, ack.message_ids.iter().map(|id| id.entry_id).collect())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A plain message at 0, the first of two chunks at 1, a plain message at 2, everything up to it acknowledged.
+fn acknowledged_past_a_first_chunk(now: Instant) -> Consumer {
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, single("x")).unwrap();
+    c.handle_message(now, delivery(1, &[]), chunk("u", 0, 2)).unwrap();
+    give(&mut c, 2, single("y")).unwrap();
+    let id = take(&mut c)[1].id;
+    c.ack_cumulative(now, &id).unwrap();
+    assert_eq!(acks(&mut c, now), [(1, vec![0])], "not with its first chunk");
+    c
+}
+
+#[test]
+fn a_cumulative_ack_leaves_out_a_chunked_message_until_that_is_acknowledged() {
+    let now = Instant::now();
+    for nacked in [false, true] {
+        let mut c = acknowledged_past_a_first_chunk(now);
+        c.ack_cumulative(now, &MessageId::new(1, 2)).unwrap();
+        give(&mut c, 3, chunk("u", 1, 2)).unwrap();
+        let mut id = take(&mut c)[0].id;
+        assert_eq!(acks(&mut c, now), [], "it is complete but nobody has acknowledged it");
+        if nacked {
+            c.nack(now, &id, Some(Duration::ZERO));
+            assert_eq!(acks(&mut c, now), [], "it must come again whole");
+            give(&mut c, 1, chunk("u", 0, 2)).unwrap();
+            give(&mut c, 3, chunk("u", 1, 2)).unwrap();
+            id = take(&mut c)[0].id;
+        }
+        c.ack(now, &id);
+        assert_eq!(acks(&mut c, now), [(1, vec![2]), (0, vec![1, 3])]);
+        assert_eq!(acks(&mut c, now), []);
+    }
+}
+
+#[test]
+fn a_cumulative_ack_of_a_chunked_message_takes_all_of_it_along() {
+    let now = Instant::now();
+    let mut c = acknowledged_past_a_first_chunk(now);
+    give(&mut c, 3, chunk("u", 1, 2)).unwrap();
+    let id = take(&mut c)[0].id;
+    let ack = c.receipt_ack(now, &[id], true).unwrap().unwrap();
+    assert_eq!((ack.ack_type, ack.message_ids[0].entry_id), (1, 3));
+    assert_eq!(acks(&mut c, now), []);
+}
+
+#[test]
+fn a_cut_does_not_lose_the_first_chunk_of_an_incomplete_message() {
+    let now = Instant::now();
+    let mut c = acknowledged_past_a_first_chunk(now);
+    c.detach();
+    c.attach(now);
+    assert_eq!(acks(&mut c, now), []);
+    // The broker gives again what it has not heard to be acknowledged.
+    give(&mut c, 1, chunk("u", 0, 2)).unwrap();
+    give(&mut c, 2, single("y")).unwrap();
+    give(&mut c, 3, chunk("u", 1, 2)).unwrap();
+    let got = take(&mut c);
+    assert_eq!(got.iter().map(|message| message.id.entry).collect::<Vec<_>>(), [3]);
+    c.ack_cumulative(now, &got[0].id).unwrap();
+    assert_eq!(acks(&mut c, now), [(1, vec![3])]);
+}
+
+#[test]
+fn a_message_that_is_never_completed_holds_acknowledgements_for_a_minute() {
+    let now = Instant::now();
+    let mut c = acknowledged_past_a_first_chunk(now);
+    let due = c.poll_timeout().unwrap();
+    assert_eq!(due, now + PATIENCE);
+    assert_eq!(acks(&mut c, due - Duration::from_millis(1)), []);
+    assert_eq!(acks(&mut c, due), [(1, vec![2])]);
+    assert_eq!(c.poll_timeout(), None);
+}
+
 #[test]
 fn chunks_become_one_message_and_are_acknowledged_together() {
     let mut c = consumer(Options::default());

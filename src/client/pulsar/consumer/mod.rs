@@ -189,7 +189,9 @@ impl Consumer {
                 Error::new(ErrorKind::Disconnected, "not connected: the message will be given again")
             })?;
             // `None`: batches that are only partly acknowledged, which the broker is told of later.
-            let Some(mut ack) = part.change(|machine| machine.receipt_ack(&ids, cumulative))? else {
+            let Some(mut ack) =
+                part.change(|machine| machine.receipt_ack(Instant::now(), &ids, cumulative))?
+            else {
                 continue;
             };
             connection
