@@ -1,4 +1,4 @@
-"""Fills fuzz/corpus from the recorded frames of tests/golden. Safe to run again."""
+"""Fills fuzz/corpus from what tests/golden recorded. Safe to run again."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "tests" / "golden" / "pulsar"
+MQTT = HERE.parent / "tests" / "golden" / "mqtt"
 
 
 def seed(target: str, data: bytes) -> None:
@@ -58,4 +59,43 @@ def main() -> None:
         seed("message_id", data)
 
 
+def pieces(stream: bytes, peer: int) -> bytes:
+    """The script of mqtt_hub in which a client that has connected says this."""
+    script = b""
+    while len(stream) >= 3:
+        size = len(stream) if len(stream) < 43 else 40
+        script += bytes([size << 2 | peer]) + stream[:size] + b"\x04"
+        stream = stream[size:]
+    return script
+
+
+def mqtt() -> None:
+    """Both sides of each recorded connection; the first bytes say the version, the side and where to cut."""
+    for path in MQTT.glob("*.jsonl"):
+        streams: dict[tuple[int, str], bytes] = {}
+        told: dict[int, bytes] = {}
+        versions: dict[int, int] = {}
+        for line in path.read_text().splitlines()[1:]:
+            packet = json.loads(line)
+            if "hex" not in packet:
+                continue
+            connection, side, data = packet["connection"], packet["from"], bytes.fromhex(packet["hex"])
+            streams[connection, side] = streams.get((connection, side), b"") + data
+            if packet["said"].get("type") == "CONNECT":
+                versions[connection] = packet["said"]["version"] - 3
+            elif side == "client":
+                told[connection] = told.get(connection, b"") + data
+        for (connection, side), stream in streams.items():
+            version = versions.get(connection, 2)
+            if version not in range(3) or len(stream) > 8192:
+                continue
+            seed("mqtt_packet", bytes([version if side == "client" else 129 + version, 128]) + stream)
+            if side == "client":
+                seed("mqtt_hub", b"\x01" + pieces(told.get(connection, b""), version))
+            else:
+                seed("mqtt_connection", bytes([version, 255]) + stream)
+                seed("mqtt_connection", bytes([version, 128]) + stream + stream)
+
+
 main()
+mqtt()
