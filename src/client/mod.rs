@@ -1,6 +1,7 @@
 //! What a user holds: the engine's thread, clients, producers and consumers.
 //!
 //! * [`options`]: every knob with its default
+//! * `outbox`: publications in a file until the broker has them
 //! * [`events`]: what producers and consumers tell their owner
 //! * [`pulsar`], [`mqtt`]: the clients, one for each protocol
 //! * [`handle`]: one of any protocol, for the bindings
@@ -22,6 +23,8 @@ pub mod events;
 pub mod handle;
 pub mod mqtt;
 pub mod options;
+#[cfg(feature = "sqlite")]
+pub mod outbox;
 pub mod pulsar;
 
 pub use options::{ClientOptions, ConsumerOptions, ProducerOptions};
