@@ -6,7 +6,7 @@
 //! python      PyO3: conversion and wake-ups
 //! client      what a user holds: pool, lookup, partitions, reconnect
 //! broker      the embedded broker
-//! net         tokio: sockets, TLS, timers; one driver for every protocol
+//! net         tokio: sockets, TLS, WebSocket, timers; one driver for every protocol
 //! pulsar mqtt sans-IO cores: frames and state machines
 //! wire checksum compression transmit machine error    the ground floor
 //! ```

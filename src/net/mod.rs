@@ -1,6 +1,7 @@
 //! tokio: addresses, sockets, TLS, timers, and the one driver of every protocol.
 //!
 //! * [`driver`]: moves bytes between a socket and a [`crate::machine::Machine`]
+//! * [`tcp`]: sockets that do not keep their peer waiting
 //! * [`tls`]: rustls with an explicit provider, host names checked
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream
@@ -20,17 +21,20 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
 pub mod driver;
+pub mod tcp;
 pub mod tls;
 pub mod url;
 pub mod ws;
+
+use tcp::Tcp;
 
 /// A connected socket, with or without TLS.
 #[derive(Debug)]
 pub enum Stream {
     /// TCP.
-    Plain(TcpStream),
+    Plain(Tcp),
     /// TLS over TCP.
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    Tls(Box<tokio_rustls::client::TlsStream<Tcp>>),
     /// A Unix domain socket.
     #[cfg(unix)]
     Unix(tokio::net::UnixStream),
@@ -47,10 +51,17 @@ pub async fn connect_unix(path: &str) -> Result<Stream> {
         .map_err(|error| Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {path}: {error}")))
 }
 
-/// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all.
-pub async fn connect(host: &str, port: u16, tls: Option<&TlsConnector>, timeout: Duration) -> Result<Stream> {
+/// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all. `quick` as in
+/// [`Tcp::new`].
+pub async fn connect(
+    host: &str,
+    port: u16,
+    tls: Option<&TlsConnector>,
+    quick: bool,
+    timeout: Duration,
+) -> Result<Stream> {
     let attempt = async {
-        let tcp = connect_tcp(host, port).await?;
+        let tcp = Tcp::new(connect_tcp(host, port).await?, quick);
         let Some(tls) = tls else { return Ok(Stream::Plain(tcp)) };
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("{host:?} is not a host name")))?;

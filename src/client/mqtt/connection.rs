@@ -234,7 +234,8 @@ impl Connector {
 
     async fn open_address(&self, address: &Address, options: &ClientOptions) -> Result<Stream> {
         let stream =
-            net::connect(&address.host, address.port, self.tls.as_ref(), options.connect_timeout).await?;
+            net::connect(&address.host, address.port, self.tls.as_ref(), true, options.connect_timeout)
+                .await?;
         if self.url.transport != Transport::WebSocket {
             return Ok(stream);
         }

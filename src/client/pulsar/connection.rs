@@ -266,9 +266,14 @@ impl Pool {
 
     async fn open(&self, key: &Key) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
-        let stream =
-            connect(&key.physical.host, key.physical.port, self.tls.as_ref(), self.options.connect_timeout)
-                .await?;
+        let stream = connect(
+            &key.physical.host,
+            key.physical.port,
+            self.tls.as_ref(),
+            false,
+            self.options.connect_timeout,
+        )
+        .await?;
         let config = Config {
             credentials,
             proxy_to: key.proxy_to.clone(),
