@@ -325,7 +325,9 @@ fn tls_and_a_token_let_in_who_has_both() {
         runtime.block_on(async {
             use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let mut stream =
-                penstock::net::connect("localhost", port, Some(&tls), Duration::from_secs(5)).await.unwrap();
+                penstock::net::connect("localhost", port, Some(&tls), false, Duration::from_secs(5))
+                    .await
+                    .unwrap();
             let connect = pb::CommandConnect {
                 client_version: "test".into(),
                 auth_method_name: Some("token".into()),
