@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::compression::Compression;
 use crate::error::Result;
+pub use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
@@ -25,30 +26,6 @@ pub enum Token {
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(***)")
-    }
-}
-
-/// TLS: whom to trust and who one is.
-#[derive(Clone, Default)]
-pub struct TlsOptions {
-    /// PEM of the authorities to trust; `None` trusts the platform's.
-    pub ca: Option<Vec<u8>>,
-    /// PEM of the client's certificate chain.
-    pub certificate: Option<Vec<u8>>,
-    /// PEM of the client's private key.
-    pub key: Option<Vec<u8>>,
-    /// Accepts any host name. For tests.
-    pub skip_hostname_check: bool,
-}
-
-impl std::fmt::Debug for TlsOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsOptions")
-            .field("ca", &self.ca.is_some())
-            .field("certificate", &self.certificate.is_some())
-            .field("key", &"***")
-            .field("skip_hostname_check", &self.skip_hostname_check)
-            .finish()
     }
 }
 

@@ -13,8 +13,31 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_rustls::TlsConnector;
 
-use crate::client::options::TlsOptions;
 use crate::error::{Error, ErrorKind, Result};
+
+/// TLS: whom to trust and who one is.
+#[derive(Clone, Default)]
+pub struct TlsOptions {
+    /// PEM of the authorities to trust; `None` trusts the platform's.
+    pub ca: Option<Vec<u8>>,
+    /// PEM of the client's certificate chain.
+    pub certificate: Option<Vec<u8>>,
+    /// PEM of the client's private key.
+    pub key: Option<Vec<u8>>,
+    /// Accepts any host name. For tests.
+    pub skip_hostname_check: bool,
+}
+
+impl std::fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsOptions")
+            .field("ca", &self.ca.is_some())
+            .field("certificate", &self.certificate.is_some())
+            .field("key", &"***")
+            .field("skip_hostname_check", &self.skip_hostname_check)
+            .finish()
+    }
+}
 
 /// The connector for these options; `alpn` is the application protocol that is offered, if any.
 pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnector> {
