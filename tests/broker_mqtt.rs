@@ -912,6 +912,43 @@ fn a_slow_subscriber_loses_qos_0_by_count_and_costs_no_more_than_its_share() {
 }
 
 #[test]
+fn publishers_wait_for_a_connected_subscriber_that_is_behind_but_not_for_one_that_is_stuck() {
+    for stuck in [false, true] {
+        let mut bench = limited(|limits| limits.receive_maximum = 5000);
+        let (subscriber, publisher) = (bench.connect("s"), bench.connect("p"));
+        bench.subscribe(&subscriber, "t", Q1);
+        for number in 1..=1300 {
+            bench.tell(&publisher, Packet::Publish(publish("t", Q1, number, ""))).unwrap();
+        }
+        let acked = |packets: Vec<Packet>| {
+            let ids = packets.into_iter().filter_map(|packet| match packet {
+                Packet::PubAck(ack) => Some(ack.packet_id.get()),
+                _ => None,
+            });
+            ids.collect::<Vec<_>>()
+        };
+        let first = acked(bench.hear(&publisher));
+        assert!((1000..1200).contains(&first.len()), "{}", first.len());
+        assert_eq!(bench.ask(&publisher, Packet::PingReq), Packet::PingResp, "the connection goes on");
+        let mut taken = 0;
+        if stuck {
+            bench.pass(1);
+            bench.pass(1);
+        } else {
+            while taken < 900 {
+                for message in bench.messages(&subscriber) {
+                    bench.ack(&subscriber, &message);
+                    taken += 1;
+                }
+            }
+        }
+        let second = acked(bench.hear(&publisher));
+        assert_eq!([first, second].concat(), (1..=1300).collect::<Vec<_>>());
+        assert_eq!(bench.hub.stats().messages_dropped, 0);
+    }
+}
+
+#[test]
 fn what_memory_does_not_hold_is_read_from_the_store() {
     let mut bench = Bench::new();
     let (peer, _, _) = bench.resume("s");

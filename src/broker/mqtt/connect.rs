@@ -226,6 +226,9 @@ impl Hub {
     pub(super) fn leave(&mut self, number: u64, seat: u64, will: bool) {
         let Some(session) = self.sessions.get_mut(&number).filter(|s| s.seat == Some(seat)) else { return };
         session.seat = None;
+        let crowd = std::mem::take(&mut session.crowd);
+        self.disperse(crowd);
+        let Some(session) = self.sessions.get_mut(&number) else { return };
         if !will {
             session.will = None;
         }

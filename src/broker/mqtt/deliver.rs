@@ -189,8 +189,7 @@ impl Hub {
     pub(super) fn handle_puback(&mut self, number: u64, ack: &Ack) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if let Some(item) = session.land(ack.packet_id, QoS::AtLeastOnce) {
-            self.finish(number, &item);
-            self.due.insert(number);
+            self.landed(number, &item);
         }
     }
 
@@ -205,8 +204,7 @@ impl Hub {
         };
         if ack.reason.is_error() && !flight.released {
             if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
-                self.finish(number, &item);
-                self.due.insert(number);
+                self.landed(number, &item);
             }
             return;
         }
@@ -225,8 +223,21 @@ impl Hub {
             return;
         }
         if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
-            self.finish(number, &item);
-            self.due.insert(number);
+            self.landed(number, &item);
+        }
+    }
+
+    /// A client is done with a message: there is room for the next one.
+    fn landed(&mut self, number: u64, item: &Queued) {
+        self.finish(number, item);
+        self.due.insert(number);
+        let max_bytes = self.settings.limits.max_queue_bytes;
+        if let Some(session) = self.sessions.get_mut(&number)
+            && !session.crowd.is_empty()
+            && session.has_room(max_bytes)
+        {
+            let crowd = std::mem::take(&mut session.crowd);
+            self.disperse(crowd);
         }
     }
 

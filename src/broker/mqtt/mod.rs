@@ -142,8 +142,9 @@ pub struct Settings {
 enum Action {
     /// Messages for sessions.
     Deliver(Vec<(u64, Queued)>),
-    /// An answer to a client, and the bytes that were on their way to the store for it.
-    Answer { seat: u64, packet: Packet, bytes: usize },
+    /// An answer to a client, the bytes that were on their way to the store for it, and the session that was
+    /// behind when the message came.
+    Answer { seat: u64, packet: Packet, bytes: usize, behind: Option<u64> },
     /// A PUBLISH whose packet identifier had to be written first.
     Send { session: u64, seat: u64, packet_id: PacketId },
     /// The PUBREL that had to be written first.
@@ -292,12 +293,12 @@ impl Hub {
     fn act(&mut self, action: Action) {
         match action {
             Action::Deliver(items) => self.enqueue(items),
-            Action::Answer { seat, packet, bytes } => {
+            Action::Answer { seat, packet, bytes, behind } => {
                 self.queued -= bytes;
                 if let Some(seat) = self.seats.get_mut(&seat) {
                     seat.queued -= bytes;
                 }
-                self.answer(seat, packet);
+                self.answer_in_turn(seat, packet, behind);
             }
             Action::Send { session, seat, packet_id } => self.send_flight(session, seat, packet_id),
             Action::Release { session, seat, packet_id } => {
@@ -307,6 +308,46 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// Answers, unless a subscriber is far behind: then the publisher's window fills and it waits, but nothing
+    /// else on its connection does.
+    fn answer_in_turn(&mut self, id: u64, packet: Packet, behind: Option<u64>) {
+        let max_bytes = self.settings.limits.max_queue_bytes;
+        let Some(seat) = self.seats.get_mut(&id) else { return };
+        if let Some(session) = behind.and_then(|number| self.sessions.get_mut(&number))
+            && session.is_crowded(max_bytes)
+        {
+            session.crowd.insert(id);
+            seat.held.push_back(packet);
+        } else if !seat.held.is_empty() && matches!(packet, Packet::PubAck(_) | Packet::PubRec(_)) {
+            // Answers keep their order.
+            seat.held.push_back(packet);
+        } else {
+            self.answer(id, packet);
+        }
+    }
+
+    /// Nobody needs to wait for the session any more.
+    fn disperse(&mut self, crowd: BTreeSet<u64>) {
+        for id in crowd {
+            let held = self.seats.get_mut(&id).map(|seat| std::mem::take(&mut seat.held));
+            held.into_iter().flatten().for_each(|packet| self.answer(id, packet));
+        }
+    }
+
+    /// Sessions that made no progress since the last look are not waited for.
+    fn give_up_stuck(&mut self) {
+        let mut crowds = Vec::new();
+        for session in self.sessions.values_mut().filter(|session| !session.crowd.is_empty()) {
+            let (now, before) = session.progress;
+            session.progress.1 = now;
+            if now == before {
+                session.stuck = true;
+                crowds.push(std::mem::take(&mut session.crowd));
+            }
+        }
+        crowds.into_iter().for_each(|crowd| self.disperse(crowd));
     }
 
     /// Says that it worked, or that it did not if the store failed meanwhile.
@@ -502,6 +543,7 @@ impl Hub {
         for message in self.retained.expired(wall_ms) {
             self.unretain(message.topic());
         }
+        self.give_up_stuck();
         self.publish_status();
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Outcome {
     taken: bool,
     /// Whether somebody had no room for it.
     full: bool,
+    /// A connected session that is far behind.
+    behind: Option<u64>,
 }
 
 impl Hub {
@@ -66,6 +68,7 @@ impl Hub {
         seat.queued += bytes;
         self.queued += bytes;
         let mut ack = Ack::new(packet_id);
+        let mut behind = None;
         if repeated {
             // Sent again because our PUBREC did not arrive: once more, without a second delivery.
         } else if own {
@@ -80,6 +83,7 @@ impl Hub {
             ack.properties.push(Property::ReasonString(words.into()));
         } else {
             let outcome = self.distribute(publish, Some(number));
+            behind = outcome.behind;
             ack.reason = match outcome {
                 Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
                 Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
@@ -90,7 +94,7 @@ impl Hub {
             }
         }
         let packet = if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
-        self.when_written(Action::Answer { seat: id, packet, bytes });
+        self.when_written(Action::Answer { seat: id, packet, bytes, behind });
         Ok(())
     }
 
@@ -112,7 +116,7 @@ impl Hub {
         }
         let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
         let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
-        self.when_written(Action::Answer { seat: id, packet, bytes: 0 });
+        self.when_written(Action::Answer { seat: id, packet, bytes: 0, behind: None });
     }
 
     /// QoS 0 without RETAIN: to those who are connected, now.
@@ -174,26 +178,21 @@ impl Hub {
     pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
         let route = self.routes.find(message.topic());
-        let mut to = Distribution { sequence: None, items: Vec::new(), outcome: Outcome::default() };
+        let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
         if message.publish.retain {
             self.retain(&message, &mut to);
         }
-        self.distribute_to(&message, &route, from, &mut to);
+        self.distribute_to(&message, &route, &mut to);
         if !to.items.is_empty() {
             self.when_written(Action::Deliver(to.items));
         }
         to.outcome
     }
 
-    fn distribute_to(
-        &mut self,
-        message: &Rc<Message>,
-        route: &Route,
-        from: Option<u64>,
-        to: &mut Distribution,
-    ) {
+    fn distribute_to(&mut self, message: &Rc<Message>, route: &Route, to: &mut Distribution) {
         for target in &route.targets {
-            let terms = if from == Some(target.session) { target.own.as_ref() } else { Some(&target.terms) };
+            let own = to.from == Some(target.session);
+            let terms = if own { target.own.as_ref() } else { Some(&target.terms) };
             if let Some(terms) = terms {
                 self.assign(message, target.session, terms, to);
             }
@@ -236,6 +235,10 @@ impl Hub {
             return;
         }
         to.outcome.taken = true;
+        // Who publishes to itself must not wait for itself.
+        if to.from != Some(number) && session.is_crowded(limits.max_queue_bytes) {
+            to.outcome.behind = Some(number);
+        }
         let item = self.admit(number, message, qos, retain, terms.ids.clone(), &mut to.sequence);
         to.items.extend(item.map(|item| (number, item)));
     }
@@ -316,6 +319,7 @@ impl Hub {
 
 /// A message on its way to several.
 struct Distribution {
+    from: Option<u64>,
     sequence: Option<u64>,
     items: Vec<(u64, Queued)>,
     outcome: Outcome,

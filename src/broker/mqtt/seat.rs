@@ -5,7 +5,7 @@
 //!   +--anything else, 10 s-----------------------------------------------------------^
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
@@ -55,6 +55,8 @@ pub(super) struct Seat {
     pub(super) queued: usize,
     /// Whether its session had more for it than fits.
     pub(super) starved: bool,
+    /// Acknowledgements that wait for a subscriber that is behind.
+    pub(super) held: VecDeque<Packet>,
     /// Bytes of QoS 0 that wait in `transmit`.
     pub(super) unsent: usize,
     aliases_in: HashMap<u16, ByteString>,
@@ -76,6 +78,7 @@ impl Seat {
             unanswered: 0,
             queued: 0,
             starved: false,
+            held: VecDeque::new(),
             unsent: 0,
             aliases_in: HashMap::new(),
             aliases_out: HashMap::new(),

@@ -23,6 +23,9 @@ use super::routes::Subscription;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
 
+/// Messages that wait for a connected session before its publishers wait as well.
+const CROWDED: usize = 1000;
+
 /// A message between PUBLISH and its last answer.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -67,6 +70,12 @@ pub(super) struct Session {
     next_position: u64,
     /// Packet identifiers of QoS 2 from the client, between PUBLISH and PUBREL.
     pub(super) received: BTreeSet<PacketId>,
+    /// Connections whose acknowledgements wait until it has caught up.
+    pub(super) crowd: BTreeSet<u64>,
+    /// Messages that it was done with, now and when it was last looked at.
+    pub(super) progress: (u64, u64),
+    /// Whether it made none meanwhile: then nobody waits for it.
+    pub(super) stuck: bool,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Instant>,
     pub(super) ends_at: Option<Instant>,
@@ -88,6 +97,9 @@ impl Session {
             next_packet_id: 0,
             next_position: 0,
             received: BTreeSet::new(),
+            crowd: BTreeSet::new(),
+            progress: (0, 0),
+            stuck: false,
             will: None,
             will_at: None,
             ends_at: None,
@@ -110,6 +122,17 @@ impl Session {
         let waiting = self.queue.len() + self.pending;
         // Something always has room: a message larger than all must not stop for ever.
         waiting > 0 && (waiting >= max_messages || self.bytes + weight > max_bytes)
+    }
+
+    /// Whether it is connected and so far behind that its publishers should wait for it.
+    pub(super) fn is_crowded(&self, max_bytes: usize) -> bool {
+        let waiting = self.queue.len() + self.pending;
+        self.seat.is_some() && !self.stuck && (waiting > CROWDED || self.bytes > max_bytes / 2)
+    }
+
+    /// Whether it has caught up so far that they need not wait any more.
+    pub(super) fn has_room(&self, max_bytes: usize) -> bool {
+        self.seat.is_none() || self.queue.len() + self.pending < CROWDED / 2 && self.bytes <= max_bytes / 2
     }
 
     /// A packet identifier that is not in flight. There is one: the window is smaller than their number.
@@ -138,6 +161,8 @@ impl Session {
         if index < self.resent {
             self.resent -= 1;
         }
+        self.progress.0 += 1;
+        self.stuck = false;
         self.flights.remove(index).map(|flight| flight.item)
     }
 

@@ -32,7 +32,12 @@ impl Hub {
             }
         }
         let answer = SubAck { packet_id: subscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer { seat: id, packet: Packet::SubAck(answer), bytes: 0 });
+        self.when_written(Action::Answer {
+            seat: id,
+            packet: Packet::SubAck(answer),
+            bytes: 0,
+            behind: None,
+        });
         if !retained.is_empty() {
             self.when_written(Action::Deliver(retained));
         }
@@ -118,6 +123,11 @@ impl Hub {
             reasons.push(Reason::Success);
         }
         let answer = UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer { seat: id, packet: Packet::UnsubAck(answer), bytes: 0 });
+        self.when_written(Action::Answer {
+            seat: id,
+            packet: Packet::UnsubAck(answer),
+            bytes: 0,
+            behind: None,
+        });
     }
 }
