@@ -23,7 +23,6 @@ pub mod events;
 pub mod handle;
 pub mod mqtt;
 pub mod options;
-#[cfg(feature = "sqlite")]
 pub mod outbox;
 pub mod pulsar;
 

@@ -16,11 +16,11 @@
 //! One client at a time has the file open; the lock on it ends with the process, however that ends.
 
 use std::collections::VecDeque;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use rusqlite::OptionalExtension;
@@ -120,7 +120,7 @@ pub struct Outbox {
     submitted: Arc<Mutex<Submitted>>,
     max_bytes: u64,
     /// After the writer, so that the file is closed before another process may open it.
-    _lock: File,
+    _lock: Mutex<Connection>,
 }
 
 /// What the writer has not reported.
@@ -159,14 +159,14 @@ impl Outbox {
     /// Opens or creates the file. A broken, foreign or newer one is refused, and so is one that is open already.
     pub fn open(options: &OutboxOptions, report: ReportSink) -> Result<(Self, Found)> {
         let name = |error: Error| explain(error, &options.path);
-        let file = claim(&options.path).map_err(name)?;
+        let claim = claim(&options.path).map_err(name)?;
         let connection = connect(options).map_err(name)?;
         let found = read(&connection).map_err(name)?;
-        Ok((Self::start(file, connection, options, report).map_err(name)?, found))
+        Ok((Self::start(claim, connection, options, report).map_err(name)?, found))
     }
 
     fn start(
-        file: File,
+        claim: Connection,
         connection: Connection,
         options: &OutboxOptions,
         mut report: ReportSink,
@@ -198,7 +198,7 @@ impl Outbox {
                 sink(outcome.clone().and(loaded.map_err(|error| explain(error, &path))));
             }
         })?;
-        Ok(Self { writer, submitted, max_bytes: options.max_bytes, _lock: file })
+        Ok(Self { writer, submitted, max_bytes: options.max_bytes, _lock: Mutex::new(claim) })
     }
 
     /// Writes a publication down. `key` must be above all before.
@@ -349,18 +349,28 @@ impl Job for Change {
     }
 }
 
-/// The lock of the file, which lies beside it: closing a second descriptor of the file itself would drop SQLite's
-/// own locks.
-fn claim(path: &Path) -> Result<File> {
+/// The lock of the file: a transaction on an empty database beside it. SQLite's locks are the process's own, which
+/// a child does not inherit as it would those of a descriptor.
+fn claim(path: &Path) -> Result<Connection> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = sqlite::private_file(Path::new(&name))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
+    let mut new = std::fs::OpenOptions::new();
+    new.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
+    match new.open(&name) {
+        // Closing a descriptor of a file that was there would drop the locks on it.
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    let lock = Connection::open(&name)?;
+    lock.busy_timeout(Duration::ZERO)?;
+    match lock.execute_batch("BEGIN EXCLUSIVE") {
+        Ok(()) => Ok(lock),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
             Err(Error::new(ErrorKind::InvalidArgument, "another client has it open: give each its own"))
         }
-        Err(TryLockError::Error(error)) => Err(error.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -14,6 +14,10 @@
 //! When the connection ends everything in the window stays. If the broker kept the session it is sent again in
 //! the original order, with DUP, and PUBREL where PUBREC had come (4.4). If it did not, QoS 1 is published anew;
 //! whether QoS 2 got through cannot be known then, and it fails saying so.
+//!
+//! A durable producer ([`Producer::set_durable`]) outlives its process, with the help of whoever writes its
+//! [`Record`]s down: the packet identifier of QoS 2 before PUBLISH is sent, its PUBREC before PUBREL is. When the
+//! broker lost the session, what had no PUBREC goes out anew, for it has been promised.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -64,6 +68,20 @@ impl PacketIds {
         self.owners.get(usize::from(id.get())).copied().flatten()
     }
 
+    /// Takes a certain identifier, if it is free.
+    pub fn claim(&mut self, id: PacketId, owner: u64) -> bool {
+        let index = usize::from(id.get());
+        if self.owners.len() <= index {
+            self.owners.resize(index + 1, None);
+        }
+        let free = self.owners[index].is_none();
+        if free {
+            self.owners[index] = Some(owner);
+            self.used += 1;
+        }
+        free
+    }
+
     /// Gives an identifier back.
     pub fn release(&mut self, id: PacketId) {
         if let Some(owner) = self.owners.get_mut(usize::from(id.get())) {
@@ -85,6 +103,36 @@ pub struct Outcome {
     pub bytes: usize,
     /// The broker's reason, or why it failed.
     pub result: Result<Reason>,
+}
+
+/// Something to be written down. Counted from 1 in the order they are polled, for
+/// [`Producer::handle_recorded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The owner's publication of QoS 2 has this packet identifier. It is sent after this is written.
+    Sent(u64, PacketId),
+    /// PUBREC has come for it: PUBREL is sent after this is written.
+    Released(u64),
+    /// It has no packet identifier any more.
+    Queued(u64),
+}
+
+/// What a durable producer has to be written down.
+#[derive(Debug, Default)]
+struct Records {
+    new: VecDeque<Record>,
+    asked: u64,
+    written: u64,
+    /// PUBRECs in the order they came, and the record that their PUBREL waits for.
+    owed: VecDeque<(u64, PacketId)>,
+}
+
+impl Records {
+    fn push(&mut self, record: Record) -> u64 {
+        self.new.push_back(record);
+        self.asked += 1;
+        self.asked
+    }
 }
 
 #[derive(Debug)]
@@ -113,6 +161,10 @@ struct InFlight {
     state: State,
     /// Sent on this connection.
     sent: bool,
+    /// Sent on any connection.
+    tried: bool,
+    /// The record that has to be written before it is sent.
+    waits: u64,
 }
 
 /// The sending half of a session.
@@ -134,6 +186,8 @@ pub struct Producer {
     unwritten: VecDeque<(u64, u64, usize)>,
     outcomes: VecDeque<Outcome>,
     pending: usize,
+    /// Of a durable producer.
+    records: Option<Records>,
 }
 
 impl Producer {
@@ -150,6 +204,48 @@ impl Producer {
             unwritten: VecDeque::new(),
             outcomes: VecDeque::new(),
             pending: 0,
+            records: None,
+        }
+    }
+
+    /// From here on asks for [`Record`]s. Each owner has one publication of QoS 1 or 2.
+    pub fn set_durable(&mut self) {
+        self.records = Some(Records::default());
+    }
+
+    /// Takes over what was in flight when an earlier process ended, in its order, before anything else.
+    pub fn restore(
+        &mut self,
+        ids: &mut PacketIds,
+        owner: u64,
+        publish: Publish,
+        id: PacketId,
+        released: bool,
+    ) -> Result<()> {
+        debug_assert!(self.queue.is_empty(), "it comes first");
+        if !ids.claim(id, self.first + self.window.len() as u64) {
+            return Err(Error::new(
+                ErrorKind::Persistence,
+                format!("two publications with the packet identifier {id}"),
+            ));
+        }
+        let state = if released { State::Released } else { State::Published };
+        let publish = Publish { packet_id: Some(id), ..publish };
+        self.pending += 1;
+        self.window.push_back(InFlight { owner, id, publish, state, sent: false, tried: true, waits: 0 });
+        Ok(())
+    }
+
+    /// What has to be written next.
+    pub fn poll_record(&mut self) -> Option<Record> {
+        self.records.as_mut()?.new.pop_front()
+    }
+
+    /// The first `written` records are written.
+    pub fn handle_recorded(&mut self, written: u64) {
+        if let Some(records) = &mut self.records {
+            debug_assert!(written <= records.asked);
+            records.written = written;
         }
     }
 
@@ -171,9 +267,11 @@ impl Producer {
     }
 
     /// Fails the oldest publication that has not been sent, to make room for a newer one. Gives false when
-    /// there is none.
+    /// there is none that may be dropped.
     pub fn drop_oldest(&mut self) -> bool {
-        let Some(queued) = self.at_most_once.pop_front().or_else(|| self.queue.pop_front()) else {
+        let promised = self.records.is_some();
+        let oldest = self.at_most_once.pop_front();
+        let Some(queued) = oldest.or_else(|| if promised { None } else { self.queue.pop_front() }) else {
             return false;
         };
         let error = Error::new(ErrorKind::QueueFull, "dropped for a newer message: the queue was full");
@@ -185,6 +283,9 @@ impl Producer {
     pub fn attach(&mut self, ids: &mut PacketIds, session_present: bool) {
         self.unanswered = 0;
         self.resumed = 0;
+        if let Some(records) = &mut self.records {
+            records.owed.clear();
+        }
         if session_present {
             for flight in &mut self.window {
                 flight.sent = false;
@@ -197,7 +298,11 @@ impl Producer {
             let mut publish = flight.publish;
             match (flight.state, publish.qos) {
                 (State::Done(result), _) => self.end(flight.owner, &publish, result),
-                (_, QoS::ExactlyOnce) => {
+                // The broker had taken it over with PUBREC (4.3.3).
+                (State::Released, _) if self.records.is_some() => {
+                    self.end(flight.owner, &publish, Ok(Reason::Success));
+                }
+                (_, QoS::ExactlyOnce) if self.records.is_none() => {
                     let error = Error::new(
                         ErrorKind::Disconnected,
                         "the broker lost the session: whether the message got through is not known",
@@ -207,6 +312,9 @@ impl Producer {
                 _ => {
                     publish.packet_id = None;
                     publish.dup = false;
+                    if let Some(records) = self.records.as_mut().filter(|_| publish.qos == QoS::ExactlyOnce) {
+                        records.push(Record::Queued(flight.owner));
+                    }
                     again.push(Queued { owner: flight.owner, publish, expires: None });
                 }
             }
@@ -262,6 +370,13 @@ impl Producer {
             }
         }
         let maximum = self.own_maximum.min(connection.limits().receive_maximum);
+        if self.records.is_some() {
+            self.enter(now, ids, maximum);
+            self.resume(now, connection, limit);
+            self.release(now, ids, connection);
+            self.settle(ids);
+            return connection.queued() >= limit;
+        }
         while self.unanswered < maximum && self.resumed == self.window.len() {
             if self.queue.is_empty() {
                 return false;
@@ -291,26 +406,79 @@ impl Producer {
                 publish,
                 state: State::Published,
                 sent: true,
+                tried: true,
+                waits: 0,
             });
         }
         false
     }
 
+    /// Lets publications into the window of a durable producer, which are sent when their record is written.
+    fn enter(&mut self, now: Instant, ids: &mut PacketIds, maximum: u16) {
+        while self.window.len() < usize::from(maximum) && !self.queue.is_empty() {
+            let Some(id) = ids.take(self.first + self.window.len() as u64) else { return };
+            let queued = self.queue.pop_front().expect("not empty");
+            let admitted = self.admit(now, queued.owner, queued.publish, queued.expires);
+            let Some(publish) = admitted else {
+                ids.release(id);
+                continue;
+            };
+            let records = self.records.as_mut().expect("it is durable");
+            let waits = match publish.qos {
+                QoS::ExactlyOnce => records.push(Record::Sent(queued.owner, id)),
+                _ => 0,
+            };
+            let publish = Publish { packet_id: Some(id), ..publish };
+            self.window.push_back(InFlight {
+                owner: queued.owner,
+                id,
+                publish,
+                state: State::Published,
+                sent: false,
+                tried: false,
+                waits,
+            });
+        }
+    }
+
+    /// Sends PUBREL, in the order of the PUBRECs [MQTT-4.6.0-4], where these are written.
+    fn release(&mut self, now: Instant, ids: &PacketIds, connection: &mut Connection) {
+        let Some(records) = &mut self.records else { return };
+        let mut due = Vec::new();
+        while records.owed.front().is_some_and(|(record, _)| *record <= records.written) {
+            due.extend(records.owed.pop_front());
+        }
+        for (_, id) in due {
+            if self.flight(ids, id).is_some_and(|flight| matches!(flight.state, State::Released)) {
+                // Four bytes: the only refusal is a connection that is closing, after which it is sent again.
+                let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
+            }
+        }
+    }
+
+    /// How many records are written.
+    fn written(&self) -> u64 {
+        self.records.as_ref().map_or(0, |records| records.written)
+    }
+
     /// Sends the window again, in its original order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
     fn resume(&mut self, now: Instant, connection: &mut Connection, limit: u64) {
         let maximum = connection.limits().receive_maximum;
+        let written = self.written();
         while self.resumed < self.window.len() && connection.queued() < limit {
             let flight = &mut self.window[self.resumed];
             let sent = match &flight.state {
                 _ if flight.sent => Ok(()),
                 State::Done(_) => Ok(()),
+                _ if flight.waits > written => return,
                 State::Released => connection.send(now, Packet::PubRel(Ack::new(flight.id))).inspect(|()| {
                     self.unanswered += 1;
                     flight.sent = true;
                 }),
                 State::Published if self.unanswered >= maximum => return,
                 State::Published => {
-                    flight.publish.dup = true;
+                    flight.publish.dup = flight.tried;
+                    flight.tried = true;
                     connection.publish(now, &flight.publish).inspect(|()| {
                         self.unanswered += 1;
                         flight.sent = true;
@@ -382,10 +550,19 @@ impl Producer {
             return Ok(());
         }
         // From here on the message itself is not needed, nor ever sent again.
-        flight.state = State::Released;
+        let again = matches!(std::mem::replace(&mut flight.state, State::Released), State::Released);
         let late = !std::mem::replace(&mut flight.sent, true);
+        let (owner, waits) = (flight.owner, flight.waits);
         self.unanswered += u16::from(late);
-        let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
+        let Some(records) = &mut self.records else {
+            let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
+            return Ok(());
+        };
+        let waits = if again { waits } else { records.push(Record::Released(owner)) };
+        records.owed.push_back((waits, id));
+        if let Some(flight) = self.flight(ids, id) {
+            flight.waits = waits;
+        }
         Ok(())
     }
 

@@ -112,6 +112,16 @@ impl Session {
         &mut self.producer
     }
 
+    /// From here on the sending half asks for records: see [`Producer::set_durable`].
+    pub fn set_durable(&mut self) {
+        self.producer.set_durable();
+    }
+
+    /// Takes over what was in flight when an earlier process ended: see [`Producer::restore`].
+    pub fn restore(&mut self, owner: u64, publish: Publish, id: PacketId, released: bool) -> Result<()> {
+        self.producer.restore(&mut self.ids, owner, publish, id, released)
+    }
+
     /// Publications without an outcome.
     pub fn pending(&self) -> usize {
         self.producer.pending()

@@ -58,7 +58,8 @@ impl Attached {
     pub(super) fn say_goodbye(&mut self, now: Instant) -> impl Future<Output = ()> + use<> {
         let mut disconnect = Disconnect::new(Reason::Success);
         let options = &self.shared.options;
-        if self.protocol.version() == Version::V5 && options.session_expiry > 0 && !options.keep_session {
+        let ends = !options.keep_session && self.shared.spool.is_none();
+        if self.protocol.version() == Version::V5 && options.session_expiry > 0 && ends {
             disconnect.properties.push(Property::SessionExpiryInterval(0));
         }
         self.protocol.disconnect(now, disconnect);
@@ -124,6 +125,9 @@ impl Host for Attached {
             session.handle_written(self.protocol.queued() - waiting);
             if unwritten < WRITE_HIGH_WATER {
                 more = session.poll_transmit(now, &mut self.protocol, TURN);
+            }
+            if let Some(spool) = &self.shared.spool {
+                spool.record(&mut session);
             }
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
@@ -268,6 +272,8 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     let v5 = version == Version::V5;
     // Without an expiry, and with 3.x, a clean session is over when its connection is.
     connect.clean_start = options.clean_start && (first || !v5 || options.session_expiry == 0);
+    // ... and what the outbox has in flight would be published twice.
+    connect.clean_start &= shared.spool.is_none();
     connect.keep_alive = options.keep_alive;
     connect.will.clone_from(&options.will);
     connect.user_name = options.username.as_deref().map(Into::into);
@@ -334,6 +340,14 @@ pub(super) async fn supervise(
             _ => !error.retriable(),
         };
         attempts = attempts.saturating_sub(1);
+        if !hopeless
+            && attempts == 0
+            && shared.spool.is_some()
+            && let Some(ready) = ready.take()
+        {
+            // What is published meanwhile is kept.
+            let _ = ready.send(Ok(()));
+        }
         if hopeless || ready.is_some() && attempts == 0 {
             if let Some(ready) = ready.take() {
                 let _ = ready.send(Err(error.clone()));
@@ -421,5 +435,6 @@ async fn run(
         events.extend(std::iter::from_fn(|| machine.poll_event()));
     }
     shared.dispatch(&mut events);
+    shared.settled.notify_waiters();
     (was_up, error)
 }

@@ -2,6 +2,7 @@
 //!
 //! * `connection`: the socket's protocol and the session behind it, and the supervisor that connects again
 //! * `routes`: which consumers a message is for
+//! * `spool`: the way of publications through the durable outbox
 //! * [`producer`], [`consumer`]: what a user holds
 //! * [`options`]: every knob
 //!
@@ -37,6 +38,7 @@ pub mod consumer;
 pub mod options;
 pub mod producer;
 mod routes;
+mod spool;
 
 use connection::{Attached, Connector, supervise};
 use consumer::Core as ConsumerCore;
@@ -45,6 +47,8 @@ use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use producer::Core as ProducerCore;
 pub use producer::{Outgoing, Producer};
 use routes::Routes;
+pub use spool::OutboxStats;
+use spool::{DURABLE, Spool};
 
 /// A client of one MQTT server. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
@@ -54,14 +58,14 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
-    task: AbortHandle,
+    tasks: [AbortHandle; 2],
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // The driver goes with the task, and the socket with the driver: the server sees a connection cut,
         // which is what a forgotten client is.
-        self.task.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.end(&Error::new(ErrorKind::Closed, "the client was dropped"));
     }
 }
@@ -71,6 +75,8 @@ impl Drop for Inner {
 struct Shared {
     options: ClientOptions,
     session: Mutex<Session>,
+    /// Of a client with a durable outbox.
+    spool: Option<Spool>,
     /// The connection of the moment.
     link: Mutex<Option<Arc<driver::Session<Attached>>>>,
     /// The driver knows that there is something to do.
@@ -121,13 +127,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Client {
     /// Connects to any address of the URL, within the connect timeout for each. Must be called on the engine's
     /// runtime.
-    pub async fn connect(options: ClientOptions) -> Result<Self> {
+    ///
+    /// With an outbox the client is given also if no address answers: it goes on trying.
+    pub async fn connect(mut options: ClientOptions) -> Result<Self> {
         let url = ServiceUrl::parse(&options.url)?;
         if url.protocol != Protocol::Mqtt {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("{:?} is not MQTT's", options.url)));
         }
+        let mut session = Session::new(options.max_inflight, options.receive_maximum);
+        let spool = Spool::open(&mut options, &mut session)?;
         let shared = Arc::new(Shared {
-            session: Mutex::new(Session::new(options.max_inflight, options.receive_maximum)),
+            session: Mutex::new(session),
+            spool,
             link: Mutex::new(None),
             notified: AtomicBool::new(false),
             producers: Mutex::default(),
@@ -148,9 +159,12 @@ impl Client {
             options,
         });
         let (ready, up) = oneshot::channel();
-        let task = tokio::spawn(supervise(Arc::clone(&shared), Connector::new(&shared.options, url)?, ready))
-            .abort_handle();
-        let client = Self(Arc::new(Inner { shared, task }));
+        let connector = Connector::new(&shared.options, url)?;
+        let tasks = [
+            tokio::spawn(supervise(Arc::clone(&shared), connector, ready)).abort_handle(),
+            tokio::spawn(Shared::run_spool(Arc::downgrade(&shared))).abort_handle(),
+        ];
+        let client = Self(Arc::new(Inner { shared, tasks }));
         up.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
         Ok(client)
     }
@@ -193,25 +207,43 @@ impl Client {
         self.0.shared.budget.used()
     }
 
+    /// What the outbox holds, if there is one.
+    pub fn outbox(&self) -> Option<OutboxStats> {
+        self.0.shared.spool.as_ref().map(Spool::stats)
+    }
+
     /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         lock(&self.0.shared.session).is_attached()
     }
 
-    /// Waits for everything that was published, at most the operation timeout, then says goodbye.
+    /// Waits for everything that was published, at most the operation timeout, then says goodbye. What is in the
+    /// outbox is waited for only while there is a connection: it is safe.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
         if lock(&shared.ended).is_some() {
             return Ok(());
         }
-        let settled = tokio::time::timeout(shared.options.operation_timeout, shared.settle(None)).await;
+        let settle = async {
+            tokio::select! {
+                () = shared.settle(None) => {}
+                () = shared.detached(), if shared.spool.is_some() => {}
+            }
+        };
+        let settled = tokio::time::timeout(shared.options.operation_timeout, settle).await;
         shared.closing.notify_one();
         shared.say_goodbye().await;
+        if shared.spool.is_some() {
+            let shared = Arc::clone(shared);
+            let _ = tokio::task::spawn_blocking(move || shared.close_spool()).await;
+        }
         shared.end(&Error::new(ErrorKind::Closed, "the client is closed"));
-        self.0.task.abort();
-        settled.map_err(|_| {
-            Error::new(ErrorKind::Timeout, "not everything was answered before the client was closed")
-        })
+        self.0.tasks.iter().for_each(AbortHandle::abort);
+        if settled.is_err() && shared.spool.is_none() {
+            let text = "not everything was answered before the client was closed";
+            return Err(Error::new(ErrorKind::Timeout, text));
+        }
+        Ok(())
     }
 
     /// Whether the client has ended.
@@ -245,8 +277,10 @@ impl Shared {
     /// Hands on what the session has to tell. No lock may be held.
     fn dispatch(&self, events: &mut Vec<Event>) {
         let mut published = false;
+        let mut durable = Vec::new();
         for event in events.drain(..) {
             match event {
+                Event::Published(outcome) if outcome.owner & DURABLE != 0 => durable.push(outcome),
                 Event::Published(outcome) => {
                     published = true;
                     self.published(outcome);
@@ -256,11 +290,17 @@ impl Shared {
                 Event::Unsubscribed { id, result } => self.answer(id, result.map(|()| Vec::new())),
             }
         }
+        // What a client that has ended did not get rid of stays in the outbox.
+        if let Some(spool) = self.spool.as_ref().filter(|_| lock(&self.ended).is_none()) {
+            published |= !durable.is_empty();
+            spool.ended(durable);
+        }
         if published {
             self.settled.notify_waiters();
         }
     }
 
+    /// Publications of a producer have ended.
     fn published(&self, outcome: Outcome) {
         self.budget.release(outcome.bytes);
         let producer = lock(&self.producers).get(&outcome.owner).cloned();
@@ -339,12 +379,27 @@ impl Shared {
             settled.as_mut().enable();
             let pending = match owner {
                 Some(owner) => owner.pending(),
-                None => self.session().pending(),
+                None => {
+                    let kept = self.spool.as_ref().map_or(0, Spool::pending);
+                    self.session().pending() + kept
+                }
             };
             if pending == 0 || lock(&self.ended).is_some() {
                 return;
             }
             settled.await;
+        }
+    }
+
+    /// Resolves when there is no connection.
+    async fn detached(&self) {
+        while self.session().is_attached() {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if self.session().is_attached() {
+                settled.await;
+            }
         }
     }
 
@@ -365,6 +420,10 @@ impl Shared {
             events.extend(std::iter::from_fn(|| session.poll_event()));
         }
         self.dispatch(&mut events);
+        if let Some(outbox) = self.take_outbox() {
+            // Another client may have the file; what is on its way there may take a commit.
+            self.runtime.spawn_blocking(move || outbox.close());
+        }
         for consumer in lock(&self.routes).take() {
             consumer.end(error.clone());
         }

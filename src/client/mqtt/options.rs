@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::options::{TlsOptions, Token};
+use crate::client::outbox::OutboxOptions;
 use crate::error::Result;
 use crate::mqtt::packet::{SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
@@ -70,6 +71,9 @@ pub struct ClientOptions {
     pub receive_buffer: usize,
     /// What happens when the queue is full without a connection.
     pub offline: OfflinePolicy,
+    /// Keeps publications of QoS 1 and 2 in a file until the server has them, also over the end of the process. A
+    /// send ends when its message is in the file.
+    pub outbox: Option<OutboxOptions>,
     /// TLS settings of `mqtts` and `wss`.
     pub tls: TlsOptions,
     /// Application protocol offered in the TLS handshake.
@@ -103,6 +107,7 @@ impl Default for ClientOptions {
             memory_limit: 64 << 20,
             receive_buffer: 16 << 20,
             offline: OfflinePolicy::Reject,
+            outbox: None,
             tls: TlsOptions::default(),
             tls_alpn: Some("mqtt".into()),
             ws_headers: Vec::new(),

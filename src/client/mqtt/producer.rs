@@ -9,6 +9,7 @@ use bytestring::ByteString;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
+use crate::client::mqtt::spool::Spool;
 use crate::client::mqtt::{Shared, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
@@ -79,6 +80,15 @@ impl Core {
                 }
             },
         );
+        self.retry();
+    }
+
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    /// There may be room for what was refused.
+    pub(super) fn retry(&self) {
         if self.refused.swap(false, Ordering::AcqRel) {
             self.events.room();
         }
@@ -140,6 +150,12 @@ impl Producer {
                     let bytes = cost(&publish);
                     shared.budget.acquire(bytes, &core.events)?;
                     let limit = core.options.max_pending * if park { 2 } else { 1 };
+                    let slot = publish.qos as usize;
+                    if let Some(spool) = shared.spool.as_ref().filter(|_| publish.qos != QoS::AtMostOnce) {
+                        core.spool(spool, shared, publish, limit)?;
+                        each(slot);
+                        return Ok(());
+                    }
                     if core.pending() >= limit {
                         let makes_room = shared.options.offline == OfflinePolicy::DropOldest
                             && !session.is_attached()
@@ -152,7 +168,6 @@ impl Producer {
                         dropped.extend(std::iter::from_fn(|| session.poll_event()));
                     }
                     core.pending.fetch_add(1, Ordering::AcqRel);
-                    let slot = publish.qos as usize;
                     session.producer().push(now, core.owner, publish);
                     each(slot);
                     Ok(())
@@ -229,6 +244,25 @@ impl Core {
         };
         check_version(&publish, version)?;
         Ok(publish)
+    }
+
+    /// Hands a publication to the outbox; its bytes have been charged.
+    fn spool(&self, spool: &Spool, shared: &Shared, publish: Publish, limit: usize) -> Result<()> {
+        let bytes = cost(&publish);
+        let taken = if self.pending() >= limit {
+            let text =
+                format!("{limit} messages wait for the disk: await some of them, or raise max_pending");
+            Err(Error::new(ErrorKind::QueueFull, text))
+        } else {
+            self.pending.fetch_add(1, Ordering::AcqRel);
+            spool.push(self.owner, publish).inspect_err(|_| {
+                self.pending.fetch_sub(1, Ordering::AcqRel);
+            })
+        };
+        taken.inspect_err(|_| {
+            shared.budget.release(bytes);
+            self.refused.store(true, Ordering::Release);
+        })
     }
 
     fn full(&self, limit: usize, connected: bool) -> Error {
