@@ -10,18 +10,22 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 
+MQTT_SCHEMES = ("mqtt://", "mqtts://", "ws://", "wss://", "mqtt+unix://")
 EPILOG = "Status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C. PENSTOCK_URL names the broker."
+PUB_SUB_EPILOG = f"{EPILOG} With an MQTT URL the flags are those of mosquitto: penstock pub mqtt:// --help"
 FORMAT_HELP = (
     "what to print: %%s payload, %%S its bytes, %%k key, %%t topic, %%p partition, %%i id, %%T publish time, "
     "%%e event time (ms), %%h properties, %%r redelivery count, \\n, \\t; default '%%s\\n'"
 )
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their arguments."""
+def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
+    """All commands and their arguments. Those of ``pub`` and ``sub`` are what the users of the protocol know:
+    ``-q`` is quiet with Pulsar, but the quality of service with MQTT."""
     top = argparse.ArgumentParser(prog="penstock", description="Messaging at full pressure.", epilog=EPILOG)
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -67,48 +71,16 @@ def parser() -> argparse.ArgumentParser:
     passwd.add_argument("-b", "--password", help="the password; without it asked for, or a line of stdin")
     passwd.add_argument("-D", "--delete", action="store_true", help="take the user out")
 
-    pub = commands.add_parser("pub", help="publish messages", epilog=EPILOG)
-    _connection(pub)
-    pub.add_argument("-t", "--topic", required=True, help="where to publish")
-    source = pub.add_mutually_exclusive_group()
-    source.add_argument("-m", "--message", action="append", metavar="TEXT", help="this text; repeatable")
-    source.add_argument("-f", "--file", action="append", metavar="FILE", help="this file; repeatable")
-    source.add_argument("-l", "--lines", action="store_true", help="each line of standard input")
-    source.add_argument("-s", "--stdin", action="store_true", help="all of standard input as one message")
-    source.add_argument("-n", "--null", action="store_true", help="a message without payload")
-    pub.add_argument("-k", "--key", help="key of the messages")
-    pub.add_argument(
-        "-K", "--key-separator", metavar="SEP", help="with -l: the key is what stands before SEP"
-    )
-    pub.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    pub.add_argument("-z", "--compression", metavar="CODEC", help="lz4, zlib, zstd or snappy")
-    pub.add_argument("-r", "--repeat", type=int, default=1, metavar="N", help="send -m or -f this many times")
-    pub.add_argument("--json", action="store_true", help="print the id of each message as JSON")
-    pub.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    pub = commands.add_parser("pub", help="publish messages", epilog=PUB_SUB_EPILOG)
+    sub = commands.add_parser("sub", help="print messages", epilog=PUB_SUB_EPILOG)
+    if protocol == "mqtt":
+        from .commands.mqtt import arguments
 
-    sub = commands.add_parser("sub", help="print messages", epilog=EPILOG)
-    _connection(sub)
-    sub.add_argument("-t", "--topic", action="append", required=True, help="where to read; repeatable")
-    sub.add_argument(
-        "-s", "--subscription", metavar="NAME", help="durable subscription; without it nothing stays"
-    )
-    sub.add_argument("-T", "--type", help="exclusive (default), shared, failover or key_shared")
-    sub.add_argument(
-        "-o",
-        "--position",
-        metavar="WHERE",
-        help="earliest (beginning), latest (end, the default) or a message id",
-    )
-    sub.add_argument("-C", "--count", type=int, metavar="N", help="end after N messages")
-    sub.add_argument(
-        "-W", "--timeout", metavar="SECONDS", help="end after this time; status 27 if -C is not reached"
-    )
-    sub.add_argument("-e", "--exit", action="store_true", help="end where the topic ends now")
-    sub.add_argument("-F", "--format", metavar="FORMAT", help=FORMAT_HELP)
-    sub.add_argument("-v", "--verbose", action="store_true", help="topic and key before the payload")
-    sub.add_argument("-N", "--no-newline", action="store_true", help="nothing after the payload")
-    sub.add_argument("--no-ack", action="store_true", help="leave the messages in the subscription")
-    sub.add_argument("--json", action="store_true", help="one JSON object per message")
+        arguments.pub(pub)
+        arguments.sub(sub)
+    else:
+        _pub(pub)
+        _sub(sub)
 
     bench = commands.add_parser("bench", help="measure throughput and latency", epilog=EPILOG)
     _connection(bench, default="embedded:")
@@ -116,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("-n", "--messages", type=int, default=200_000, help="messages per case (200000)")
     bench.add_argument("-s", "--size", type=int, default=100, help="bytes per message (100)")
     bench.add_argument("-w", "--window", type=int, default=1000, help="messages in flight (1000)")
+    bench.add_argument("--qos", type=int, choices=(0, 1, 2), help="with MQTT: quality of service (1)")
     bench.add_argument("-z", "--compression", metavar="CODEC", help="lz4, zlib, zstd or snappy")
     bench.add_argument("--json", action="store_true", help="the figures as JSON")
     bench.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -151,6 +124,67 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _pub(pub: argparse.ArgumentParser) -> None:
+    pub.add_argument("places", nargs="*", metavar="[URL] [TOPIC]", help="in place of -u and -t")
+    _connection(pub)
+    pub.add_argument("-t", "--topic", action="append", default=[], help="where to publish")
+    source = pub.add_mutually_exclusive_group()
+    source.add_argument("-m", "--message", action="append", metavar="TEXT", help="this text; repeatable")
+    source.add_argument("-f", "--file", action="append", metavar="FILE", help="this file; repeatable")
+    source.add_argument("-l", "--lines", action="store_true", help="each line of standard input")
+    source.add_argument("-s", "--stdin", action="store_true", help="all of standard input as one message")
+    source.add_argument("-n", "--null", action="store_true", help="a message without payload")
+    pub.add_argument("-k", "--key", help="key of the messages")
+    pub.add_argument(
+        "-K", "--key-separator", metavar="SEP", help="with -l: the key is what stands before SEP"
+    )
+    pub.add_argument("-p", "--property", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    pub.add_argument("-z", "--compression", metavar="CODEC", help="lz4, zlib, zstd or snappy")
+    pub.add_argument("-r", "--repeat", type=int, default=1, metavar="N", help="send -m or -f this many times")
+    pub.add_argument("--json", action="store_true", help="print the id of each message as JSON")
+    pub.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    _refuse_mqtt(pub, "--retain", "-D")
+
+
+def _sub(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("places", nargs="*", metavar="[URL] [TOPIC]", help="in place of -u and -t")
+    _connection(sub)
+    sub.add_argument("-t", "--topic", action="append", default=[], help="where to read; repeatable")
+    sub.add_argument(
+        "-s", "--subscription", metavar="NAME", help="durable subscription; without it nothing stays"
+    )
+    sub.add_argument("-T", "--type", help="exclusive (default), shared, failover or key_shared")
+    sub.add_argument(
+        "-o",
+        "--position",
+        metavar="WHERE",
+        help="earliest (beginning), latest (end, the default) or a message id",
+    )
+    sub.add_argument("-C", "--count", type=int, metavar="N", help="end after N messages")
+    sub.add_argument(
+        "-W", "--timeout", metavar="SECONDS", help="end after this time; status 27 if -C is not reached"
+    )
+    sub.add_argument("-e", "--exit", action="store_true", help="end where the topic ends now")
+    sub.add_argument("-F", "--format", metavar="FORMAT", help=FORMAT_HELP)
+    sub.add_argument("-v", "--verbose", action="store_true", help="topic and key before the payload")
+    sub.add_argument("-N", "--no-newline", action="store_true", help="nothing after the payload")
+    sub.add_argument("--no-ack", action="store_true", help="leave the messages in the subscription")
+    sub.add_argument("--json", action="store_true", help="one JSON object per message")
+    _refuse_mqtt(sub, "-q", "-R", "--no-retained", "--retained-only", "-E", "--filter-out")
+
+
+def _refuse_mqtt(command: argparse.ArgumentParser, *more: str) -> None:
+    from .commands.mqtt.arguments import refuse
+
+    names = (
+        *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
+        *("--keepalive", "--will-topic", "--will-payload", "--will-qos", "--will-retain"),
+    )
+    refuse(command, (*names, *more), "Pulsar has no {}; it is for MQTT URLs")
+    tls = ("--cafile", "--cert", "--insecure", "--tls-alpn")
+    refuse(command, tls, "{} is for MQTT URLs; use -X tls_ca=FILE, tls_cert=FILE, tls_key=FILE")
+
+
 def _connection(command: argparse.ArgumentParser, default: str | None = None) -> None:
     command.add_argument(
         "-u",
@@ -168,10 +202,46 @@ def _connection(command: argparse.ArgumentParser, default: str | None = None) ->
     )
 
 
+def _is_mqtt(words: list[str]) -> bool:
+    """Whether the URL is one of MQTT: it is known before the other flags have a meaning. ``-u URL`` becomes
+    ``--url URL``, because ``-u`` is the user there."""
+    for at, word in enumerate(words[1:], 1):
+        before = words[at - 1]
+        if word.startswith("--url="):
+            return word.removeprefix("--url=").startswith(MQTT_SCHEMES)
+        if before == "--url" or (before in ("pub", "sub") and at == 1 and "://" in word):
+            return word.startswith(MQTT_SCHEMES)
+        if before == "-u" and "://" in word:
+            words[at - 1] = "--url"
+            return word.startswith(MQTT_SCHEMES)
+    return os.environ.get("PENSTOCK_URL", "").startswith(MQTT_SCHEMES)
+
+
+def _take_places(given: Any, rest: list[str]) -> list[str]:
+    """URL and topics that stand alone; gives what remains unknown."""
+    from .options import is_url
+
+    # Those after the first flag come as unknown ones.
+    places: list[str] = [*given.places, *(word for word in rest if not word.startswith("-"))]
+    if places and is_url(places[0]):
+        given.url = places.pop(0)
+    given.topic = [*given.topic, *places]
+    return [word for word in rest if word.startswith("-")]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
-    top = parser()
-    given = top.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    publishes_or_subscribes = words[:1] in (["pub"], ["sub"])
+    mqtt = publishes_or_subscribes and _is_mqtt(words)
+    top = parser("mqtt" if mqtt else "pulsar")
+    given, rest = top.parse_known_args(words)
+    if publishes_or_subscribes:
+        rest = _take_places(given, rest)
+        if not given.topic:
+            top.error("a topic is needed: -t TOPIC")
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
     if given.version:
         from . import __version__
 
@@ -187,6 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .commands.broker import run
         elif given.command == "passwd":
             from .commands.passwd import run
+        elif mqtt and given.command == "pub":
+            from .commands.mqtt.pub import run
+        elif mqtt:
+            from .commands.mqtt.sub import run
         elif given.command == "pub":
             from .commands.pub import run
         elif given.command == "sub":

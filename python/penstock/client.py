@@ -599,7 +599,9 @@ class Consumer(Handle):
     async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
         """Messages as an Arrow table, without a Python object per message. Columns: ``value`` (binary),
         ``key``, ``topic``, ``message_id``, ``publish_time``, ``event_time``, ``properties``,
-        ``redelivery_count``.
+        ``redelivery_count``; with MQTT: ``value``, ``topic``, ``qos``, ``retain``, ``received_time``,
+        ``content_type``, ``properties``. A row cannot be acknowledged: with MQTT subscribe with
+        ``auto_ack=True``.
 
         Args:
             max_rows: returns when there are so many rows ...

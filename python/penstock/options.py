@@ -371,6 +371,12 @@ def protocol_of(url: str) -> str:
     return _SCHEMES[url.partition(":")[0]]
 
 
+def is_url(text: str) -> bool:
+    """Whether it begins as a URL of a broker does; names of topics may have ``://``, too."""
+    scheme, colon, rest = text.partition(":")
+    return bool(colon) and scheme in _SCHEMES and (scheme == "embedded" or rest.startswith("//"))
+
+
 def scope_of(protocol: str, scope: str) -> str:
     """The table of ``client``, ``producer`` or ``consumer`` of a protocol."""
     return scope if protocol == "pulsar" else f"{protocol}.{scope}"

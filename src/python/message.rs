@@ -170,6 +170,11 @@ impl Message {
     }
 
     #[getter]
+    fn packet_id(&self) -> Option<u16> {
+        self.mqtt()?.packet_id.map(|id| id.get())
+    }
+
+    #[getter]
     fn retain(&self) -> bool {
         self.mqtt().is_some_and(|publish| publish.retain)
     }

@@ -22,7 +22,7 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
     return result
 
 
-def scopes(options: list[str]) -> dict[str, dict[str, Any]]:
+def scopes(options: list[str], protocol: str = "pulsar") -> dict[str, dict[str, Any]]:
     """``-X`` options by where they belong.
 
     Raises:
@@ -30,4 +30,4 @@ def scopes(options: list[str]) -> dict[str, dict[str, Any]]:
     """
     from penstock.options import split
 
-    return split(pairs(options, "options"))
+    return split(pairs(options, "options"), protocol)

@@ -10,7 +10,9 @@ import time
 from collections import deque
 from typing import Any
 
-from penstock.client import Client, connect
+from penstock.client import Client, Producer, connect
+from penstock.errors import Unsupported
+from penstock.options import protocol_of, split_url
 from penstock.progress import Progress
 
 from . import scopes
@@ -18,15 +20,25 @@ from . import scopes
 
 def run(given: argparse.Namespace) -> int:
     """Measures and prints a table."""
-    figures = asyncio.run(_measure(given))
+    if protocol_of(split_url(given.url)[0]) == "mqtt":
+        from .mqtt.bench import run as run_mqtt
+
+        return run_mqtt(given)
+    if given.qos is not None:
+        raise Unsupported("Pulsar has no --qos; it is for MQTT URLs")
+    show(given, asyncio.run(_measure(given)))
+    return 0
+
+
+def show(given: argparse.Namespace, figures: dict[str, dict[str, float]]) -> None:
+    """The figures as a table, or as JSON."""
     if given.json:
         print(json.dumps({"messages": given.messages, "size": given.size, "cases": figures}))
-        return 0
+        return
     print(f"{given.messages:,} messages of {given.size} bytes, window {given.window}, {given.url}")
     for name, case in figures.items():
         latency = "".join(f"  {q} {case[q]:.2f} ms" for q in ("p50", "p99") if q in case)
         print(f"{name:<28} {case['rate']:>12,.0f} /s  {case['mb_per_s']:>8,.1f} MB/s{latency}")
-    return 0
 
 
 async def _measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -40,34 +52,37 @@ async def _measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
 
     async with connect(given.url, **options["client"]) as client:
         async with client.producer(topic, **options["producer"]) as producer:
-            times: list[float] = []
-            for _ in range(min(1000, given.messages)):
-                started = time.perf_counter()
-                await producer.send(payload)
-                times.append(time.perf_counter() - started)
-            times.sort()
-            figures["send, one at a time"] = {
-                **_case(len(times), given.size, sum(times)),
-                "p50": times[len(times) // 2] * 1000,
-                "p99": times[len(times) * 99 // 100] * 1000,
-            }
-
-            with Progress("send", given.messages, quiet=given.quiet or given.json) as progress:
-                started = time.perf_counter()
-                window: deque[asyncio.Future[Any]] = deque()
-                for number in range(given.messages):
-                    if len(window) >= given.window:
-                        await window.popleft()
-                    window.append(producer.send(payload))
-                    if number % 1000 == 0:
-                        progress.advance(1000)
-                for future in window:
-                    await future
-                figures["send, in a window"] = _case(
-                    given.messages, given.size, time.perf_counter() - started
-                )
-
+            figures.update(await sends(given, producer, payload))
         figures.update(await _many(client, given, options, payload))
+    return figures
+
+
+async def sends(given: argparse.Namespace, producer: Producer, payload: bytes) -> dict[str, dict[str, float]]:
+    """Message by message: one at a time, then in a window."""
+    figures: dict[str, dict[str, float]] = {}
+    times: list[float] = []
+    for _ in range(min(1000, given.messages)):
+        started = time.perf_counter()
+        await producer.send(payload)
+        times.append(time.perf_counter() - started)
+    times.sort()
+    figures["send, one at a time"] = {
+        **case(len(times), given.size, sum(times)),
+        "p50": times[len(times) // 2] * 1000,
+        "p99": times[len(times) * 99 // 100] * 1000,
+    }
+    with Progress("send", given.messages, quiet=given.quiet or given.json) as progress:
+        started = time.perf_counter()
+        window: deque[asyncio.Future[Any]] = deque()
+        for number in range(given.messages):
+            if len(window) >= given.window:
+                await window.popleft()
+            window.append(producer.send(payload))
+            if number % 1000 == 0:
+                progress.advance(1000)
+        for future in window:
+            await future
+    figures["send, in a window"] = case(given.messages, given.size, time.perf_counter() - started)
     return figures
 
 
@@ -85,7 +100,7 @@ async def _many(
                 part = lot[: given.messages - sent]
                 await producer.send_many(part)
                 sent += len(part)
-            figures["send_many"] = _case(sent, given.size, time.perf_counter() - started)
+            figures["send_many"] = case(sent, given.size, time.perf_counter() - started)
         with Progress("receive", sent, quiet=given.quiet or given.json) as progress:
             started, received = time.perf_counter(), 0
             while received < sent:
@@ -96,11 +111,12 @@ async def _many(
                 await consumer.ack_many(messages)
                 received += len(messages)
                 progress.advance(len(messages))
-            figures["receive_many and ack_many"] = _case(received, given.size, time.perf_counter() - started)
+            figures["receive_many and ack_many"] = case(received, given.size, time.perf_counter() - started)
         await consumer.unsubscribe()
     return figures
 
 
-def _case(count: int, size: int, seconds: float) -> dict[str, float]:
+def case(count: int, size: int, seconds: float) -> dict[str, float]:
+    """A line of the table."""
     seconds = max(seconds, 1e-9)
     return {"seconds": seconds, "rate": count / seconds, "mb_per_s": count * size / seconds / 1e6}

@@ -20,9 +20,10 @@ def run(given: argparse.Namespace) -> int:
     """Status 0 when every step worked."""
     url = given.address or given.url
     findings: list[dict[str, Any]] = []
-    wanted = scopes(given.options)
+    mqtt = options.protocol_of(options.split_url(url)[0]) == "mqtt"
+    wanted = scopes(given.options, "mqtt" if mqtt else "pulsar")
     # A mistake in URL or options is no finding, but an error.
-    base, _, _ = options.for_connection(url, wanted["client"])
+    base, settings, _ = options.for_connection(url, wanted["client"])
 
     def step(name: str, work: Callable[[], str]) -> bool:
         started = time.perf_counter()
@@ -38,10 +39,13 @@ def run(given: argparse.Namespace) -> int:
         return ok
 
     step("installed", _versions)
-    reachable = base.startswith("embedded:") or all(
-        step("address", lambda host=host, port=port: _reach(host, port)) for host, port in _addresses(base)
-    )
-    if reachable:
+    if mqtt:
+        from .mqtt import doctor
+
+        doctor.examine(url, base, settings, wanted, step)
+    elif base.startswith("embedded:") or all(
+        step("address", lambda host=host, port=port: reach(host, port)) for host, port in _addresses(base)
+    ):
         _talk(url, wanted, step)
     if given.json:
         print(json.dumps({"url": base, "ok": all(f["ok"] for f in findings), "findings": findings}))
@@ -63,10 +67,13 @@ def _versions() -> str:
 
 
 def _addresses(base: str) -> list[tuple[str, int]]:
-    scheme, _, rest = base.partition("://")
-    default = 6651 if scheme.endswith("+ssl") else 6650
+    return addresses(base, 6651 if base.startswith("pulsar+ssl:") else 6650)
+
+
+def addresses(base: str, default: int) -> list[tuple[str, int]]:
+    """Hosts and ports of a URL."""
     result: list[tuple[str, int]] = []
-    for part in rest.split("/")[0].split(","):
+    for part in base.partition("://")[2].split("/")[0].split(","):
         host, colon, port = part.rpartition(":")
         if not colon or port.endswith("]"):
             host, port = part, ""
@@ -74,7 +81,8 @@ def _addresses(base: str) -> list[tuple[str, int]]:
     return result
 
 
-def _reach(host: str, port: int) -> str:
+def reach(host: str, port: int) -> str:
+    """Says that the port is open, or raises an ``OSError``."""
     with socket.create_connection((host, port), timeout=5) as sock:
         return f"{host} is {sock.getpeername()[0]}, port {port} is open"
 

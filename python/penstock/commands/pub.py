@@ -18,6 +18,9 @@ from . import pairs, scopes
 
 def run(given: argparse.Namespace) -> int:
     """Publishes and waits for all receipts."""
+    topic, *more = given.topic
+    if more:
+        raise InvalidArgument(f"one topic is published to, not {1 + len(more)}")
     options = scopes(given.options)
     if given.compression:
         options["producer"]["compression"] = given.compression
@@ -27,7 +30,7 @@ def run(given: argparse.Namespace) -> int:
     started, count, size = time.monotonic(), 0, 0
     with (
         blocking.connect(given.url, **options["client"]) as client,
-        client.producer(given.topic, **options["producer"]) as producer,
+        client.producer(topic, **options["producer"]) as producer,
         Progress("publishing", quiet=given.quiet or given.json) as progress,
     ):
         for payload, key in messages:
@@ -60,25 +63,31 @@ def _send(producer: blocking.Producer, payload: bytes, key: str | None, argument
 def _messages(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
     if given.key_separator and not given.lines:
         raise InvalidArgument("-K needs -l")
+    separator = given.key_separator and given.key_separator.encode()
+    for payload in payloads(given):
+        before, found, after = payload.partition(separator) if separator else (b"", b"", b"")
+        yield (after, before.decode()) if found else (payload, given.key)
+
+
+def payloads(given: argparse.Namespace) -> Iterator[bytes]:
+    """What ``-m``, ``-f``, ``-l``, ``-s`` and ``-n`` say.
+
+    Raises:
+        InvalidArgument: nothing.
+    """
     if given.lines:
         for line in sys.stdin.buffer:
-            payload, key = line.removesuffix(b"\n").removesuffix(b"\r"), given.key
-            if given.key_separator:
-                before, separator, after = payload.partition(given.key_separator.encode())
-                if separator:
-                    key, payload = before.decode(), after
-            yield payload, key
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
         return
     if given.message:
-        payloads = [text.encode() for text in given.message]
+        lot = [text.encode() for text in given.message]
     elif given.file:
-        payloads = [Path(name).read_bytes() for name in given.file]
+        lot = [Path(name).read_bytes() for name in given.file]
     elif given.null:
-        payloads = [b""]
+        lot = [b""]
     elif given.stdin or not sys.stdin.isatty():
-        payloads = [sys.stdin.buffer.read()]
+        lot = [sys.stdin.buffer.read()]
     else:
         raise InvalidArgument("nothing to publish: use -m, -f, -l, -s or -n")
     for _ in range(given.repeat):
-        for payload in payloads:
-            yield payload, given.key
+        yield from lot

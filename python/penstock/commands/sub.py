@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
         wanted["position"] = _POSITIONS.get(given.position, given.position)
     show = _shower(given)
     left = None if given.count is None else max(given.count, 0)
-    deadline = None if given.timeout is None else time.monotonic() + _seconds(given.timeout)
+    deadline = None if given.timeout is None else time.monotonic() + seconds(given.timeout)
     with blocking.connect(given.url, **options["client"]) as client:
         if given.subscription:
             consumer = client.consumer(given.topic, given.subscription, **wanted)
@@ -62,10 +62,18 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _seconds(text: str) -> float:
-    from penstock.parse import seconds
+def seconds(text: str) -> float:
+    """A time of the command line.
 
-    return seconds(text) or 0.0
+    Raises:
+        InvalidArgument: it is none.
+    """
+    from penstock import parse
+
+    try:
+        return parse.seconds(text) or 0.0
+    except ValueError as error:
+        raise InvalidArgument(f"-W: {error}") from None
 
 
 class _End:

@@ -28,8 +28,10 @@ def run(given: argparse.Namespace) -> int:
             return _act(given, _Store(broker))
     if given.admin:
         return _act(given, _Admin(given.admin, scopes(given.options)["client"].get("token")))
-    from penstock import blocking
+    from penstock import blocking, options
 
+    if options.protocol_of(options.split_url(given.url)[0]) == "mqtt":
+        raise Unsupported("MQTT cannot ask for topics: `penstock sub -t '#'` shows what is published")
     with blocking.connect(given.url, **scopes(given.options)["client"]) as client:
         return _act(given, _Wire(client))
 
