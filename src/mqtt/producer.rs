@@ -354,11 +354,11 @@ impl Producer {
         let limit = connection.queued() + budget as u64;
         self.resume(now, connection, limit);
         self.settle(ids);
-        while let Some(queued) = self.at_most_once.pop_front() {
-            if connection.queued() >= limit {
-                self.at_most_once.push_front(queued);
-                return true;
-            }
+        // Half of the turn, lest a flood of QoS 0 keep the others out.
+        let half = connection.queued() + budget as u64 / 2;
+        while connection.queued() < half
+            && let Some(queued) = self.at_most_once.pop_front()
+        {
             let Some(publish) = self.admit(now, queued.owner, queued.publish, queued.expires) else {
                 continue;
             };
@@ -369,23 +369,24 @@ impl Producer {
                 Err(error) => self.end(queued.owner, &publish, Err(error)),
             }
         }
+        let more = !self.at_most_once.is_empty();
         let maximum = self.own_maximum.min(connection.limits().receive_maximum);
         if self.records.is_some() {
             self.enter(now, ids, maximum);
             self.resume(now, connection, limit);
             self.release(now, ids, connection);
             self.settle(ids);
-            return connection.queued() >= limit;
+            return more || connection.queued() >= limit;
         }
         while self.unanswered < maximum && self.resumed == self.window.len() {
             if self.queue.is_empty() {
-                return false;
+                return more;
             }
             if connection.queued() >= limit {
                 return true;
             }
             let number = self.first + self.window.len() as u64;
-            let Some(id) = ids.take(number) else { return false };
+            let Some(id) = ids.take(number) else { return more };
             let queued = self.queue.pop_front().expect("not empty");
             let admitted = self.admit(now, queued.owner, queued.publish, queued.expires);
             let Some(mut publish) = admitted else {
@@ -410,7 +411,7 @@ impl Producer {
                 waits: 0,
             });
         }
-        false
+        more
     }
 
     /// Lets publications into the window of a durable producer, which are sent when their record is written.
