@@ -110,6 +110,29 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Makes room in `input`, which begins with a frame of `frame` bytes, for just what is missing of it: the frame
+/// will be held in a buffer of its own size. Of a frame that has hardly begun a claim is worth
+/// [`CLAIM`] bytes, later three times what has arrived.
+pub fn make_room(input: &mut BytesMut, frame: usize) {
+    if frame > input.capacity() {
+        let capacity = frame.min(CLAIM.max(4 * input.len()));
+        if capacity > input.capacity() {
+            move_to(input, capacity);
+        }
+    }
+}
+
+/// Most bytes that [`make_room`] believes without proof.
+pub const CLAIM: usize = 256 << 10;
+
+/// Moves `input` to a new buffer of `capacity` bytes, no less than it has. `BytesMut::reserve` would give up to twice
+/// as many, which are lost to all but the next frames when the ones in it are held.
+pub fn move_to(input: &mut BytesMut, capacity: usize) {
+    let mut moved = BytesMut::with_capacity(capacity);
+    moved.extend_from_slice(input);
+    *input = moved;
+}
+
 /// Number of bytes of `value` as a varint.
 #[inline]
 pub const fn varint_len(value: u64) -> usize {
@@ -172,6 +195,27 @@ mod tests {
                 prop_assert_eq!(Reader::new(&out[..cut]).varint(), Err(UnexpectedEnd));
             }
         }
+    }
+
+    #[test]
+    fn room_is_made_for_what_is_missing_but_not_for_a_mere_claim() {
+        let mut input = BytesMut::with_capacity(100);
+        input.extend_from_slice(&[1; 80]);
+        make_room(&mut input, 100);
+        assert_eq!(input.capacity(), 100, "it fits");
+        make_room(&mut input, 140 << 10);
+        assert_eq!((input.capacity(), &input[..]), (140 << 10, &[1; 80][..]));
+        make_room(&mut input, 5 << 20);
+        assert_eq!(input.capacity(), CLAIM);
+        input.resize(CLAIM, 2);
+        make_room(&mut input, 5 << 20);
+        assert_eq!(input.capacity(), 4 * CLAIM);
+        input.resize(4 * CLAIM, 3);
+        make_room(&mut input, 5 << 20);
+        assert_eq!((input.capacity(), input.len()), (4 << 20, 4 * CLAIM));
+        input.resize(4 << 20, 4);
+        make_room(&mut input, 5 << 20);
+        assert_eq!(input.capacity(), 5 << 20, "and no more");
     }
 
     #[test]

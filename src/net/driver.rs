@@ -28,13 +28,17 @@ use tokio::sync::Notify;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::transmit::{MAX_SLICES, Transmit};
+use crate::wire::move_to;
 
 /// Most bytes written before reading again.
 pub const WRITE_TURN: usize = 256 << 10;
 /// Longest time without room in the socket while bytes wait.
 pub const WRITE_STALL: Duration = Duration::from_secs(60);
-/// Room made for each read.
+/// Room made for reads.
 const READ_CHUNK: usize = 64 << 10;
+/// With less room than this left, reads go to a new buffer. What is left is lost as long as a frame that was cut
+/// out of the old one is held, which may be long: each lost byte is one that a slow consumer pays.
+const READ_LEAST: usize = 2 << 10;
 /// Above this many bytes not yet written, a host adds no more.
 pub const WRITE_HIGH_WATER: usize = 1 << 20;
 
@@ -141,7 +145,7 @@ where
     E: Endpoint,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut input = BytesMut::new();
+    let mut input = Input::default();
     let mut output = Transmit::default();
     let mut stalled_since: Option<Instant> = None;
     // TLS and WebSocket may hold back bytes that they took.
@@ -149,8 +153,8 @@ where
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         let now = Instant::now();
-        let turn = endpoint.turn(now, &mut input, &mut output);
-        give_back(&mut input);
+        let turn = endpoint.turn(now, &mut input.buffer, &mut output);
+        input.give_back();
         let turn = match turn {
             Ok(turn) if !turn.finished => turn,
             ended => {
@@ -176,7 +180,7 @@ where
         let progress = poll_fn(|cx| {
             let mut progress = Progress::default();
             if turn.reads {
-                progress.read = poll_read(&mut stream, cx, &mut input)?;
+                progress.read = input.poll_read(&mut stream, cx)?;
             }
             let mut budget = WRITE_TURN;
             while !output.is_empty() && budget > 0 {
@@ -211,29 +215,53 @@ where
     }
 }
 
-/// Reads into `input`, or says that there is nothing.
-fn poll_read<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    cx: &mut std::task::Context<'_>,
-    input: &mut BytesMut,
-) -> std::io::Result<Option<usize>> {
-    if input.is_empty() {
-        *input = ROOM.take();
-    }
-    input.reserve(READ_CHUNK);
-    // The read future keeps nothing between polls, so making it anew each time loses nothing.
-    let read = match pin!(stream.read_buf(input)).poll(cx) {
-        Poll::Ready(read) => Some(read?),
-        Poll::Pending => None,
-    };
-    give_back(input);
-    Ok(read)
+/// What was read and is no complete frame yet.
+#[derive(Default)]
+struct Input {
+    buffer: BytesMut,
+    /// The buffer is the thread's.
+    lent: bool,
 }
 
-/// An empty buffer is the thread's again.
-fn give_back(input: &mut BytesMut) {
-    if input.is_empty() && input.capacity() > 0 {
-        ROOM.set(std::mem::take(input));
+impl Input {
+    /// Reads more, or says that there is nothing.
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::io::Result<Option<usize>> {
+        if self.buffer.is_empty() {
+            self.buffer = ROOM.take();
+            self.lent = true;
+        }
+        self.make_room();
+        // The read future keeps nothing between polls, so making it anew each time loses nothing.
+        let read = match pin!(stream.read_buf(&mut self.buffer)).poll(cx) {
+            Poll::Ready(read) => Some(read?),
+            Poll::Pending => None,
+        };
+        self.give_back();
+        Ok(read)
+    }
+
+    /// The frames that are cut out of the buffer share it, held or not, so it is filled to its end. For the rest of
+    /// a frame its decoder has made just the room that is missing, if it knows how much.
+    fn make_room(&mut self) {
+        let room = self.buffer.capacity() - self.buffer.len();
+        if self.buffer.is_empty() && room < READ_LEAST {
+            // Takes the same memory again if nothing of it is held.
+            self.buffer.reserve(READ_CHUNK);
+        } else if room == 0 {
+            let capacity = READ_CHUNK.max(2 * self.buffer.len());
+            move_to(&mut self.buffer, capacity);
+        }
+    }
+
+    /// An empty buffer is the thread's again.
+    fn give_back(&mut self) {
+        if self.buffer.is_empty() && std::mem::take(&mut self.lent) {
+            ROOM.set(std::mem::take(&mut self.buffer));
+        }
     }
 }
 
@@ -306,4 +334,115 @@ async fn finish<E: Endpoint, S: AsyncWrite + Unpin>(endpoint: &E, stream: &mut S
     }
     let _ = stream.flush().await;
     let _ = stream.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bytes::Bytes;
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+    use crate::wire;
+
+    /// Cuts frames of a length and what it counts, and holds them.
+    #[derive(Default)]
+    struct Keeper {
+        frames: RefCell<Vec<Bytes>>,
+        wanted: Cell<usize>,
+        /// Says to the decoder's helper how long the frame is, as decoders do that know.
+        sized: bool,
+        bell: Notify,
+    }
+
+    impl Endpoint for Keeper {
+        fn turn(&self, _: Instant, input: &mut BytesMut, _: &mut Transmit) -> Result<Turn> {
+            let mut frames = self.frames.borrow_mut();
+            while let Some(length) = input.first_chunk().map(|b| u32::from_be_bytes(*b) as usize) {
+                if input.len() < length {
+                    if self.sized {
+                        wire::make_room(input, length);
+                    }
+                    break;
+                }
+                frames.push(input.split_to(length).freeze());
+            }
+            Ok(Turn { deadline: None, reads: true, finished: frames.len() >= self.wanted.get() })
+        }
+
+        fn take_output(&self, _: Instant, _: &mut Transmit) {}
+
+        fn bell(&self) -> &Notify {
+            &self.bell
+        }
+    }
+
+    fn frame(length: usize) -> Vec<u8> {
+        let mut frame = vec![7; length];
+        frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
+        frame
+    }
+
+    /// Bytes of the pages that `frames` keep resident, each page once: from the beginning of the first frame of a
+    /// buffer to the end of what was read into it.
+    fn touched(frames: &[Bytes]) -> usize {
+        const PAGE: usize = 4096;
+        let mut pages: Vec<usize> = frames
+            .iter()
+            .flat_map(|frame| {
+                let start = frame.as_ptr() as usize;
+                start / PAGE..(start + frame.len()).div_ceil(PAGE)
+            })
+            .collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages.len() * PAGE
+    }
+
+    async fn keep(keeper: &Keeper, count: usize, write: impl AsyncFnOnce(DuplexStream)) -> Vec<Bytes> {
+        keeper.wanted.set(count);
+        let (near, far) = duplex(1 << 20);
+        let (driven, ()) = tokio::join!(drive(keeper, near), write(far));
+        driven.unwrap();
+        keeper.frames.take()
+    }
+
+    #[tokio::test]
+    async fn frames_that_come_one_by_one_and_are_held_share_their_pages() {
+        for (length, most) in [(1100, 1.25), (220, 1.25), (5000, 1.5)] {
+            let keeper = Keeper::default();
+            let frames = keep(&keeper, 500, async |mut far: DuplexStream| {
+                for _ in 0..500 {
+                    far.write_all(&frame(length)).await.unwrap();
+                    // The other end reads each before the next one comes.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            assert!(frames.iter().all(|held| held[..] == frame(length)));
+            let ratio = touched(&frames) as f64 / (500 * length) as f64;
+            assert!(ratio < most, "{length} bytes: {ratio}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_frame_is_held_in_a_buffer_of_its_size() {
+        for length in [100 << 10, 131 << 10, 1 << 20, 3 << 20] {
+            let keeper = Keeper { sized: true, ..Keeper::default() };
+            let frames = keep(&keeper, 5, async |mut far: DuplexStream| {
+                for _ in 0..5 {
+                    far.write_all(&frame(length)).await.unwrap();
+                }
+            })
+            .await;
+            // What is left of the last one's buffer is where the thread will read next.
+            for held in frames.into_iter().take(4) {
+                assert_eq!(held[..], frame(length));
+                let buffer = held.try_into_mut().expect("nobody else holds a part of it");
+                assert!(buffer.capacity() < length + READ_CHUNK, "{length} bytes in {}", buffer.capacity());
+            }
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
-use crate::wire::Reader;
+use crate::wire::{Reader, make_room};
 
 /// Largest message, unless the broker announces another size.
 pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 5 << 20;
@@ -232,8 +232,7 @@ impl Decoder {
             ));
         }
         if input.len() < 4 + total {
-            // At most a bounded frame is ever waited for, so growing by what is missing is safe; but only
-            // by what arrives, lest a claim alone allocates.
+            make_room(input, 4 + total);
             return Ok(None);
         }
         input.advance(4);

@@ -184,7 +184,7 @@ pub struct EntryInfo {
     /// Full name of the topic, with its partition.
     pub topic: Arc<str>,
     /// Name of the producer.
-    pub producer_name: String,
+    pub producer_name: Arc<str>,
     /// Milliseconds since 1970 by the producer's clock.
     pub publish_time: u64,
     /// Milliseconds since 1970 by the broker's clock, when it tells.

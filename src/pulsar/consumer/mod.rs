@@ -151,6 +151,8 @@ pub struct Consumer {
     /// To be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
+    /// Name of the producer of the last entry.
+    last_producer: Arc<str>,
 }
 
 impl Consumer {
@@ -169,6 +171,7 @@ impl Consumer {
             nacks: BTreeMap::new(),
             immediate: VecDeque::new(),
             last_taken: None,
+            last_producer: "".into(),
             options,
         }
     }
@@ -290,7 +293,7 @@ impl Consumer {
         }
         let entry = Arc::new(EntryInfo {
             topic: Arc::clone(&self.options.topic),
-            producer_name: metadata.producer_name.clone(),
+            producer_name: self.producer_name(&metadata.producer_name),
             publish_time: metadata.publish_time,
             broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
             redelivery_count: delivery.redelivery_count.unwrap_or_default(),
@@ -607,6 +610,14 @@ impl Consumer {
                 consumer_epoch: None,
             },
         ));
+    }
+
+    /// The name, shared by neighbours of one producer: messages may be held in great numbers.
+    fn producer_name(&mut self, name: &str) -> Arc<str> {
+        if *self.last_producer != *name {
+            self.last_producer = name.into();
+        }
+        Arc::clone(&self.last_producer)
     }
 
     /// Queues a message, or drops it here and gives its permits back.
