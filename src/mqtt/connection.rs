@@ -130,6 +130,8 @@ pub struct Connection {
     own_aliases: u16,
     limits: Limits,
     keep_alive: Duration,
+    /// Whether we asked for a session without what was there before.
+    clean_start: bool,
     timers: TimerTable<3>,
     /// The keep-alive timer looks at this when it is due, so that sending sets no timer.
     last_sent: Instant,
@@ -157,6 +159,7 @@ impl Connection {
             own_aliases: properties.topic_alias_maximum().copied().unwrap_or(0),
             limits: Limits::default(),
             keep_alive: Duration::from_secs(u64::from(connect.keep_alive)),
+            clean_start: connect.clean_start,
             timers: TimerTable::default(),
             last_sent: now,
             aliases_in: HashMap::new(),
@@ -321,6 +324,10 @@ impl Connection {
                 ack.properties.reason_string(),
                 ack.properties.server_reference(),
             )));
+        }
+        if ack.session_present && self.clean_start {
+            // [MQTT-3.2.2-4]: taken for ours, it would bring us the answers of somebody else's packets.
+            return Err(Violation::protocol("a session present for a clean start").into());
         }
         self.limits = Limits::of(&ack, self.version);
         if let Some(seconds) = ack.properties.server_keep_alive() {

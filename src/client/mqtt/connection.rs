@@ -335,8 +335,9 @@ pub(super) async fn supervise(
             continue;
         }
         let hopeless = match error.kind() {
-            // The first caller is told what is wrong; later on a certificate or a password may be mended.
-            ErrorKind::Tls | ErrorKind::Authentication => ready.is_some(),
+            // The first caller is told what is wrong; later on a certificate or a password may be mended, and a
+            // broker that sent nonsense once may be restarted.
+            ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
             _ => !error.retriable(),
         };
         attempts = attempts.saturating_sub(1);
