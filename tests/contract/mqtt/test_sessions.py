@@ -242,3 +242,15 @@ def test_a_qos_2_delivery_of_a_group_is_finished_by_the_member_that_began_it(
     again = back.expect(wire.PUBLISH)
     assert (again["packet_id"], again["payload"]) == (packet_id, b"x")
     other.quiet(0.2)
+
+
+@pytest.mark.differs("hivemq", "it grants QoS 1 at most, which may go to another member")
+def test_nobody_else_gets_the_qos_2_message_of_a_member_whose_session_ended(open, topic: str) -> None:
+    one = open(V5)
+    assert one.subscribe([(f"$share/g/{topic}", 2)]) == [2]
+    open(V5).publish(topic, b"x", 2)
+    one.expect(wire.PUBLISH)
+    other = open(V5)
+    other.subscribe([(f"$share/g/{topic}", 2)])
+    dropped(one)
+    other.quiet(0.5)
