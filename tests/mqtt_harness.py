@@ -426,3 +426,14 @@ class Proxy:
 def as_json(value: Any) -> Any:
     """Bytes as hex, pairs as lists."""
     return json.loads(json.dumps(value, default=lambda data: bytes(data).hex()))
+
+
+async def take(consumer: Any, count: int, timeout: float = 10.0) -> list[Any]:
+    """Exactly that many messages, each acknowledged when it came: there are brokers that wait for one answer
+    before they send the next."""
+    messages: list[Any] = []
+    for _ in range(count):
+        message = await consumer.receive(timeout=timeout)
+        await consumer.ack(message)
+        messages.append(message)
+    return messages
