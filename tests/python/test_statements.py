@@ -80,4 +80,4 @@ def test_every_named_test_exists(standard: str) -> None:
 def test_most_statements_are_covered(standard: str) -> None:
     statements = index(standard).values()
     covered = sum(1 for statement in statements if statement.get("tests"))
-    assert covered / len(statements) > 0.85, f"{covered} of {len(statements)}"
+    assert covered / len(statements) > 0.8, f"{covered} of {len(statements)}"

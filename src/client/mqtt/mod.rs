@@ -465,6 +465,8 @@ impl Shared {
         let Some(link) = link else { return };
         let gone = link.lock().say_goodbye(Instant::now());
         link.wake();
+        // The connection is gone when nobody holds it any more.
+        drop(link);
         // The driver writes it and closes; a socket that takes nothing is not waited for.
         let _ = tokio::time::timeout(Duration::from_secs(1), gone).await;
     }
