@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
+use penstock::pulsar::Message;
 use penstock::pulsar::consumer::{Consumer, Options};
 use penstock::pulsar::frame::Payload;
 use penstock::pulsar::{hot, pb};
@@ -28,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         };
         let payload = Payload { entry: None, checksum: None, covered: Bytes::copy_from_slice(data) };
         let _ = consumer.handle_message(now, delivery, payload);
-        let mut out = Vec::new();
+        let mut out: Vec<Message> = Vec::new();
         consumer.take(usize::MAX, &mut out);
         assert!(out.len() <= data.len().max(LIMIT));
         for message in &out {
