@@ -912,6 +912,43 @@ fn a_slow_subscriber_loses_qos_0_by_count_and_costs_no_more_than_its_share() {
 }
 
 #[test]
+fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_it_is_stuck() {
+    let mut bench = limited(|limits| limits.max_output = 3 << 20);
+    let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
+    bench.subscribe(&slow, "t", Q0);
+    let payload = "x".repeat(100_000);
+    let send = |bench: &mut Bench, count: usize| {
+        for _ in 0..count {
+            bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, &payload))).unwrap();
+        }
+    };
+    send(&mut bench, 10);
+    assert!(bench.hub.may_read(publisher.id));
+    send(&mut bench, 2);
+    assert!(!bench.hub.may_read(publisher.id) && bench.hub.may_read(slow.id));
+    assert_eq!(bench.messages(&slow).len(), 12);
+    assert!(bench.hub.may_read(publisher.id));
+    send(&mut bench, 12);
+    bench.pass(1);
+    bench.pass(1);
+    assert!(bench.hub.may_read(publisher.id), "it took nothing: nobody waits for it");
+    send(&mut bench, 100);
+    assert!(bench.hub.may_read(publisher.id));
+    assert!(bench.hub.stats().messages_dropped > 70);
+    assert!(bench.messages(&slow).len() > 20);
+    send(&mut bench, 12);
+    assert!(!bench.hub.may_read(publisher.id), "it is back");
+    bench.drop_peer(slow.id);
+    assert!(bench.hub.may_read(publisher.id));
+    let own = bench.connect("own");
+    bench.subscribe(&own, "own", Q0);
+    for _ in 0..20 {
+        bench.tell(&own, Packet::Publish(publish("own", Q0, 0, &payload))).unwrap();
+    }
+    assert!(bench.hub.may_read(own.id), "nobody waits for itself");
+}
+
+#[test]
 fn publishers_wait_for_a_connected_subscriber_that_is_behind_but_not_for_one_that_is_stuck() {
     for stuck in [false, true] {
         let mut bench = limited(|limits| limits.receive_maximum = 5000);

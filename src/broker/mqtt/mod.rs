@@ -64,6 +64,8 @@ const OUTPUT_LIMIT: usize = 8 << 20;
 const SESSION_QUEUE: usize = 16 << 20;
 /// The same of all connections.
 const TOTAL_QUEUE: usize = 64 << 20;
+/// Bytes that wait in a connection before those who publish QoS 0 to it wait as well.
+const PACE: usize = 1 << 20;
 /// Bytes of QoS 0 that wait in all connections before more of it is dropped.
 const TOTAL_OUTPUT: usize = 256 << 20;
 /// Weight of queued messages that stay in memory; beyond, those that the store has are read again.
@@ -336,7 +338,7 @@ impl Hub {
         }
     }
 
-    /// Sessions that made no progress since the last look are not waited for.
+    /// Sessions and connections that made no progress since the last look are not waited for.
     fn give_up_stuck(&mut self) {
         let mut crowds = Vec::new();
         for session in self.sessions.values_mut().filter(|session| !session.crowd.is_empty()) {
@@ -348,6 +350,26 @@ impl Hub {
             }
         }
         crowds.into_iter().for_each(|crowd| self.disperse(crowd));
+        let mut paced = Vec::new();
+        for seat in self.seats.values_mut().filter(|seat| !seat.pacing.is_empty()) {
+            let (now, before) = seat.progress;
+            seat.progress.1 = now;
+            if now == before {
+                seat.stuck = true;
+                paced.push(std::mem::take(&mut seat.pacing));
+            }
+        }
+        paced.into_iter().for_each(|pacing| self.resume_reading(pacing));
+    }
+
+    /// Publishers need not wait for a subscriber any more.
+    fn resume_reading(&mut self, pacing: BTreeSet<u64>) {
+        for id in pacing {
+            if let Some(seat) = self.seats.get_mut(&id) {
+                seat.paced_by = None;
+                self.wakes.push_back(id);
+            }
+        }
     }
 
     /// Says that it worked, or that it did not if the store failed meanwhile.
@@ -532,6 +554,8 @@ impl Hub {
         let Some(seat) = self.seats.get_mut(&id) else { return };
         let session = seat.session();
         seat.end(reason, words);
+        let pacing = std::mem::take(&mut seat.pacing);
+        self.resume_reading(pacing);
         self.wakes.push_back(id);
         if let Some(session) = session {
             self.leave(session, id, true);
@@ -561,7 +585,9 @@ impl Protocol for Hub {
         self.now = now;
         if let Some(seat) = self.seats.remove(&id) {
             self.unsent -= seat.unsent;
-            if let Some(session) = seat.session() {
+            let session = seat.session();
+            self.resume_reading(seat.pacing);
+            if let Some(session) = session {
                 self.leave(session, id, true);
             }
             self.pump();
@@ -606,7 +632,9 @@ impl Protocol for Hub {
         if full {
             self.paused.insert(id);
         }
-        !full && seat.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
+        !full
+            && seat.paced_by.is_none()
+            && seat.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
     }
 
     fn finished(&self, id: u64) -> bool {
@@ -619,8 +647,13 @@ impl Protocol for Hub {
         self.counters.bytes_out += seat.transmit.len() as u64;
         std::mem::swap(&mut seat.transmit, output);
         self.unsent -= std::mem::take(&mut seat.unsent);
-        if std::mem::take(&mut seat.starved) {
-            self.due.extend(seat.session());
+        seat.progress.0 += u64::from(!output.is_empty());
+        seat.stuck = false;
+        let pacing = std::mem::take(&mut seat.pacing);
+        let (starved, session) = (std::mem::take(&mut seat.starved), seat.session());
+        self.resume_reading(pacing);
+        if starved {
+            self.due.extend(session);
             self.pump();
         }
     }

@@ -6,7 +6,7 @@ use super::message::{Message, Queued};
 use super::retained::Slot;
 use super::routes::{Route, Terms};
 use super::store::{Op, QueueRow};
-use super::{Action, Hub, TOTAL_OUTPUT, tree};
+use super::{Action, Hub, PACE, TOTAL_OUTPUT, tree};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -20,6 +20,8 @@ pub(super) struct Outcome {
     full: bool,
     /// A connected session that is far behind.
     behind: Option<u64>,
+    /// A connection that takes QoS 0 more slowly than it comes.
+    slow: Option<u64>,
 }
 
 impl Hub {
@@ -46,8 +48,8 @@ impl Hub {
                 self.counters.dropped += 1;
             } else if publish.retain {
                 self.distribute(publish, Some(number));
-            } else {
-                self.scatter(&publish, Some(number));
+            } else if let Some(slow) = self.scatter(&publish, Some(number)) {
+                self.pace(id, slow);
             }
             return Ok(());
         };
@@ -84,6 +86,9 @@ impl Hub {
         } else {
             let outcome = self.distribute(publish, Some(number));
             behind = outcome.behind;
+            if let Some(slow) = outcome.slow {
+                self.pace(id, slow);
+            }
             ack.reason = match outcome {
                 Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
                 Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
@@ -119,32 +124,45 @@ impl Hub {
         self.when_written(Action::Answer { seat: id, packet, bytes: 0, behind: None });
     }
 
-    /// QoS 0 without RETAIN: to those who are connected, now.
-    pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) {
+    /// No more is read from a publisher until a subscriber of QoS 0 has taken what it has.
+    fn pace(&mut self, id: u64, slow: u64) {
+        if let Some(seat) = self.seats.get_mut(&slow).filter(|seat| id != slow && !seat.stuck) {
+            seat.pacing.insert(id);
+            if let Some(seat) = self.seats.get_mut(&id) {
+                seat.paced_by = Some(slow);
+            }
+        }
+    }
+
+    /// QoS 0 without RETAIN: to those who are connected, now. Gives the connection of one that is slow.
+    pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) -> Option<u64> {
+        let mut slow = None;
         let route = self.routes.find(&publish.topic);
         for target in &route.targets {
             let terms = if from == Some(target.session) { target.own.as_ref() } else { Some(&target.terms) };
             if let Some(terms) = terms {
-                self.forward(publish, target.session, terms);
+                slow = self.forward(publish, target.session, terms).or(slow);
             }
         }
         for group in &route.groups {
             let sessions = &self.sessions;
             let connected = |number| sessions.get(&number)?.seat.map(|_| 1);
             if let Some((number, terms)) = self.routes.pick(*group, connected) {
-                self.forward(publish, number, &terms);
+                slow = self.forward(publish, number, &terms).or(slow);
             }
         }
+        slow
     }
 
-    /// One message of QoS 0 to one session, if it is connected and not too far behind.
-    fn forward(&mut self, publish: &Publish, number: u64, terms: &Terms) {
-        let Some(id) = self.sessions.get(&number).and_then(|session| session.seat) else { return };
-        let Some(seat) = self.seats.get_mut(&id) else { return };
+    /// One message of QoS 0 to one session, if it is connected and not too far behind. Gives its connection if
+    /// that is slow.
+    fn forward(&mut self, publish: &Publish, number: u64, terms: &Terms) -> Option<u64> {
+        let id = self.sessions.get(&number)?.seat?;
+        let seat = self.seats.get_mut(&id)?;
         let before = seat.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
             self.counters.dropped += 1;
-            return;
+            return None;
         }
         let mut publish = Publish {
             dup: false,
@@ -172,6 +190,7 @@ impl Hub {
         } else {
             self.counters.dropped += 1;
         }
+        (before > PACE).then_some(id)
     }
 
     /// A message to all who get it and to the retained slot of its topic.
@@ -225,7 +244,7 @@ impl Hub {
         if qos == QoS::AtMostOnce {
             if session.seat.is_some() {
                 to.outcome.taken = true;
-                self.forward(&message.publish, number, terms);
+                to.outcome.slow = self.forward(&message.publish, number, terms).or(to.outcome.slow);
             }
             return;
         }

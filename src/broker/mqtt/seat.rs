@@ -5,7 +5,7 @@
 //!   +--anything else, 10 s-----------------------------------------------------------^
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
@@ -57,6 +57,14 @@ pub(super) struct Seat {
     pub(super) starved: bool,
     /// Acknowledgements that wait for a subscriber that is behind.
     pub(super) held: VecDeque<Packet>,
+    /// The connection of the subscriber that it waits for before more is read from it.
+    pub(super) paced_by: Option<u64>,
+    /// Connections that wait for this one.
+    pub(super) pacing: BTreeSet<u64>,
+    /// How often its output was taken, now and when it was last looked at.
+    pub(super) progress: (u64, u64),
+    /// Whether it was not taken meanwhile: then nobody waits for it.
+    pub(super) stuck: bool,
     /// Bytes of QoS 0 that wait in `transmit`.
     pub(super) unsent: usize,
     aliases_in: HashMap<u16, ByteString>,
@@ -79,6 +87,10 @@ impl Seat {
             queued: 0,
             starved: false,
             held: VecDeque::new(),
+            paced_by: None,
+            pacing: BTreeSet::new(),
+            progress: (0, 0),
+            stuck: false,
             unsent: 0,
             aliases_in: HashMap::new(),
             aliases_out: HashMap::new(),

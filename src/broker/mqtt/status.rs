@@ -137,7 +137,7 @@ impl Hub {
         for (name, value) in self.values() {
             if self.counters.told.get(name) != Some(&value) {
                 self.counters.told.insert(name, value.clone());
-                self.scatter(&publish(name, value), None);
+                let _ = self.scatter(&publish(name, value), None);
             }
         }
     }
