@@ -230,6 +230,16 @@ class MqttClientOptions(TypedDict, total=False):
             "what happens when max_pending is reached without a connection",
         ),
     ]
+    outbox: Annotated[
+        str | os.PathLike[str],
+        Option(
+            parse.path,
+            None,
+            "file that keeps QoS 1 and 2 until the broker has them, also over a kill of the process; a send"
+            " ends when its message is in the file",
+        ),
+    ]
+    outbox_limit: Annotated[Size, Option(parse.size, 1 << 30, "bytes of the outbox; then QueueFull")]
     tls_alpn: Annotated[str, Option(str, "mqtt", 'protocol offered in the TLS handshake; "": none')]
     ws_headers: Annotated[Mapping[str, str], Option(parse.mapping, None, "of the WebSocket handshake")]
 

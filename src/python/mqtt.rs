@@ -12,6 +12,7 @@ use crate::client::mqtt::options::{
     Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions,
 };
 use crate::client::mqtt::{Client, Outgoing, Producer};
+use crate::client::outbox::OutboxOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
@@ -126,6 +127,17 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     fields.size("receive_buffer", &mut to.receive_buffer)?;
     let policies = [("reject", OfflinePolicy::Reject), ("drop_oldest", OfflinePolicy::DropOldest)];
     fields.word("offline", &policies, &mut to.offline)?;
+    if let Some(path) = fields.text("outbox")? {
+        let mut outbox = OutboxOptions::new(path);
+        if let Some(limit) = fields.raw("outbox_limit")? {
+            outbox.max_bytes = limit.extract()?;
+        }
+        to.outbox = Some(outbox);
+        if fields.raw("session_expiry")?.is_none() {
+            // What is in flight comes once only while the broker has the session.
+            to.session_expiry = u32::MAX;
+        }
+    }
     to.tls = tls(&fields)?;
     if let Some(alpn) = fields.text("tls_alpn")? {
         to.tls_alpn = Some(alpn).filter(|alpn| !alpn.is_empty());
@@ -238,6 +250,13 @@ pub(super) fn consumer_options(
 /// What a client of MQTT counts.
 pub(super) fn stats(client: &Client, into: &Bound<'_, PyDict>) -> PyResult<()> {
     into.set_item("connected", client.is_connected())?;
+    if let Some(outbox) = client.outbox() {
+        into.set_item("outbox_messages", outbox.messages)?;
+        into.set_item("outbox_bytes", outbox.bytes)?;
+        into.set_item("outbox_refused", outbox.refused)?;
+        into.set_item("outbox_expired", outbox.expired)?;
+        into.set_item("outbox_last_refusal", outbox.last_refusal.map(|error| error.to_string()))?;
+    }
     if let Some(server) = client.server() {
         into.set_item("client_id", server.client_id)?;
         into.set_item("session_present", server.session_present)?;

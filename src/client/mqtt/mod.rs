@@ -135,7 +135,16 @@ impl Client {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("{:?} is not MQTT's", options.url)));
         }
         let mut session = Session::new(options.max_inflight, options.receive_maximum);
-        let spool = Spool::open(&mut options, &mut session)?;
+        let mut spool = None;
+        if options.outbox.is_some() {
+            // A disk may take its time: not on the engine's thread.
+            let opening = tokio::task::spawn_blocking(move || {
+                let spool = Spool::open(&mut options, &mut session)?;
+                Ok::<_, Error>((options, session, spool))
+            });
+            let failed = |_| Err(Error::new(ErrorKind::Closed, "the engine has ended"));
+            (options, session, spool) = opening.await.unwrap_or_else(failed)?;
+        }
         let shared = Arc::new(Shared {
             session: Mutex::new(session),
             spool,
