@@ -157,9 +157,11 @@ def case(name: str, broker: Any, count: int, qos: int) -> Row:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one_round(broker: Any, scale: float) -> Iterator[tuple[str, Row | Failed]]:
+def one_round(broker: Any, scale: float, only: str) -> Iterator[tuple[str, Row | Failed]]:
     for scenario, qos, clients, count in SCENARIOS:
         for client, name in clients.items():
+            if not re.search(only, f"{client} {scenario}"):
+                continue
             messages = max(int(count * scale / (4 if client in SLOW else 1)), 1_000)
             try:
                 yield f"{client} {scenario}", case(name, broker, messages, qos)
@@ -180,14 +182,14 @@ def idle(broker: Any, count: int) -> Row:
     return {"connections": count if held else 0, "rss": int(found[1]) / 1024}
 
 
-def measure(label: str, broker: Any, rounds: int, scale: float) -> tuple[list[Row], int]:
+def measure(label: str, broker: Any, rounds: int, scale: float, only: str) -> tuple[list[Row], int]:
     runs: dict[str, list[Row]] = {}
     failures = 0
-    if label == EMBEDDED:
+    if label == EMBEDDED and not only:
         # Before it has done anything else.
         runs |= {f"{count:,} idle": [idle(broker, count)] for count in (1_000, 10_000)}
     for _ in range(rounds):
-        for name, result in one_round(broker, scale):
+        for name, result in one_round(broker, scale, only):
             if isinstance(result, Failed):
                 failures += 1
                 print(f"{label:10} {name:48} failed: {result}", flush=True)
@@ -215,6 +217,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--broker", action="append", choices=BROKERS)
+    parser.add_argument("--only", default="", metavar="REGEX", help="of the rows, the names that match")
     parser.add_argument("--json", default="bench-mqtt.json")
     options = parser.parse_args()
     # 10,000 connections are as many files.
@@ -231,7 +234,7 @@ def main() -> None:
         for label in options.broker or BROKERS:
             broker = start(label)
             try:
-                found, failed = measure(label, broker, options.rounds, options.scale)
+                found, failed = measure(label, broker, options.rounds, options.scale, options.only)
             finally:
                 broker.stop()
             rows += found
