@@ -35,6 +35,8 @@ struct Arrival {
 struct Received {
     token: Token,
     acked: bool,
+    /// Acknowledged and not among the arrivals: PUBREL is all that is waited for.
+    answered: bool,
 }
 
 /// The receiving half of a session.
@@ -43,6 +45,8 @@ pub struct Consumer {
     /// Not answered yet, in the order they came on this connection.
     arrivals: VecDeque<Arrival>,
     received: HashMap<PacketId, Received>,
+    /// How many of them are answered: counted, because each PUBLISH asks.
+    answered: usize,
     /// Given to the next message.
     next: Token,
     /// The most that we said we take (5.0).
@@ -52,7 +56,7 @@ pub struct Consumer {
 impl Consumer {
     /// Takes at most `receive_maximum` publications of QoS 1 and 2 at a time.
     pub fn new(receive_maximum: u16) -> Self {
-        Self { arrivals: VecDeque::new(), received: HashMap::new(), next: 1, receive_maximum }
+        Self { arrivals: VecDeque::new(), received: HashMap::new(), answered: 0, next: 1, receive_maximum }
     }
 
     /// Messages that have been given out and are not acknowledged.
@@ -62,15 +66,19 @@ impl Consumer {
 
     /// The connection stands; without the session the broker will use its identifiers anew.
     pub fn attach(&mut self, session_present: bool) {
-        self.arrivals.clear();
         if !session_present {
             self.received.clear();
+            self.answered = 0;
         }
+        self.detach();
     }
 
     /// The connection is gone: what was not answered comes again.
     pub fn detach(&mut self) {
         self.arrivals.clear();
+        for received in self.received.values_mut().filter(|received| received.acked) {
+            self.answered += usize::from(!std::mem::replace(&mut received.answered, true));
+        }
     }
 
     /// A PUBLISH; gives the token if it is to be delivered, nothing if it has been before.
@@ -88,8 +96,9 @@ impl Consumer {
             });
         }
         if publish.qos == QoS::ExactlyOnce
-            && let Some(received) = self.received.get(&id)
+            && let Some(received) = self.received.get_mut(&id)
         {
+            self.answered -= usize::from(std::mem::take(&mut received.answered));
             let (token, acked) = (received.token, received.acked);
             self.arrivals.retain(|arrival| arrival.token != token);
             self.arrivals.push_back(Arrival { id, qos: publish.qos, token, acked });
@@ -99,7 +108,7 @@ impl Consumer {
         let token = self.next;
         self.next += 1;
         if publish.qos == QoS::ExactlyOnce {
-            self.received.insert(id, Received { token, acked: false });
+            self.received.insert(id, Received { token, acked: false, answered: false });
         }
         self.arrivals.push_back(Arrival { id, qos: publish.qos, token, acked: false });
         Ok(Some(token))
@@ -107,8 +116,13 @@ impl Consumer {
 
     /// PUBREL: the identifier is free; PUBCOMP always.
     pub fn handle_pubrel(&mut self, now: Instant, id: PacketId, connection: &mut Connection) {
-        let known = self.received.remove(&id).is_some();
-        let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
+        let reason = match self.received.remove(&id) {
+            Some(received) => {
+                self.answered -= usize::from(received.answered);
+                Reason::Success
+            }
+            None => Reason::PacketIdentifierNotFound,
+        };
         let _ = connection.send(now, Packet::PubComp(Ack::with_reason(id, reason)));
     }
 
@@ -121,6 +135,7 @@ impl Consumer {
         let Some(index) = self.position(token) else {
             if let Some(received) = self.received.values_mut().find(|received| received.token == token) {
                 received.acked = true;
+                self.answered += usize::from(!std::mem::replace(&mut received.answered, true));
             }
             return;
         };
@@ -142,6 +157,12 @@ impl Consumer {
     pub fn release(&mut self, now: Instant, connection: &mut Connection) {
         while self.arrivals.front().is_some_and(|arrival| arrival.acked) {
             let arrival = self.arrivals.pop_front().expect("just seen");
+            if arrival.qos == QoS::ExactlyOnce
+                && let Some(received) = self.received.get_mut(&arrival.id)
+                && received.token == arrival.token
+            {
+                self.answered += usize::from(!std::mem::replace(&mut received.answered, true));
+            }
             let ack = Ack::new(arrival.id);
             let packet = match arrival.qos {
                 QoS::ExactlyOnce => Packet::PubRec(ack),
@@ -154,10 +175,7 @@ impl Consumer {
 
     /// Publications that the server may count against our receive maximum: QoS 2 until its PUBCOMP.
     fn unanswered(&self) -> usize {
-        let released = self.received.values().filter(|received| received.acked).count();
-        let waiting = self.arrivals.iter().filter(|arrival| arrival.qos == QoS::ExactlyOnce && arrival.acked);
-        // Acknowledged arrivals of QoS 2 are among `received` as well.
-        self.arrivals.len() + released - waiting.count()
+        self.arrivals.len() + self.answered
     }
 
     /// Tokens are given in the order of arrival, unless a resent QoS 2 keeps an older one.
@@ -166,5 +184,72 @@ impl Consumer {
             Ok(index) => Some(index),
             Err(_) => self.arrivals.iter().position(|arrival| arrival.token == token),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::mqtt::packet::Connect;
+
+    fn connection(now: Instant) -> Connection {
+        let connect = Connect::new(Version::V5, "test");
+        let mut connection = Connection::new(now, connect, Duration::from_secs(1)).unwrap();
+        connection.handle_input(now, &mut BytesMut::from(&[0x20, 3, 0, 0, 0][..])).unwrap();
+        assert!(connection.is_ready());
+        connection
+    }
+
+    /// What [`Consumer::unanswered`] counts, by looking at everything.
+    fn recount(consumer: &Consumer) -> usize {
+        let waits = |received: &&Received| {
+            received.acked && !consumer.arrivals.iter().any(|arrival| arrival.token == received.token)
+        };
+        consumer.arrivals.len() + consumer.received.values().filter(waits).count()
+    }
+
+    #[test]
+    fn what_is_not_answered_is_counted_right_in_whatever_order_things_happen() {
+        let now = Instant::now();
+        let mut connection = connection(now);
+        let mut consumer = Consumer::new(8);
+        let mut refused = 0;
+        let mut chance = 1_u64;
+        let mut attached = true;
+        for _ in 0..100_000 {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (what, which) = (chance >> 33, chance >> 45);
+            let id = PacketId::new(which as u16 % 12 + 1).unwrap();
+            match what % 16 {
+                0..6 if attached => {
+                    let qos = if which & 32 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                    let publish = Publish { qos, packet_id: Some(id), ..Publish::default() };
+                    let full = consumer.unanswered() >= 8;
+                    assert_eq!(consumer.handle_publish(now, &publish, &mut connection).is_err(), full);
+                    refused += usize::from(full);
+                }
+                6..11 => {
+                    let token = consumer.next.saturating_sub(which % 12);
+                    consumer.ack(now, token, attached.then_some(&mut connection));
+                }
+                11..15 if attached => consumer.handle_pubrel(now, id, &mut connection),
+                15 if which % 16 == 0 && attached => {
+                    consumer.detach();
+                    attached = false;
+                }
+                15 if !attached => {
+                    consumer.attach(which % 4 > 0);
+                    attached = true;
+                }
+                _ => {}
+            }
+            assert_eq!(consumer.unanswered(), recount(&consumer));
+        }
+        assert!(refused > 100, "the maximum was hardly ever reached: {refused}");
     }
 }
