@@ -6,7 +6,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::mqtt::{Reason, Violation};
+use crate::mqtt::packet::Kind;
+use crate::mqtt::{QoS, Reason, Violation};
 use crate::wire::Reader;
 
 /// Largest remaining length that four bytes can say.
@@ -24,10 +25,18 @@ pub struct Frame {
 }
 
 /// Takes the first frame out of `input`, or nothing when it is not whole yet. A frame of more than
-/// `max_packet_size` bytes in all is refused when its header has come, before its body is waited for.
+/// `max_packet_size` bytes in all, or with a first byte that is wrong in every version, is refused when its header
+/// has come, before its body is waited for.
 pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Frame>, Violation> {
     let mut reader = Reader::new(input);
     let Ok(first) = reader.u8() else { return Ok(None) };
+    match Kind::of(first) {
+        None => return Err(Violation::malformed("a packet of type 0")),
+        Some(Kind::Publish) => {
+            publish_flags(first)?;
+        }
+        Some(_) => {}
+    }
     let Some(length) = partial_varint(&mut reader)? else { return Ok(None) };
     let header = input.len() - reader.remaining();
     let total = header + length as usize;
@@ -45,6 +54,16 @@ pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Fram
     let mut body = input.split_to(total);
     body.advance(header);
     Ok(Some(Frame { first, body: body.freeze() }))
+}
+
+/// QoS and DUP of a PUBLISH (3.3.1).
+pub(super) fn publish_flags(first: u8) -> Result<(QoS, bool), Violation> {
+    let qos = QoS::from_bits(first >> 1 & 3).ok_or_else(|| Violation::malformed("PUBLISH with QoS 3"))?;
+    let dup = first & 0b1000 != 0;
+    if dup && qos == QoS::AtMostOnce {
+        return Err(Violation::malformed("PUBLISH with DUP and QoS 0"));
+    }
+    Ok((qos, dup))
 }
 
 /// A variable byte integer (1.5.5), or `None` when its last byte has not come.

@@ -58,6 +58,10 @@ fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
 fn a_packet_above_the_maximum_is_refused_when_its_header_has_come() {
     let mut input = BytesMut::from(&[0x30, 0xff, 0xff, 0xff, 0x7f][..]);
     assert_eq!(split(&mut input, 2_000_000).unwrap_err().reason, Reason::PacketTooLarge);
+    for first in [0x00, 0x36, 0x38] {
+        let mut waiting = BytesMut::from(&[first, 0xff, 0xff, 0x7f][..]);
+        assert_eq!(split(&mut waiting, usize::MAX).unwrap_err().reason, Reason::MalformedPacket);
+    }
     let mut exact = BytesMut::from(&[0x30, 0x03, 0, 1, b'a'][..]);
     assert!(split(&mut exact.clone(), 4).is_err());
     assert!(split(&mut exact, 5).unwrap().is_some());

@@ -325,6 +325,10 @@ pub(super) async fn supervise(
     let mut attempts = connector.url.addresses.len();
     loop {
         let (was_up, error) = run(&shared, &mut connector, &mut ready).await;
+        if error.kind() == ErrorKind::Closed {
+            // Whoever closes ends the rest, when the outbox is written.
+            return;
+        }
         if was_up {
             backoff.reset();
         } else {

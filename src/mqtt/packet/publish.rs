@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::{Fields, Kind, PacketId, check_published_topic, properties_len, put_binary, put_properties};
-use crate::mqtt::frame::put_header;
+use crate::mqtt::frame::{publish_flags, put_header};
 use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
 use crate::transmit::Transmit;
 
@@ -29,11 +29,7 @@ pub struct Publish {
 
 impl Publish {
     pub(super) fn decode(first: u8, mut fields: Fields<'_>) -> Result<Self, Violation> {
-        let qos = QoS::from_bits(first >> 1 & 3).ok_or_else(|| Violation::malformed("PUBLISH with QoS 3"))?;
-        let dup = first & 0b1000 != 0;
-        if dup && qos == QoS::AtMostOnce {
-            return Err(Violation::malformed("PUBLISH with DUP and QoS 0"));
-        }
+        let (qos, dup) = publish_flags(first)?;
         let topic = fields.text()?;
         let packet_id = if qos == QoS::AtMostOnce { None } else { Some(fields.packet_id()?) };
         let properties = fields.properties()?;
