@@ -62,6 +62,13 @@ STEPS = [
     Step("memory_receive_singly", 0, (EMBEDDED,), (1024,)),
     Step("memory_send", 200_000, (EMBEDDED,), (1024,)),
 ]
+# Not counted: a JVM that has just started runs at half its speed, for whoever comes first.
+WARM_UP = [
+    Step("penstock_many", 1_000_000, (PULSAR,)),
+    Step("penstock_window", 1_000_000, (PULSAR,)),
+    Step("peer_callback", 100_000, (PULSAR,)),
+    Step("peer_receive", 1_000_000, (PULSAR,)),
+]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR))
 
 Results = dict[str, dict[str, float]]
@@ -76,9 +83,10 @@ def case(name: str, service: Service, topic: str, count: int, size: int) -> Resu
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one_round(service: Service, label: str, size: int, scale: float) -> Iterator[Results]:
-    # Spark has a topic of its own: its rows are many.
-    for steps in (STEPS, [SPARK]):
+def one_round(
+    service: Service, label: str, size: int, scale: float, plan: tuple[list[Step], ...]
+) -> Iterator[Results]:
+    for steps in plan:
         here = [step for step in steps if label in step.brokers and size in step.sizes]
         if not here:
             continue
@@ -91,9 +99,12 @@ def one_round(service: Service, label: str, size: int, scale: float) -> Iterator
 def measure(service: Service, label: str, rounds: int, scale: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for size in SIZES:
+        for _ in one_round(service, label, size, scale, (WARM_UP,)):
+            pass
         runs: dict[str, list[dict[str, float]]] = {}
         for _ in range(rounds):
-            for results in one_round(service, label, size, scale):
+            # Spark has a topic of its own: its rows are many.
+            for results in one_round(service, label, size, scale, (STEPS, [SPARK])):
                 for name, result in results.items():
                     runs.setdefault(name, []).append(result)
         for name, results in runs.items():
