@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   push ──► open batch ──► window: unsent │ in flight ──► receipt ──► Event::Sent
-//!              (closes at once when nothing is in flight, else when a receipt comes,
+//!              (closes when it holds half as many as are in flight, so at once when nothing is;
 //!               when it is full, or when the batch delay is over)
 //!
 //!   Detached ──attach──► Attached ──detach──► Detached        close: everything pending fails
 //!      the window is sent again, byte for byte, before anything new
 //! ```
 //! Load makes batches and idleness makes latency: one at a time nothing waits; under load messages gather
-//! while others are in flight.
+//! while others are in flight. A share of what is in flight, not each receipt, closes a batch: else a full window
+//! ends up as one large entry after one of a single message, each waiting for the other's receipt.
 //!
 //! At most `max_pending` messages are in flight. [`Producer::push`] takes as many again, which wait their
 //! turn; [`Producer::try_push`] does not. Every message that was pushed ends in exactly one event, and the
@@ -307,7 +308,6 @@ impl Producer {
                 bytes: entry.bytes,
             });
         }
-        self.close_open = true;
         self.settle();
         Ok(())
     }
@@ -378,7 +378,8 @@ impl Producer {
             return false;
         }
         // Taken in any case: what asked for it has nothing to say about a later batch.
-        if std::mem::take(&mut self.close_open) || self.window.is_empty() {
+        let ripe = self.open.as_ref().is_some_and(|open| open.count as usize * 2 >= self.in_flight_messages);
+        if std::mem::take(&mut self.close_open) || self.window.is_empty() || ripe {
             self.close_batch();
             self.settle();
         }

@@ -68,11 +68,21 @@ fn one_at_a_time_goes_at_once_and_load_makes_batches() {
     for _ in 0..5 {
         push(&mut p, b"b").unwrap();
     }
-    assert_eq!(sent(&mut p), [], "something is in flight");
+    assert_eq!(sent(&mut p), [(1, 5)], "more than half of what is in flight");
+    push(&mut p, b"c").unwrap();
+    push(&mut p, b"c").unwrap();
+    assert_eq!(sent(&mut p), [], "two of six");
     receipt(&mut p, 0).unwrap();
-    assert_eq!(sent(&mut p), [(1, 5)]);
+    assert_eq!(sent(&mut p), [], "two of five");
+    push(&mut p, b"c").unwrap();
+    assert_eq!(sent(&mut p), [(6, 3)]);
+    push(&mut p, b"d").unwrap();
     receipt(&mut p, 5).unwrap();
-    assert_eq!(outcomes(&mut p), [(1, true), (5, true)]);
+    assert_eq!(sent(&mut p), [], "one of three");
+    receipt(&mut p, 8).unwrap();
+    assert_eq!(sent(&mut p), [(9, 1)], "nothing is in flight");
+    receipt(&mut p, 9).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (5, true), (3, true), (1, true)]);
     assert!(p.is_idle());
 }
 
@@ -95,7 +105,9 @@ fn a_batch_closes_when_full_when_due_and_when_flushed() {
     for _ in 0..4 {
         push(&mut p, &[0; 100]).unwrap();
     }
-    assert_eq!(sent(&mut p).len(), 3, "the fourth waits: others are in flight");
+    assert_eq!(sent(&mut p).len(), 4, "one in each: two would be too large");
+    push(&mut p, b"x").unwrap();
+    assert_eq!(sent(&mut p).len(), 0, "it waits: others are in flight");
 }
 
 #[test]
