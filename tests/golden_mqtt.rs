@@ -22,6 +22,13 @@ struct Line {
     said: Value,
 }
 
+impl Line {
+    /// The first byte is wrong already: nothing behind it is looked at.
+    fn is_absurd(&self) -> bool {
+        split(&mut BytesMut::from(&self.bytes[..1]), MAX).is_err()
+    }
+}
+
 struct Connection {
     name: String,
     raw: bool,
@@ -335,10 +342,12 @@ fn a_connection_cut_anywhere_gives_the_same_packets() {
         for sender in [Sender::Client, Sender::Server] {
             let whole = connection.stream(sender);
             let expected = frames_of(&[&whole]);
-            assert_eq!(
-                expected.0.len(),
-                connection.lines.iter().filter(|line| line.sender == sender).count()
-            );
+            let sane = connection
+                .lines
+                .iter()
+                .filter(|line| line.sender == sender)
+                .take_while(|line| !line.is_absurd());
+            assert_eq!(expected.0.len(), sane.count());
             for cut in 0..=whole.len() {
                 let (head, tail) = whole.split_at(cut);
                 assert_eq!(frames_of(&[head, tail]), expected, "{}: cut at {cut}", connection.name);
@@ -411,7 +420,7 @@ fn a_byte_that_changes_never_makes_the_decoder_panic() {
 fn a_packet_above_the_limit_is_refused_before_its_body_has_come() {
     for connection in RECORDED.iter() {
         for line in &connection.lines {
-            if line.bytes.len() <= 2 {
+            if line.bytes.len() <= 2 || line.is_absurd() {
                 continue;
             }
             let mut header = BytesMut::from(&line.bytes[..if line.bytes[1] < 0x80 { 2 } else { 3 }]);
@@ -432,7 +441,9 @@ fn violation_in(session: &str) -> (usize, Option<Violation>) {
     let version = connection.version.unwrap_or(Version::V3_1_1);
     let mut fine = 0;
     for line in connection.lines.iter().filter(|line| line.sender == Sender::Client) {
-        match Packet::decode(&frame(&line.bytes), version, Sender::Client) {
+        let frame =
+            split(&mut BytesMut::from(&line.bytes[..]), MAX).map(|frame| frame.expect("a whole packet"));
+        match frame.and_then(|frame| Packet::decode(&frame, version, Sender::Client)) {
             Ok(_) => fine += 1,
             Err(violation) => return (fine, Some(violation)),
         }
