@@ -223,11 +223,12 @@ class MqttClientOptions(TypedDict, total=False):
         Size, Option(parse.size, 16 << 20, "bytes that wait to be taken before the socket is left alone")
     ]
     offline: Annotated[
-        Literal["reject", "drop_oldest"],
+        Literal["reject", "drop_oldest", "spill"],
         Option(
-            parse.one_of("reject", "drop_oldest"),
+            parse.one_of("reject", "drop_oldest", "spill"),
             "reject",
-            "what happens when max_pending is reached without a connection",
+            "what happens when max_pending is reached without a connection; spill needs an outbox, where QoS 1"
+            " and 2 wait on disk",
         ),
     ]
     outbox: Annotated[

@@ -125,7 +125,11 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     fields.size("max_packet_size", &mut to.max_packet_size)?;
     fields.size("memory_limit", &mut to.memory_limit)?;
     fields.size("receive_buffer", &mut to.receive_buffer)?;
-    let policies = [("reject", OfflinePolicy::Reject), ("drop_oldest", OfflinePolicy::DropOldest)];
+    let policies = [
+        ("reject", OfflinePolicy::Reject),
+        ("drop_oldest", OfflinePolicy::DropOldest),
+        ("spill", OfflinePolicy::Spill),
+    ];
     fields.word("offline", &policies, &mut to.offline)?;
     if let Some(path) = fields.text("outbox")? {
         let mut outbox = OutboxOptions::new(path);
@@ -137,6 +141,9 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
             // What is in flight comes once only while the broker has the session.
             to.session_expiry = u32::MAX;
         }
+    }
+    if to.offline == OfflinePolicy::Spill && to.outbox.is_none() {
+        return Err(invalid(py, "offline=\"spill\" keeps publications on disk: say where by outbox=PATH"));
     }
     to.tls = tls(&fields)?;
     if let Some(alpn) = fields.text("tls_alpn")? {

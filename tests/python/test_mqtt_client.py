@@ -63,6 +63,7 @@ def test_an_option_of_mqtt_is_refused_by_pulsar():
         {"will": {"topic": "a", "retian": True}},
         {"max_packet_size": 1},
         {"offline": "forget"},
+        {"offline": "spill"},
     ],
 )
 async def test_bad_options_are_refused_at_once(options):

@@ -94,7 +94,8 @@ async def test_the_session_of_an_outbox_keeps_its_name(url: str, tmp_path: Path)
 
 
 async def test_a_full_outbox_refuses_and_what_the_broker_refuses_is_counted(url: str, tmp_path: Path):
-    async with penstock.connect(NOWHERE, outbox=tmp_path / "full.db", outbox_limit="200KiB") as client:
+    options = {"outbox": tmp_path / "full.db", "outbox_limit": "200KiB", "offline": "spill"}
+    async with penstock.connect(NOWHERE, **options) as client:  # pyright: ignore[reportArgumentType]
         async with client.producer("full") as producer:
             with pytest.raises(errors.QueueFull, match="outbox"):
                 for _ in range(100):

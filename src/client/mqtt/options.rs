@@ -22,6 +22,8 @@ pub enum OfflinePolicy {
     Reject,
     /// The oldest that has not been sent fails, and it takes its place.
     DropOldest,
+    /// QoS 1 and 2 wait in the outbox, which is needed, up to its limit; QoS 0 is refused.
+    Spill,
 }
 
 /// Options of a client.
