@@ -227,8 +227,7 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.one_of("reject", "drop_oldest", "spill"),
             "reject",
-            "what happens when max_pending is reached without a connection; spill needs an outbox, where QoS 1"
-            " and 2 wait on disk",
+            "what happens when max_pending is reached without a connection; spill needs an outbox",
         ),
     ]
     outbox: Annotated[
