@@ -81,7 +81,7 @@ test: test-prerequisites
 check: test-prerequisites
 	@start=$$(date +%s); \
 	for target in fmt clippy-python rust-check lint types; do $(MAKE) --no-print-directory $$target; done; \
-	$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_pulsar and not real_mqtt and not spark"; \
+	$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_pulsar and not real_mqtt and not real_tubemq and not spark"; \
 	printf '\nmake check: all passed in %d s\n' $$(( $$(date +%s) - start ))
 
 fmt:

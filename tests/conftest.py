@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from harness import EmbeddedBroker, RealPulsar, Service
 from mqtt_harness import EmbeddedMqtt, HiveMq, Mosquitto
+from tubemq_harness import Java, RealTubeMQ
 
 
 def start(make: Callable[[], Any]) -> Any:
@@ -85,6 +86,40 @@ def hivemq() -> Iterator[HiveMq]:
     broker = start(lambda: HiveMq(extra=idle))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def real_tubemq() -> Iterator[RealTubeMQ]:
+    """A real TubeMQ: one master, one broker, no credentials."""
+    broker = start(RealTubeMQ)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def real_tubemq_secure() -> Iterator[RealTubeMQ]:
+    """A real TubeMQ with mutual TLS that asks everybody for credentials."""
+    broker = start(lambda: RealTubeMQ(tls=True, auth="produce consume visit", pool={(1, 1): 8, (3, 1): 4}))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def own_tubemq() -> Iterator[RealTubeMQ]:
+    """A real TubeMQ that the test may stop and start; it gives up on silent members soon."""
+    broker = start(
+        lambda: RealTubeMQ(pool={(1, 1): 2, (3, 1): 2}, consumer_timeout=6.0, producer_timeout=6.0)
+    )
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[Java]:
+    """The official Java client of TubeMQ."""
+    client = start(Java)
+    yield client
+    client.close()
 
 
 @pytest.fixture(
