@@ -2,7 +2,8 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["proto/pulsar.proto"], ["proto"]).expect("proto/ compiles");
+    let files =
+        protox::compile(["proto/pulsar.proto", "proto/tubemq.proto"], ["proto"]).expect("proto/ compiles");
     prost_build::Config::new()
         .bytes(["."])
         .compile_fds(files)

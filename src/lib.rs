@@ -11,7 +11,7 @@
 //! wire checksum compression transmit machine error    the ground floor
 //! ```
 //!
-//! TubeMQ gets `tubemq` beside `pulsar` and `mqtt`, with the same file names and verbs.
+//! Beside `pulsar` and `mqtt`, `tubemq` has the frames and messages of TubeMQ; no client speaks it yet.
 //! Features: none compiles the cores alone, with neither tokio nor pyo3 in the graph; `client` adds the
 //! tokio layer, `sqlite` the store, `broker` both and the broker, `arrow` the C data interface, `python`
 //! the native module.
@@ -23,6 +23,7 @@ pub mod machine;
 pub mod mqtt;
 pub mod pulsar;
 pub mod transmit;
+pub mod tubemq;
 pub mod wire;
 
 #[cfg(feature = "client")]

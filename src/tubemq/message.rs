@@ -1,0 +1,416 @@
+//! Payloads with attributes, as they go out and as they come.
+//!
+//! ```text
+//! flag 0   [payload]
+//! flag 1   [length of attributes u32][name=value,name=value...][payload]
+//! ```
+//! System attributes come first: `$msgType$` and `$msgTime$` are the protocol's, `$key$` is a convention of this
+//! client, percent-coded where a key has the separators. The checksum of what is fetched is the CRC-32 without its
+//! highest bit.
+
+use std::borrow::Cow;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::checksum::crc32;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tubemq::pb;
+
+/// The message's type, for filters.
+pub const TYPE: &str = "$msgType$";
+/// Its time, to the minute.
+pub const TIME: &str = "$msgTime$";
+/// Its key.
+pub const KEY: &str = "$key$";
+
+/// Longest message type: longer ones no filter can name.
+const MAX_TYPE: usize = 256;
+/// The flag of data that begin with attributes.
+const HAS_ATTRIBUTES: i32 = 1;
+
+const MINUTE_MS: u64 = 60_000;
+const DAY_MINUTES: u64 = 24 * 60;
+
+/// A message to be packed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// The message itself; not empty.
+    pub payload: &'a [u8],
+    /// Its key.
+    pub key: Option<&'a str>,
+    /// Its type.
+    pub message_type: Option<&'a str>,
+    /// Milliseconds since 1970; kept to the minute.
+    pub time: Option<u64>,
+    /// Names and values.
+    pub properties: &'a [(&'a str, &'a str)],
+}
+
+/// A message as it goes out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// Attributes, if any, and payload.
+    pub data: Bytes,
+    /// Whether there are attributes.
+    pub flag: i32,
+    /// For filters, which brokers look at.
+    pub message_type: Option<String>,
+    /// `yyyyMMddHHmm`, which brokers count by.
+    pub time: Option<String>,
+}
+
+/// Packs a message.
+pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
+    let invalid = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text));
+    if message.payload.is_empty() {
+        return invalid("the payload is empty, which TubeMQ does not take".into());
+    }
+    let time = message.time.map(minute);
+    let mut text = String::new();
+    if let Some(message_type) = message.message_type {
+        if message_type.is_empty() || message_type.len() > MAX_TYPE || message_type.trim() != message_type {
+            return invalid(format!(
+                "message type {message_type:?}: 1 to {MAX_TYPE} bytes without blanks around them"
+            ));
+        }
+        put(&mut text, TYPE, message_type)?;
+    }
+    if let Some(time) = &time {
+        put(&mut text, TIME, time)?;
+    }
+    if let Some(key) = message.key {
+        put(&mut text, KEY, &coded(key))?;
+    }
+    for (name, value) in message.properties {
+        if [TYPE, TIME, KEY].contains(name) || name.is_empty() {
+            return invalid(format!("a property cannot be named {name:?}"));
+        }
+        put(&mut text, name, value)?;
+    }
+    let (data, flag) = if text.is_empty() {
+        (Bytes::copy_from_slice(message.payload), 0)
+    } else {
+        let mut data = BytesMut::with_capacity(4 + text.len() + message.payload.len());
+        data.put_u32(text.len() as u32);
+        data.put_slice(text.as_bytes());
+        data.put_slice(message.payload);
+        (data.freeze(), HAS_ATTRIBUTES)
+    };
+    Ok(Packed { data, flag, message_type: message.message_type.map(str::to_owned), time })
+}
+
+fn put(text: &mut String, name: &str, value: &str) -> Result<()> {
+    if name.contains([',', '=']) || value.contains([',', '=']) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{name:?}: names and values of attributes have neither , nor ="),
+        ));
+    }
+    if !text.is_empty() {
+        text.push(',');
+    }
+    text.push_str(name);
+    text.push('=');
+    text.push_str(value);
+    Ok(())
+}
+
+fn coded(key: &str) -> Cow<'_, str> {
+    if !key.contains(['%', ',', '=']) {
+        return Cow::Borrowed(key);
+    }
+    Cow::Owned(key.replace('%', "%25").replace(',', "%2C").replace('=', "%3D"))
+}
+
+fn decoded(key: &str) -> Cow<'_, str> {
+    if !key.contains('%') {
+        return Cow::Borrowed(key);
+    }
+    Cow::Owned(key.replace("%2C", ",").replace("%3D", "=").replace("%25", "%"))
+}
+
+/// `yyyyMMddHHmm` in UTC.
+fn minute(ms: u64) -> String {
+    let minutes = ms / MINUTE_MS;
+    let (days, rest) = (minutes / DAY_MINUTES, minutes % DAY_MINUTES);
+    // Years that begin in March, so that the leap day is the last one.
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}{:02}{:02}", rest / 60, rest % 60)
+}
+
+/// Milliseconds since 1970 of `yyyyMMddHHmm`, taken as UTC.
+fn from_minute(text: &str) -> Option<u64> {
+    let valid = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
+    let (year, month, day) = valid.then_some((number(0..4)?, number(4..6)?, number(6..8)?))?;
+    let (hour, minute) = (number(8..10)?, number(10..12)?);
+    let sane =
+        year >= 1970 && (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60;
+    sane.then_some(())?;
+    let shifted_year = year - u64::from(month <= 2);
+    let (era, year_of_era) = (shifted_year / 400, shifted_year % 400);
+    let shifted = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * shifted + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    Some((days * DAY_MINUTES + hour * 60 + minute) * MINUTE_MS)
+}
+
+/// Attributes of a message, as they came.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes(Bytes);
+
+impl Attributes {
+    /// Names and values, in their order; system attributes too. Nothing if they are not text.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let text = std::str::from_utf8(&self.0).unwrap_or_default();
+        text.split(',').filter_map(|pair| pair.split_once('='))
+    }
+
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// The type, for filters.
+    pub fn message_type(&self) -> Option<&str> {
+        self.get(TYPE)
+    }
+
+    /// The key, if one of this client's convention is there.
+    pub fn key(&self) -> Option<Cow<'_, str>> {
+        self.get(KEY).map(decoded)
+    }
+
+    /// The time in milliseconds since 1970, to the minute. Official clients write their local time.
+    pub fn time(&self) -> Option<u64> {
+        self.get(TIME).and_then(from_minute)
+    }
+
+    /// Names and values but those of the system.
+    pub fn properties(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.iter().filter(|(name, _)| ![TYPE, TIME, KEY].contains(name))
+    }
+}
+
+/// The checksum of a message's data: a CRC-32 without its highest bit. Producers may say -1 instead of it.
+pub fn checksum(data: &[u8]) -> i32 {
+    (crc32(data) & 0x7fff_ffff) as i32
+}
+
+/// By what brokers filter: Java's hash of a message type without the blanks around it, by which different types
+/// may be the same; so a consumer compares the type itself once more.
+pub fn type_hash(message_type: &str) -> i32 {
+    // Java trims every character up to the blank.
+    let trimmed = message_type.trim_matches(|c| c <= ' ');
+    trimmed.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+/// Payload and attributes of a message that came.
+pub fn unpack(message: pb::TransferedMessage) -> Result<(Bytes, Attributes)> {
+    let mut data = message.pay_load_data;
+    if checksum(&data) != message.check_sum {
+        return Err(Error::new(ErrorKind::Checksum, "the checksum of a message does not match"));
+    }
+    if message.flag & HAS_ATTRIBUTES == 0 {
+        return Ok((data, Attributes::default()));
+    }
+    let broken = || Error::protocol("a message ends before its attributes do");
+    if data.len() < 4 {
+        return Err(broken());
+    }
+    let length = data.get_u32() as usize;
+    if length > data.len() {
+        return Err(broken());
+    }
+    let attributes = data.split_to(length);
+    Ok((data, Attributes(attributes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_there_and_back() {
+        for (ms, text) in [
+            (0, "197001010000"),
+            (951_827_640_000, "200002291234"),
+            (1_700_000_000_000, "202311142213"),
+            (4_102_444_800_000, "210001010000"),
+        ] {
+            assert_eq!(minute(ms), text);
+            assert_eq!(from_minute(text), Some(ms / MINUTE_MS * MINUTE_MS), "{text}");
+        }
+        for text in ["", "20231114221", "2023111422133", "202313142213", "20231114221x", "202311142460"] {
+            assert_eq!(from_minute(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let properties = [("a", "b"), ("c", "")];
+        let outgoing = Outgoing {
+            payload: b"payload",
+            key: Some("a,b=c%2C"),
+            message_type: Some("till"),
+            time: Some(1_700_000_000_000),
+            properties: &properties,
+        };
+        let packed = pack(&outgoing).unwrap();
+        assert_eq!((packed.flag, packed.message_type.as_deref()), (1, Some("till")));
+        let check_sum = checksum(&packed.data);
+        let came =
+            pb::TransferedMessage { message_id: 1, check_sum, pay_load_data: packed.data, flag: packed.flag };
+        let (payload, attributes) = unpack(came.clone()).unwrap();
+        assert_eq!(payload, &b"payload"[..]);
+        assert_eq!(attributes.key().as_deref(), Some("a,b=c%2C"));
+        assert_eq!(attributes.message_type(), Some("till"));
+        assert_eq!(attributes.time(), Some(1_699_999_980_000));
+        assert_eq!(attributes.properties().collect::<Vec<_>>(), properties);
+        let wrong = pb::TransferedMessage { check_sum: check_sum ^ 1, ..came };
+        assert_eq!(unpack(wrong).unwrap_err().kind(), ErrorKind::Checksum);
+    }
+
+    #[test]
+    fn lengths_of_attributes_that_lie_are_refused() {
+        for data in [&b""[..], b"\0\0\0", b"\0\0\0\x05abcd", b"\xff\xff\xff\xff....", b"\x80\0\0\0...."] {
+            let data = Bytes::copy_from_slice(data);
+            let check_sum = checksum(&data);
+            let came = pb::TransferedMessage { message_id: 1, check_sum, pay_load_data: data, flag: 1 };
+            assert_eq!(unpack(came).unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
+
+    #[test]
+    fn the_checksum_has_no_sign() {
+        assert_eq!(checksum(b"123456789"), 1_274_296_614);
+        assert_eq!(checksum(b"hello"), 907_060_870);
+    }
+
+    #[test]
+    fn different_types_may_have_the_same_hash() {
+        assert_eq!(type_hash("Aa"), type_hash("BB"));
+        assert_eq!((type_hash("Aa"), type_hash("till")), (2112, 3_560_117));
+        // Of UTF-16, as Java has it, and around the end of 32 bits.
+        assert_eq!(type_hash("\u{1f6b0}"), 0xd83d * 31 + 0xdeb0);
+        assert_eq!(type_hash("a long message type"), java("a long message type"));
+        assert_eq!(type_hash(" \ttill\n"), type_hash("till"));
+        assert_eq!(type_hash(""), 0);
+    }
+
+    /// s[0]·31^(n-1) + ... + s[n-1] without a limit, then its last 32 bits: Java's definition.
+    fn java(text: &str) -> i32 {
+        let mut hash = 0_u128;
+        for unit in text.encode_utf16() {
+            hash = hash.checked_mul(31).unwrap() + u128::from(unit);
+        }
+        hash as u32 as i32
+    }
+
+    #[test]
+    fn a_flag_is_set_only_when_attributes_are_there() {
+        // The official client sets it for empty ones too, writes no length, and nobody can read the message.
+        let packed = pack(&Outgoing { payload: b"plain", ..Outgoing::default() }).unwrap();
+        assert_eq!(packed, Packed { data: Bytes::from_static(b"plain"), ..Packed::default() });
+        let message = pb::TransferedMessage {
+            message_id: 1,
+            check_sum: checksum(&packed.data),
+            pay_load_data: packed.data,
+            flag: packed.flag,
+        };
+        let (payload, attributes) = unpack(message).unwrap();
+        assert_eq!((&payload[..], attributes.iter().count()), (&b"plain"[..], 0));
+    }
+
+    #[test]
+    fn the_type_is_in_the_field_and_in_the_attributes() {
+        // Brokers filter by the field, receivers by the attribute.
+        let outgoing = Outgoing {
+            payload: b"x",
+            message_type: Some("till"),
+            time: Some(1_700_000_000_000),
+            properties: &[("k", "v")],
+            ..Outgoing::default()
+        };
+        let packed = pack(&outgoing).unwrap();
+        assert_eq!(packed.message_type.as_deref(), Some("till"));
+        assert_eq!(packed.time.as_deref(), Some("202311142213"));
+        let text = b"$msgType$=till,$msgTime$=202311142213,k=v";
+        assert_eq!(packed.data[..4], (text.len() as u32).to_be_bytes());
+        assert_eq!(packed.data[4..4 + text.len()], text[..]);
+    }
+
+    #[test]
+    fn what_a_receiver_would_read_as_something_else_is_not_sent() {
+        let refused = |outgoing: Outgoing<'_>| {
+            let error = pack(&Outgoing { payload: b"x", ..outgoing }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            error.to_string()
+        };
+        let long = "t".repeat(257);
+        for message_type in ["", " till", "a,b", "a=b", &long] {
+            refused(Outgoing { message_type: Some(message_type), ..Outgoing::default() });
+        }
+        for property in
+            [("a,b", "c"), ("a=b", "c"), ("a", "b,c"), ("a", "b=c"), ("", "c"), (TYPE, "t"), (KEY, "k")]
+        {
+            refused(Outgoing { properties: &[property], ..Outgoing::default() });
+        }
+        let error = pack(&Outgoing::default()).unwrap_err();
+        assert!(error.to_string().contains("empty"), "{error}");
+    }
+
+    #[test]
+    fn attributes_that_are_no_text_are_none_and_the_payload_stays() {
+        let data = Bytes::from_static(b"\0\0\0\x02\xff\xfepayload");
+        let check_sum = checksum(&data);
+        let came = pb::TransferedMessage { message_id: 1, check_sum, pay_load_data: data, flag: 1 };
+        let (payload, attributes) = unpack(came).unwrap();
+        assert_eq!(
+            (&payload[..], attributes.iter().count(), attributes.message_type()),
+            (&b"payload"[..], 0, None)
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_can_be_packed_is_unpacked(
+            payload in proptest::collection::vec(proptest::prelude::any::<u8>(), 1..200),
+            key in proptest::option::of("\\PC{0,12}"),
+            kind in proptest::option::of("[^,= ]{1,12}"),
+            time in proptest::option::of(0_u64..253_402_300_800_000),
+            properties in proptest::collection::vec(("[^,=$]{1,8}", "[^,=]{0,8}"), 0..5),
+        ) {
+            let properties: Vec<_> = properties.iter().map(|(name, value)| (&**name, &**value)).collect();
+            let outgoing = Outgoing {
+                payload: &payload,
+                key: key.as_deref(),
+                message_type: kind.as_deref().filter(|kind| kind.trim() == *kind),
+                time,
+                properties: &properties,
+            };
+            let packed = pack(&outgoing).unwrap();
+            let check_sum = checksum(&packed.data);
+            let came = pb::TransferedMessage {
+                message_id: 1, check_sum, pay_load_data: packed.data, flag: packed.flag,
+            };
+            let (body, attributes) = unpack(came).unwrap();
+            assert_eq!(body, payload);
+            assert_eq!(attributes.key().as_deref(), outgoing.key);
+            assert_eq!(attributes.message_type(), outgoing.message_type);
+            assert_eq!(attributes.time(), time.map(|ms| ms / MINUTE_MS * MINUTE_MS));
+            assert_eq!(attributes.properties().collect::<Vec<_>>(), properties);
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Names, partitions, and the texts in which clients, master and brokers tell each other about them.
+//!
+//! ```text
+//! broker            id:host:port                            the default port may be a blank: "1:127.0.0.1: "
+//! producer's topic  topic#broker:partitions:stores,...#bytes
+//! consumer's topic  topic#broker:stores:partitions:status,...      the middle two are the other way round
+//! place             broker:host:port#topic:partition
+//! subscription      client@group#place
+//! failure           code:place
+//! held              topic#broker:partition,...
+//! condition         topic#type,type...
+//! ```
+
+use std::fmt::{Display, Formatter};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Partitions of store `j` have the numbers from `j` times this on.
+pub const STORE_BASE: u32 = 10_000;
+/// Most partitions of a topic, at all of its brokers, that are believed.
+const MAX_PARTITIONS: u32 = 1 << 16;
+const MAX_TOPIC: usize = 64;
+const MAX_GROUP: usize = 1024;
+
+/// A partition of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Partition {
+    /// Number of its broker.
+    pub broker: u32,
+    /// Its number there: ten thousand times the store's, and its own in the store.
+    pub id: u32,
+}
+
+/// A broker's number and address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Broker {
+    /// Its number.
+    pub id: u32,
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+fn bad(what: &str, text: &str) -> Error {
+    Error::protocol(format!("not {what}")).with_peer_text(text)
+}
+
+impl Broker {
+    /// `id:host:port`; a blank port is the default one.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self> {
+        let parse = || {
+            let (id, rest) = text.split_once(':')?;
+            let (host, port) = rest.rsplit_once(':')?;
+            let port = match port.trim() {
+                "" => default_port,
+                port => port.parse().ok().filter(|port| *port != 0)?,
+            };
+            let host = host.trim();
+            (!host.is_empty()).then_some(())?;
+            Some(Self { id: id.trim().parse().ok()?, host: host.to_owned(), port })
+        };
+        parse().ok_or_else(|| bad("a broker's address", text))
+    }
+
+    /// As official masters write it: the default port is a blank.
+    pub fn to_text(&self, default_port: u16) -> String {
+        if self.port == default_port { format!("{}:{}: ", self.id, self.host) } else { self.to_string() }
+    }
+}
+
+impl Display for Broker {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", self.id, self.host, self.port)
+    }
+}
+
+/// How much of a topic a broker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Number of the broker.
+    pub broker: u32,
+    /// Stores of the topic there.
+    pub stores: u32,
+    /// Partitions of each store.
+    pub partitions: u32,
+}
+
+impl Extent {
+    /// Its partitions, store by store.
+    pub fn iter(self) -> impl Iterator<Item = Partition> {
+        let Self { broker, stores, partitions } = self;
+        (0..stores).flat_map(move |store| {
+            (0..partitions).map(move |i| Partition { broker, id: store * STORE_BASE + i })
+        })
+    }
+
+    /// Appends its partitions, unless they would be more than are believed.
+    fn expand(self, into: &mut Vec<Partition>) -> Option<()> {
+        let room = MAX_PARTITIONS - into.len() as u32;
+        // Without partitions the number of stores would be free.
+        (self.partitions > 0 && self.partitions <= STORE_BASE).then_some(())?;
+        (self.stores.checked_mul(self.partitions)? <= room).then_some(())?;
+        into.extend(self.iter());
+        Some(())
+    }
+}
+
+/// A topic as producers are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerTopic {
+    /// Its name.
+    pub name: String,
+    /// Where it can be written.
+    pub partitions: Vec<Partition>,
+    /// Largest message in bytes, attributes included, if the master says so.
+    pub max_message_size: Option<usize>,
+}
+
+impl ProducerTopic {
+    /// `topic#broker:partitions:stores[,...]#bytes`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parse = || {
+            let (name, rest) = text.split_once('#')?;
+            let (brokers, size) = rest.split_once('#').unwrap_or((rest, ""));
+            let mut all = Vec::new();
+            for [broker, partitions, stores] in listed(brokers) {
+                Extent { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
+            }
+            let max_message_size = match size.trim() {
+                "" => None,
+                size => Some(size.parse::<usize>().ok()?).filter(|size| *size > 0),
+            };
+            Some(Self { name: named(name)?, partitions: all, max_message_size })
+        };
+        parse().ok_or_else(|| bad("a topic's description for producers", text))
+    }
+
+    /// What [`Self::parse`] reads, as official masters write it.
+    pub fn to_text(name: &str, extents: &[Extent], max_message_size: Option<usize>) -> String {
+        let brokers =
+            join(extents, |Extent { broker, stores, partitions }| format!("{broker}:{partitions}:{stores}"));
+        let size = max_message_size.map(|size| size.to_string()).unwrap_or_default();
+        format!("{name}#{brokers}#{size}")
+    }
+}
+
+/// A topic as consumers are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerTopic {
+    /// Its name.
+    pub name: String,
+    /// Its partitions, each with its status.
+    pub partitions: Vec<(Partition, i32)>,
+}
+
+impl ConsumerTopic {
+    /// `topic#broker:stores:partitions:status[,...]`: the middle two are the other way round than for producers.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parse = || {
+            let (name, brokers) = text.split_once('#')?;
+            let (mut all, mut statuses) = (Vec::new(), Vec::new());
+            for [broker, stores, partitions, status] in listed::<i64, 4>(brokers) {
+                let [broker, stores, partitions] =
+                    [broker?, stores?, partitions?].map(|number| u32::try_from(number).ok());
+                Extent { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
+                statuses.resize(all.len(), i32::try_from(status?).ok()?);
+            }
+            Some(Self { name: named(name)?, partitions: all.into_iter().zip(statuses).collect() })
+        };
+        parse().ok_or_else(|| bad("a topic's description for consumers", text))
+    }
+
+    /// What [`Self::parse`] reads, as official masters write it: each broker's extent and status.
+    pub fn to_text(name: &str, extents: &[(Extent, i32)]) -> String {
+        let brokers = join(extents, |(Extent { broker, stores, partitions }, status)| {
+            format!("{broker}:{stores}:{partitions}:{status}")
+        });
+        format!("{name}#{brokers}")
+    }
+}
+
+/// A partition, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscribeInfo {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: Partition,
+    /// Its broker.
+    pub broker: Broker,
+}
+
+impl SubscribeInfo {
+    /// `client@group#broker:host:port#topic:partition`.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self> {
+        let parse = || {
+            let (_, place) = text.split_once('#')?;
+            place_of(place, default_port)
+        };
+        parse().ok_or_else(|| bad("a subscription", text))
+    }
+
+    /// `broker:host:port#topic:partition`: what a consumer's heartbeat at a broker names.
+    pub fn parse_place(text: &str, default_port: u16) -> Result<Self> {
+        place_of(text, default_port).ok_or_else(|| bad("a partition's place", text))
+    }
+
+    /// `code:broker:host:port#topic:partition`: why a broker does not keep a partition for a consumer.
+    pub fn parse_failure(text: &str, default_port: u16) -> Result<(i32, Self)> {
+        let parse = || {
+            let (code, place) = text.split_once(':')?;
+            Some((code.trim().parse().ok()?, place_of(place, default_port)?))
+        };
+        parse().ok_or_else(|| bad("a partition's failure", text))
+    }
+
+    /// The subscription of a member of a group: what [`Self::parse`] reads.
+    pub fn to_text(&self, client: &str, group: &str) -> String {
+        format!("{client}@{group}#{self}")
+    }
+
+    /// What [`Self::parse_failure`] reads.
+    pub fn to_failure(&self, code: i32) -> String {
+        format!("{code}:{self}")
+    }
+
+    /// `broker:topic:partition`, by which a partition is called in interfaces.
+    pub fn partition_key(&self) -> String {
+        format!("{}:{}:{}", self.broker.id, self.topic, self.partition.id)
+    }
+}
+
+/// The place: what [`SubscribeInfo::parse_place`] reads.
+impl Display for SubscribeInfo {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{}:{}", self.broker, self.topic, self.partition.id)
+    }
+}
+
+fn place_of(text: &str, default_port: u16) -> Option<SubscribeInfo> {
+    let (broker, rest) = text.split_once('#')?;
+    let broker = Broker::parse(broker, default_port).ok()?;
+    let (topic, id) = rest.rsplit_once(':')?;
+    let partition = Partition { broker: broker.id, id: id.trim().parse().ok()? };
+    Some(SubscribeInfo { topic: named(topic)?, partition, broker })
+}
+
+/// The partitions of a topic that a consumer of client balance holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldInfo {
+    /// The topic.
+    pub topic: String,
+    /// Its partitions.
+    pub partitions: Vec<Partition>,
+}
+
+impl HeldInfo {
+    /// `topic#broker:partition[,...]`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parse = || {
+            let (topic, held) = text.split_once('#')?;
+            let partitions: Option<Vec<_>> =
+                listed(held).map(|[broker, id]| Some(Partition { broker: broker?, id: id? })).collect();
+            Some(Self { topic: named(topic)?, partitions: partitions? })
+        };
+        parse().ok_or_else(|| bad("a list of held partitions", text))
+    }
+}
+
+/// What [`HeldInfo::parse`] reads.
+impl Display for HeldInfo {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let held = join(&self.partitions, |Partition { broker, id }| format!("{broker}:{id}"));
+        write!(f, "{}#{held}", self.topic)
+    }
+}
+
+/// The message types that a consumer wants of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The topic.
+    pub topic: String,
+    /// The types, as the other side wrote them but for blanks.
+    pub types: Vec<String>,
+}
+
+impl Condition {
+    /// `topic#type[,...]`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parse = || {
+            let (topic, types) = text.split_once('#')?;
+            let types = types.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned);
+            Some(Self { topic: named(topic)?, types: types.collect() })
+        };
+        parse().ok_or_else(|| bad("a topic's filters", text))
+    }
+}
+
+/// What [`Condition::parse`] reads.
+impl Display for Condition {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{}", self.topic, self.types.join(","))
+    }
+}
+
+/// Items behind commas, each `N` numbers or more with colons between them; those that are none are `None`.
+fn listed<T: std::str::FromStr, const N: usize>(text: &str) -> impl Iterator<Item = [Option<T>; N]> {
+    text.split(',').filter(|item| !item.trim().is_empty()).map(|item| {
+        let mut numbers = item.split(':').map(|number| number.trim().parse().ok());
+        std::array::from_fn(|_| numbers.next().flatten())
+    })
+}
+
+fn named(name: &str) -> Option<String> {
+    let name = name.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn join<T: Copy>(items: &[T], text: impl Fn(T) -> String) -> String {
+    items.iter().map(|item| text(*item)).collect::<Vec<_>>().join(",")
+}
+
+/// Whether `topic` is a name of a topic.
+pub fn check_topic(topic: &str) -> Result<()> {
+    let valid = topic.starts_with(|c: char| c.is_ascii_alphabetic())
+        && topic.len() <= MAX_TOPIC
+        && topic.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if valid {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidTopic,
+        format!("{topic:?} is not a topic: a letter, then letters, digits and _, {MAX_TOPIC} at most"),
+    ))
+}
+
+/// Whether `group` is a name of a consumer group.
+pub fn check_group(group: &str) -> Result<()> {
+    let valid = group.starts_with(|c: char| c.is_ascii_alphabetic())
+        && group.len() <= MAX_GROUP
+        && group.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    if valid {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        format!("{group:?} is not a group: a letter, then letters, digits, _ and -, {MAX_GROUP} at most"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: u16 = 8123;
+
+    fn partition(broker: u32, id: u32) -> Partition {
+        Partition { broker, id }
+    }
+
+    #[test]
+    fn a_blank_port_is_the_default_one() {
+        // Trimmed as a whole, the text would lose its third piece.
+        let broker = Broker::parse("1:127.0.0.1: ", PORT).unwrap();
+        assert_eq!(broker, Broker { id: 1, host: "127.0.0.1".into(), port: PORT });
+        assert_eq!(Broker::parse("1:127.0.0.1: ", 8124).unwrap().port, 8124);
+        assert_eq!(Broker::parse("1:127.0.0.1:", PORT).unwrap(), broker);
+        assert_eq!(broker.to_text(PORT), "1:127.0.0.1: ");
+        assert_eq!(broker.to_text(8124), "1:127.0.0.1:8123");
+        assert_eq!(Broker::parse(&broker.to_string(), 1).unwrap(), broker);
+        for text in ["", "1", "1:host", ":host:1", "x:host:1", "-1:host:1", "1::1", "1: :1", "1:host:0"] {
+            assert!(Broker::parse(text, PORT).is_err(), "{text:?}");
+        }
+        for text in ["1:host:65536", "1:host:-1", "1:host:x", "4294967296:host:1"] {
+            assert!(Broker::parse(text, PORT).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn producers_are_told_partitions_first_and_consumers_stores_first() {
+        let expected = [0, 1, 2, 10_000, 10_001, 10_002].map(|id| partition(1, id));
+        let producer = ProducerTopic::parse("demo#1:3:2#").unwrap();
+        assert_eq!((producer.name.as_str(), producer.max_message_size), ("demo", None));
+        assert_eq!(producer.partitions, expected);
+        let consumer = ConsumerTopic::parse("demo#1:2:3:1").unwrap();
+        assert_eq!(consumer.partitions, expected.map(|partition| (partition, 1)));
+        let extent = Extent { broker: 1, stores: 2, partitions: 3 };
+        assert_eq!(extent.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(ProducerTopic::to_text("demo", &[extent], None), "demo#1:3:2#");
+        assert_eq!(ConsumerTopic::to_text("demo", &[(extent, 1)]), "demo#1:2:3:1");
+    }
+
+    #[test]
+    fn a_topic_may_be_at_several_brokers_or_at_none() {
+        let topic = ProducerTopic::parse("demo#7:1:2,3:1:1#2097152").unwrap();
+        assert_eq!(topic.partitions, [partition(7, 0), partition(7, 10_000), partition(3, 0)]);
+        assert_eq!(topic.max_message_size, Some(2_097_152));
+        let topic = ConsumerTopic::parse("demo#7:1:2:1,3:1:1:0").unwrap();
+        assert_eq!(topic.partitions, [(partition(7, 0), 1), (partition(7, 1), 1), (partition(3, 0), 0)]);
+        assert_eq!(ProducerTopic::parse("demo##").unwrap().partitions, []);
+        assert_eq!(ConsumerTopic::parse("demo#").unwrap().partitions, []);
+    }
+
+    #[test]
+    fn no_more_partitions_are_made_than_are_believed() {
+        let most = |each: u32, stores: u32| format!("t#1:{each}:{stores}#");
+        assert_eq!(ProducerTopic::parse(&most(16, 4096)).unwrap().partitions.len(), 65_536);
+        for text in [most(17, 4096), most(10_001, 1), most(u32::MAX, u32::MAX), most(2, u32::MAX)] {
+            assert!(ProducerTopic::parse(&text).is_err(), "{text}");
+        }
+        // The cap is over all brokers: a long list of short texts would be a way around it.
+        let all = |count: usize| vec!["1:1000:1"; count].join(",");
+        assert_eq!(ProducerTopic::parse(&format!("t#{}#", all(65))).unwrap().partitions.len(), 65_000);
+        assert!(ProducerTopic::parse(&format!("t#{}#", all(66))).is_err());
+        // Nothing per store is nothing to count, however many stores.
+        assert!(ProducerTopic::parse(&most(0, u32::MAX)).is_err());
+        assert!(ConsumerTopic::parse("t#1:4294967295:0:1").is_err());
+        assert!(ConsumerTopic::parse("t#1:4096:17:1").is_err());
+    }
+
+    #[test]
+    fn texts_that_say_less_or_other_than_they_should_are_refused() {
+        for text in ["", "demo", "#1:1:1#", "demo#1:1#", "demo#x:1:1#", "demo#1:1:1#x", "demo#1:1:-1#"] {
+            assert!(ProducerTopic::parse(text).is_err(), "{text:?}");
+        }
+        for text in
+            ["", "demo", "#1:1:1:1", "demo#1:1:1", "demo#1:1:1:x", "demo#1:-1:1:1", "demo#1:1:1:2147483648"]
+        {
+            assert!(ConsumerTopic::parse(text).is_err(), "{text:?}");
+        }
+        for text in ["", "c@g", "c@g#1:h:1", "c@g#1:h:1#t", "c@g#1:h:1#t:", "c@g#1:h:1#t:x", "c@g#1:h:1#:1"] {
+            assert!(SubscribeInfo::parse(text, PORT).is_err(), "{text:?}");
+        }
+        for text in ["", "1:h:1", "1:h:1#t", "#t:0", "1:h:1#t:-1"] {
+            assert!(SubscribeInfo::parse_place(text, PORT).is_err(), "{text:?}");
+        }
+        for text in ["", "411", "x:1:h:1#t:0", "411:1:h#t:0"] {
+            assert!(SubscribeInfo::parse_failure(text, PORT).is_err(), "{text:?}");
+        }
+        for text in ["", "t", "t#1", "t#1:x", "#1:1"] {
+            assert!(HeldInfo::parse(text).is_err(), "{text:?}");
+        }
+        assert!(Condition::parse("t").is_err());
+        let error = ProducerTopic::parse("demo").unwrap_err();
+        assert_eq!((error.kind(), error.peer_text()), (ErrorKind::Protocol, Some("demo")));
+    }
+
+    #[test]
+    fn a_partition_is_named_in_four_ways() {
+        let info = SubscribeInfo {
+            topic: "demo".into(),
+            partition: partition(1, 10_001),
+            broker: Broker { id: 1, host: "127.0.0.1".into(), port: PORT },
+        };
+        let text = "c-1@g#1:127.0.0.1:8123#demo:10001";
+        assert_eq!(info.to_text("c-1", "g"), text);
+        assert_eq!(SubscribeInfo::parse(text, 1).unwrap(), info);
+        assert_eq!(info.to_string(), "1:127.0.0.1:8123#demo:10001");
+        assert_eq!(SubscribeInfo::parse_place(&info.to_string(), 1).unwrap(), info);
+        assert_eq!(info.to_failure(411), "411:1:127.0.0.1:8123#demo:10001");
+        assert_eq!(
+            SubscribeInfo::parse_failure("411:1:127.0.0.1:8123#demo:10001", 1).unwrap(),
+            (411, info.clone())
+        );
+        assert_eq!(info.partition_key(), "1:demo:10001");
+    }
+
+    #[test]
+    fn lists_of_partitions_and_filters_read_back() {
+        let held = HeldInfo { topic: "demo".into(), partitions: vec![partition(1, 0), partition(2, 10_000)] };
+        assert_eq!(held.to_string(), "demo#1:0,2:10000");
+        assert_eq!(HeldInfo::parse("demo#1:0,2:10000").unwrap(), held);
+        assert_eq!(HeldInfo::parse("demo#").unwrap().partitions, []);
+        let condition = Condition { topic: "demo".into(), types: vec!["Aa".into(), "till".into()] };
+        assert_eq!(condition.to_string(), "demo#Aa,till");
+        assert_eq!(Condition::parse("demo# Aa,till ,").unwrap(), condition);
+    }
+
+    #[test]
+    fn names_are_letters_digits_and_what_the_protocol_splits_by_is_no_part_of_them() {
+        for topic in ["demo", "a", "A_1", &"a".repeat(64)] {
+            check_topic(topic).unwrap();
+        }
+        for topic in ["", "1a", "_a", "a-b", "a.b", "a#b", "a:b", "ä", &"a".repeat(65)] {
+            assert_eq!(check_topic(topic).unwrap_err().kind(), ErrorKind::InvalidTopic, "{topic:?}");
+        }
+        for group in ["g", "my-group_1", &"g".repeat(1024)] {
+            check_group(group).unwrap();
+        }
+        for group in ["", "-a", "a@b", "a#b", "a:b", "a b", &"g".repeat(1025)] {
+            assert_eq!(check_group(group).unwrap_err().kind(), ErrorKind::InvalidArgument, "{group:?}");
+        }
+    }
+}
