@@ -15,6 +15,7 @@ __all__ = [
     "Client",
     "Consumer",
     "EngineError",
+    "FrameRows",
     "Loop",
     "Message",
     "MessageId",
@@ -23,8 +24,10 @@ __all__ = [
     "Producer",
     "Waiter",
     "connect",
+    "encode_frame",
     "set_error_factory",
     "set_reason_codes",
+    "template_columns",
     "topic_matches",
 ]
 
@@ -51,6 +54,19 @@ class EngineError(Exception): ...
 def set_error_factory(factory: Callable[[str, str, str | None, bool, str | None], BaseException]) -> None: ...
 def set_reason_codes(codes: Callable[[int], Any]) -> None: ...
 def topic_matches(filter: str, topic: str) -> bool: ...
+def encode_frame(
+    frame: object,
+    *,
+    value: str | None,
+    encoding: str,
+    key: str | None = None,
+    topic: str | None = None,
+    properties: str | None = None,
+    event_time: str | None = None,
+    first_row: int = 0,
+    id: tuple[str, str] | None = None,
+) -> FrameRows: ...
+def template_columns(template: str) -> list[str]: ...
 def connect(url: str, options: Mapping[str, Any], loop: Loop | None) -> _Pending[Client]: ...
 
 @final
@@ -102,15 +118,7 @@ class Producer:
     def send_many(
         self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
     ) -> _Pending[MessageIds]: ...
-    def send_arrow(
-        self,
-        stream: object,
-        value: str | None,
-        encoding: str,
-        key: str | None,
-        properties: str | None,
-        event_time: str | None,
-    ) -> _Pending[MessageIds]: ...
+    def send_rows(self, rows: FrameRows) -> _Pending[MessageIds]: ...
     def flush(self) -> _Pending[None]: ...
     def close(self) -> _Pending[None]: ...
 
@@ -125,9 +133,7 @@ class MqttProducer:
     def send_many(
         self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
     ) -> _Pending[list[ReasonCode]]: ...
-    def send_arrow(
-        self, stream: object, value: str | None, encoding: str, topic: str | None, properties: str | None
-    ) -> _Pending[list[ReasonCode]]: ...
+    def send_rows(self, rows: FrameRows) -> _Pending[list[ReasonCode]]: ...
     def flush(self) -> _Pending[None]: ...
     def close(self) -> _Pending[None]: ...
 
@@ -153,6 +159,12 @@ class Consumer:
     def close(self) -> _Pending[None]: ...
     def last_message_ids(self) -> _Pending[list[MessageId]]: ...
     def read_arrow(self, max_rows: int, timeout: float | None) -> _Pending[ArrowBatch]: ...
+
+@final
+class FrameRows:
+    def __len__(self) -> int: ...
+    @property
+    def payload_bytes(self) -> int: ...
 
 @final
 class ArrowBatch:

@@ -6,12 +6,15 @@ from typing import Any
 from . import _engine, parse
 from ._engine import (
     ArrowBatch,
+    FrameRows,
     Loop,
     Message,
     MessageId,
     MessageIds,
     Waiter,
     connect,
+    encode_frame,
+    template_columns,
 )
 from .errors import from_engine
 
@@ -20,15 +23,18 @@ start_broker = _engine.Broker.start
 
 __all__ = [
     "ArrowBatch",
+    "FrameRows",
     "Loop",
     "Message",
     "MessageId",
     "MessageIds",
     "Waiter",
     "connect",
+    "encode_frame",
     "reader_name",
     "start_broker",
     "seek_target",
+    "template_columns",
 ]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from . import _engine
-    from ._engine import Message, MessageId, MessageIds
+    from ._engine import FrameRows, Message, MessageId, MessageIds
     from .broker import Broker
     from .mqtt import Fields, PublishFields, ReasonCode
     from .options import AnyClientOptions, AnyConsumerOptions, AnyProducerOptions, Duration, Timestamp
@@ -198,6 +198,13 @@ class Client(_Handle):
     def stats(self) -> dict[str, Any]:
         """Counters of the engine for this client."""
         return self._native.stats()
+
+    def abandon(self) -> None:
+        """Ends it without waiting for anything: what has no answer yet may arrive or not. For when an error
+        has been seen, and another connection is to begin anew."""
+        if self._open:
+            self._open = False
+            self._forget()
 
     def _adopt(self, child: _Child) -> _Child:
         self._children.add(child)
@@ -367,8 +374,15 @@ class Producer(_Handle):
         self._check()
         if topic is not None:
             raise Unsupported("a producer of Pulsar has one topic")
-        encoding = frames.outgoing(frame, value, encoding)
-        return self._native.send_arrow(frame, value, encoding, key, properties, event_time)  # pyright: ignore
+        rows = frames.outgoing(
+            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+        )
+        return self.submit_rows(rows)
+
+    def submit_rows(self, rows: FrameRows) -> _engine.Waiter[MessageIds]:
+        """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
+        self._check()
+        return self._native.send_rows(rows)  # pyright: ignore[reportReturnType]
 
     def flush(self, timeout: Duration | None = None) -> None:
         """Waits for the receipts of all that was sent before.

@@ -507,8 +507,10 @@ class Producer(Handle):
         self._check()
         if topic is not None:
             raise Unsupported("a producer of Pulsar has one topic")
-        encoding = frames.outgoing(frame, value, encoding)
-        return self._native.send_arrow(frame, value, encoding, key, properties, event_time)
+        rows = frames.outgoing(
+            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+        )
+        return self._native.send_rows(rows)
 
     def flush(self) -> Awaitable[None]:
         """Waits for the receipts of all that was sent before.

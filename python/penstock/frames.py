@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from . import _native
 from .errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from ._engine import FrameRows
 
-def outgoing(frame: Any, value: str | None, encoding: str | None) -> str:
-    """Checks a frame that is to be sent; returns the encoding: ``"raw"`` when ``value`` names a column,
-    ``"json"`` otherwise.
+
+def outgoing(
+    frame: Any,
+    *,
+    value: str | None,
+    encoding: str | None,
+    key: str | None = None,
+    topic: str | None = None,
+    properties: str | None = None,
+    event_time: str | None = None,
+    first_row: int = 0,
+    id: tuple[str, str] | None = None,
+) -> FrameRows:
+    """The rows of a frame, encoded in the engine; every row is looked at before any is sent.
+
+    Args:
+        frame: anything with the Arrow PyCapsule interface.
+        value, key, properties, event_time: columns, as for :meth:`penstock.Producer.send_frame`.
+        encoding: ``"raw"`` when ``value`` names a column, ``"json"`` otherwise.
+        topic: the column with the topics, or a template with columns in it; not together with ``key``.
+        first_row: number of the first row, for errors and ids.
+        id: adds a property to each row: its name, and what stands before the row's number in it.
 
     Raises:
-        InvalidArgument: the frame has no Arrow interface, or encoding and ``value`` do not fit.
+        InvalidArgument: no Arrow interface, no such column, or a type that does not fit.
+        InvalidTopic: a row's topic is none; names row and column.
     """
     kind = cast("type[object]", type(frame))
     if kind.__module__.startswith("pyspark."):
@@ -23,7 +46,17 @@ def outgoing(frame: Any, value: str | None, encoding: str | None) -> str:
             f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
             "pyarrow, polars, pandas 2.2+ and duckdb have it"
         )
-    return check_encoding(value, encoding)
+    return _native.encode_frame(
+        frame,
+        value=value,
+        encoding=check_encoding(value, encoding),
+        key=key,
+        topic=topic,
+        properties=properties,
+        event_time=event_time,
+        first_row=first_row,
+        id=id,
+    )
 
 
 def check_encoding(value: str | None, encoding: str | None) -> str:

@@ -161,7 +161,7 @@ impl Inbox {
                 if !rest.is_empty() {
                     // An earlier one has first claim on what comes; only time can end those behind it.
                     if wait.expired {
-                        finish(wait, &mut done);
+                        self.finish(wait, &mut done);
                     } else if state.any_expired {
                         rest.push_back(wait);
                     } else {
@@ -188,7 +188,7 @@ impl Inbox {
                     if wait.collected.is_empty() {
                         end_wait(wait, Err(error), &mut done);
                     } else {
-                        finish(wait, &mut done);
+                        self.finish(wait, &mut done);
                     }
                     continue;
                 }
@@ -197,7 +197,7 @@ impl Inbox {
                     Want::Rows(rows) => wait.collected.len() >= rows,
                 };
                 if enough || wait.expired {
-                    finish(wait, &mut done);
+                    self.finish(wait, &mut done);
                 } else {
                     rest.push_back(wait);
                 }
@@ -241,19 +241,19 @@ impl Inbox {
         }
         self.ring();
     }
-}
 
-fn finish(mut wait: Wait, done: &mut Vec<(Promise, Outcome)>) {
-    let collected = std::mem::take(&mut wait.collected);
-    let outcome = match wait.want {
-        Want::One => match collected.into_iter().next() {
-            Some(message) => Ok(Value::Message(Box::new(message))),
-            None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
-        },
-        Want::Many(_) => Ok(Value::Messages(collected)),
-        Want::Rows(_) => to_batch(&collected).map(Value::Arrow),
-    };
-    end_wait(wait, outcome, done);
+    fn finish(&self, mut wait: Wait, done: &mut Vec<(Promise, Outcome)>) {
+        let collected = std::mem::take(&mut wait.collected);
+        let outcome = match wait.want {
+            Want::One => match collected.into_iter().next() {
+                Some(message) => Ok(Value::Message(Box::new(message))),
+                None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
+            },
+            Want::Many(_) => Ok(Value::Messages(collected)),
+            Want::Rows(_) => to_batch(&self.consumer, &collected).map(Value::Arrow),
+        };
+        end_wait(wait, outcome, done);
+    }
 }
 
 fn end_wait(wait: Wait, outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {

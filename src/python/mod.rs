@@ -6,7 +6,7 @@
 //! * [`ready`]: the awaitable that already holds its message
 //! * [`outbox`] and [`inbox`]: who waits for which message
 //! * [`client`], [`producer`], [`consumer`], [`message`], [`broker`]: the classes
-//! * [`arrow`]: the Arrow C data interface
+//! * [`arrow`]: the Arrow C data interface; [`frame`] and [`topics`]: the rows of a frame as messages
 //! * [`convert`]: Python values to options and back
 //!
 //! Threads of the engine never attach to the interpreter, but for token callables, and those on a thread
@@ -20,6 +20,7 @@ mod broker;
 mod client;
 mod consumer;
 mod convert;
+mod frame;
 mod inbox;
 mod message;
 mod mqtt;
@@ -28,6 +29,7 @@ mod producer;
 mod promise;
 mod ready;
 mod runtime;
+mod topics;
 
 #[pymodule(gil_used = false)]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -43,8 +45,11 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::MessageId>()?;
     module.add_class::<message::MessageIds>()?;
     module.add_class::<arrow::ArrowBatch>()?;
+    module.add_class::<frame::FrameRows>()?;
     module.add_class::<broker::Broker>()?;
     module.add_function(wrap_pyfunction!(client::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
+    module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
     module.add_function(wrap_pyfunction!(mqtt::set_reason_codes, module)?)?;
     module.add_function(wrap_pyfunction!(mqtt::topic_matches, module)?)?;

@@ -17,9 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{Properties, Property, QoS, Reason, Version};
-use crate::python::arrow;
 use crate::python::client::run;
 use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
+use crate::python::frame::FrameRows;
 use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
 use crate::python::producer::{RowRef, Rows, Sink, is_full, one_waiting, push_one, push_rows};
 use crate::python::promise::{Door, Value};
@@ -452,21 +452,9 @@ impl MqttProducer {
         Ok(pending)
     }
 
-    #[pyo3(signature = (stream, value, encoding, topic, properties))]
-    fn send_arrow(
-        &self,
-        py: Python<'_>,
-        stream: &Bound<'_, PyAny>,
-        value: Option<String>,
-        encoding: &str,
-        topic: Option<String>,
-        properties: Option<String>,
-    ) -> PyResult<Py<PyAny>> {
+    fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
         let native = self.native(py)?.clone();
-        let batches = arrow::import(stream)?;
-        let json = encoding == "json";
-        let columns = arrow::Columns { value, json, key: topic, properties, event_time: None };
-        let rows = py_result(py, py.detach(|| arrow::rows(&batches, &columns)))?;
+        let rows = py_result(py, rows.take())?;
         let (promise, pending) = self.door.promise(py)?;
         let group = Group::new(promise, native.slots(), GroupKind::Many);
         py_result(py, engine(1))?.handle().spawn(push_rows(native, Arc::clone(&self.outbox), group, rows));

@@ -9,9 +9,9 @@ use pyo3::types::PyDict;
 use crate::client::pulsar as native;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::Outgoing;
-use crate::python::arrow;
 use crate::python::client::run;
 use crate::python::convert::{Payload, py_result};
+use crate::python::frame::FrameRows;
 use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
 use crate::python::promise::{Cell, Door, Value, Waiter};
 use crate::python::runtime::{Native, engine};
@@ -195,22 +195,9 @@ impl Producer {
         Ok(pending)
     }
 
-    #[pyo3(signature = (stream, value, encoding, key, properties, event_time))]
-    #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
-    fn send_arrow(
-        &self,
-        py: Python<'_>,
-        stream: &Bound<'_, PyAny>,
-        value: Option<String>,
-        encoding: &str,
-        key: Option<String>,
-        properties: Option<String>,
-        event_time: Option<String>,
-    ) -> PyResult<Py<PyAny>> {
+    fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
         let native = self.native(py)?.clone();
-        let batches = arrow::import(stream)?;
-        let columns = arrow::Columns { value, json: encoding == "json", key, properties, event_time };
-        let rows = py_result(py, py.detach(|| arrow::rows(&batches, &columns)))?;
+        let rows = py_result(py, rows.take())?;
         let (promise, pending) = self.door.promise(py)?;
         let group = Group::new(promise, native.slots(), GroupKind::Many);
         py_result(py, engine(1))?.handle().spawn(push_rows(native, Arc::clone(&self.outbox), group, rows));
@@ -340,6 +327,14 @@ struct Row {
 }
 
 impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn push(&mut self, payload: &[u8], key: Option<&str>) {
         self.push_row(Some(payload), key, 0, &[]);
     }

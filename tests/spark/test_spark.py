@@ -1,54 +1,19 @@
 """Spark on the embedded broker: every row arrives once, with its key, and the report is true."""
 
 import json
-import os
 import pickle
-import sys
 
 import pytest
 
 import penstock
 from penstock import blocking, errors
-from penstock.spark import PartitionReport, WriteReport, java, partition_writer, pool, register, write
+from penstock.spark import PartitionReport, WriteReport, partition_writer, pool, register, write
 from penstock.spark.config import sink_config
 
 from harness import EmbeddedBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-ROWS = 25_000
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    from pyspark.sql import SparkSession
-
-    java.ensure(tmp_path_factory.mktemp("java"))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2, 3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def frame(spark):
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return spark.range(0, ROWS, 1, 3).select(
-        F.col("id"),
-        (F.col("id") % 7).alias("shop"),
-        F.concat(F.lit("payload "), F.col("id")).alias("value"),
-        F.lit(1_700_000_000).cast("timestamp").alias("moment"),
-        F.create_map(F.lit("source"), F.lit("spark")).alias("props"),
-    )
+ROWS = 25_000  # of the frame
 
 
 def read(url, topic, count):

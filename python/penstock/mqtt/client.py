@@ -206,8 +206,8 @@ class MqttProducer(Producer):
         self._check()
         if key is not None or event_time is not None:
             raise Unsupported("MQTT has neither keys nor event times; topic= names a column or a template")
-        encoding = frames.outgoing(frame, value, encoding)
-        return self._native.send_arrow(frame, value, encoding, topic, properties)
+        rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
+        return self._native.send_rows(rows)
 
     def __repr__(self) -> str:
         return f"<penstock.MqttProducer {self._native.topic}>"

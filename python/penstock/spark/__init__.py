@@ -9,6 +9,7 @@ Delivery is at least once: a task that Spark runs again sends its rows again.
 
     report = penstock.spark.write(df, "pulsar://broker:6650", "flights", key="carrier", compression="zstd")
     print(report.rows, report.bytes, report.seconds)
+    penstock.spark.write(df, "mqtt://broker", "shop/{till}/sales", qos=1)
 
 PySpark 4 and pyarrow come with ``pip install penstock[spark]``; nothing is imported or started before use.
 """

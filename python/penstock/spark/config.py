@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock import _native, parse
 from penstock import options as _options
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, Unsupported
 from penstock.frames import check_encoding
+
+ACK_TIMEOUT = 120.0
+"""Seconds that a lot of rows waits for the broker by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +24,24 @@ class SinkConfig:
     """Where and how rows are sent. Made by :func:`sink_config`."""
 
     url: str
+    protocol: str
     topic: str
+    """The topic; empty when each row has its own."""
+    row_topic: str | None
+    """MQTT: the column with the topics, or a template with columns in it."""
     value: str | None
     encoding: str
     key: str | None
     properties: str | None
     event_time: str | None
+    id_property: str | None
+    """The property with an id that a row keeps when it is sent again."""
+    write_id: str | None
+    """What these ids begin with, if the user says so."""
+    run_id: str
+    """What they begin with otherwise, outside of streams."""
+    ack_timeout: float
+    """Seconds that a lot of rows may wait for the broker."""
     client: dict[str, Any] = field(repr=False)
     producer: dict[str, Any]
     pool_key: str = field(repr=False)
@@ -32,18 +49,37 @@ class SinkConfig:
 
     def columns(self) -> list[str]:
         """The columns that have a part to play besides the payload's."""
-        named = (self.value, self.key, self.properties, self.event_time)
+        named = (self.value, self.key, self.properties, self.event_time, *self.topic_columns())
         return list(dict.fromkeys(name for name in named if name))
 
-    def arrow_arguments(self) -> dict[str, Any]:
-        """Arguments of ``submit_frame``."""
+    def topic_columns(self) -> list[str]:
+        """The columns that topics are made of."""
+        if self.row_topic is None:
+            return []
+        return _native.template_columns(self.row_topic) if _is_template(self.row_topic) else [self.row_topic]
+
+    def encoding_arguments(self) -> dict[str, Any]:
+        """Arguments of :func:`penstock.frames.outgoing`, without ids."""
         return {
             "value": self.value,
             "encoding": self.encoding,
-            "key": self.key,
             "properties": self.properties,
+            "key": self.key,
+            "topic": self.row_topic,
             "event_time": self.event_time,
         }
+
+    def placeholder(self) -> str:
+        """The topic of a producer; where each row has its own, one that says where that comes from."""
+        if self.row_topic is None:
+            return self.topic
+        text = self.row_topic if _is_template(self.row_topic) else f"{{{self.row_topic}}}"
+        # Names of columns may have what names of topics have not.
+        return text.translate(str.maketrans("+#\0", "___"))
+
+
+def _is_template(text: str) -> bool:
+    return "{" in text or "}" in text
 
 
 def _travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -66,43 +102,128 @@ def _travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+# Of a session, of which each worker needs its own.
+_NOT_HERE = {
+    "clean_start": "each worker has a session of its own, which ends with it",
+    "will": "each worker would have one",
+    "outbox": "workers come and go, and Spark runs a task again itself",
+    "authenticator": "use username= and password=",
+    "authentication_method": "use username= and password=",
+}
+
+
+def _refuse(options: dict[str, Any], given: dict[str, Any]) -> None:
+    for name, why in _NOT_HERE.items():
+        if options.get(name) is not None:
+            raise Unsupported(f"the Spark sink takes no {name!r} with MQTT: {why}")
+    for name, value in given.items():
+        if value is not None:
+            raise Unsupported(f"MQTT has no {name}: topic_column= or a template gives each row its topic")
+
+
+def _topic(protocol: str, topic: str | None, topic_column: str | None) -> tuple[str, str | None]:
+    """The topic of all rows, or what makes one for each."""
+    if protocol != "mqtt":
+        if topic_column is not None:
+            raise Unsupported("topic_column is for MQTT URLs: with Pulsar a producer has one topic")
+        if not topic:
+            raise InvalidArgument("the name of a topic is needed")
+        return topic, None
+    if topic and topic_column:
+        raise InvalidArgument("either topic or topic_column, not both")
+    if topic_column:
+        if _is_template(topic_column):
+            raise InvalidArgument("topic_column is the name of a column; a template goes into topic")
+        return "", topic_column
+    if not topic:
+        raise InvalidArgument(
+            "a topic is needed: a name, a template like 'shop/{till}/sales', or topic_column"
+        )
+    if not _is_template(topic):
+        return topic, None
+    _native.template_columns(topic)
+    return "", topic
+
+
+def _refuse_properties_of_old_versions(client: dict[str, Any], properties: dict[str, Any]) -> None:
+    version = str(client.get("version", "5"))
+    for name, value in properties.items():
+        if value is not None and version in ("3.1", "3.1.1"):
+            raise Unsupported(f"MQTT {version} has no properties of messages: {name} needs version 5")
+
+
 def sink_config(
     url: str | None,
-    topic: str,
+    topic: str | None,
     *,
+    topic_column: str | None = None,
     key: str | None = None,
     value: str | None = None,
     encoding: str | None = None,
     properties: str | None = None,
     event_time: str | None = None,
+    id_property: str | None = None,
+    write_id: str | None = None,
+    ack_timeout: _options.Duration = ACK_TIMEOUT,
     options: dict[str, Any],
 ) -> SinkConfig:
     """Checks everything that can be checked without a broker.
 
     Raises:
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
+        Unsupported: what the protocol has not, or what makes no sense in many processes.
     """
+    base, inherited = _options.inherited_for(url)
+    protocol = _options.protocol_of(base)
+    scopes = [_options.scope_of(protocol, scope) for scope in ("client", "producer")]
+    tables = [_options.TABLES[scope] for scope in scopes]
     for name in options:
-        if name not in _options.TABLES["client"] and name not in _options.TABLES["producer"]:
-            known = [*_options.TABLES["client"], *_options.TABLES["producer"]]
+        if name not in tables[0] and name not in tables[1]:
+            known = [*tables[0], *tables[1]]
             raise InvalidArgument(
                 f"the Spark sink has no option {name!r}{_options.parse.did_you_mean(name, known)}"
             )
-    clients = {name: value for name, value in options.items() if name in _options.TABLES["client"]}
-    base, inherited = _options.inherited_for(url)
+    clients = {name: value for name, value in options.items() if name in tables[0]}
     if base.startswith("embedded:"):
         raise InvalidArgument(
             "workers are other processes: start a penstock.Broker (or `penstock broker`) and give its url"
         )
-    if not topic:
-        raise InvalidArgument("the name of a topic is needed")
-    client = _travelling("client", {**inherited["client"], **clients})
+    constant, row_topic = _topic(protocol, topic, topic_column)
+    if protocol == "mqtt":
+        _refuse({**inherited["client"], **clients}, {"key": key, "event_time": event_time})
+    client = _travelling(scopes[0], {**inherited["client"], **clients})
+    if protocol == "mqtt":
+        _refuse_properties_of_old_versions(client, {"properties": properties, "id_property": id_property})
+    if write_id and not id_property:
+        raise InvalidArgument("write_id is what ids begin with: say with id_property= where they go")
     producers = {name: value for name, value in options.items() if name not in clients}
-    producer = _travelling("producer", {**inherited["producer"], **producers})
+    producer = _travelling(scopes[1], {**inherited["producer"], **producers})
     encoding = check_encoding(value, encoding)
     return SinkConfig(
-        base, topic, value, encoding, key, properties, event_time, client, producer, _digest(base, client)
+        url=base,
+        protocol=protocol,
+        topic=constant,
+        row_topic=row_topic,
+        value=value,
+        encoding=encoding,
+        key=key,
+        properties=properties,
+        event_time=event_time,
+        id_property=id_property,
+        write_id=write_id,
+        run_id=uuid.uuid4().hex,
+        ack_timeout=_seconds(ack_timeout),
+        client=client,
+        producer=producer,
+        pool_key=_digest(base, client),
     )
+
+
+def _seconds(value: _options.Duration) -> float:
+    try:
+        return parse.duration(value)
+    except ValueError as error:
+        raise InvalidArgument(f"ack_timeout: {error}") from None
 
 
 def _digest(url: str, client: dict[str, Any]) -> str:

@@ -10,9 +10,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 
 from penstock.errors import InvalidArgument, Unsupported
 
@@ -20,11 +25,31 @@ from .config import SinkConfig, sink_config
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
 
-_ARGUMENTS = ("key", "value", "encoding", "properties", "event_time")
+if TYPE_CHECKING:
+    _StreamBase = DataSourceStreamWriter
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
+    except ImportError:
+        # PySpark 4.0: Rows come, which the writer takes as well.
+        _StreamBase = DataSourceStreamWriter
+
+_ARGUMENTS = (
+    "topic_column",
+    "key",
+    "value",
+    "encoding",
+    "properties",
+    "event_time",
+    "id_property",
+    "write_id",
+    "ack_timeout",
+)
 
 
 class PenstockDataSource(DataSource):
-    """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``"""
+    """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``, and the
+    same with ``df.writeStream``."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,11 +60,28 @@ class PenstockDataSource(DataSource):
             raise Unsupported('a topic cannot be overwritten: use mode("append")')
         options: dict[str, Any] = dict(self.options)
         report = options.pop("_report", None)
-        url, topic = options.pop("url", None), options.pop("topic", None)
-        if not topic:
-            raise InvalidArgument('option "topic" is missing')
-        arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
-        return _Writer(sink_config(url, topic, options=options, **arguments), report)
+        return _Writer(_config(options, schema), report)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        if overwrite:
+            raise Unsupported('a topic cannot be overwritten: use outputMode("append") or "update"')
+        options: dict[str, Any] = dict(self.options)
+        # Spark's own, which it hands over with the others.
+        options.pop("checkpointlocation", None)
+        options.pop("path", None)
+        return _StreamWriter(_config(options, schema))
+
+
+def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
+    url, topic = options.pop("url", None), options.pop("topic", None)
+    if not topic and "topic_column" not in options:
+        raise InvalidArgument('option "topic" is missing')
+    arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
+    config = sink_config(url, topic, options=options, **arguments)
+    for column in config.columns():
+        if column not in schema.names:
+            raise InvalidArgument(f"the DataFrame has no column {column!r}, only {', '.join(schema.names)}")
+    return config
 
 
 @dataclass
@@ -60,6 +102,23 @@ class _Writer(DataSourceArrowWriter):
         if self._report and Path(self._report).exists():
             reports = [message.report for message in messages if isinstance(message, _Written)]
             Path(self._report).write_text(json.dumps([_as_json(report) for report in reports]))
+
+
+class _StreamWriter(_StreamBase):
+    """Each micro-batch. When its tasks have ended every row has been acknowledged, so that there is nothing
+    to commit; a batch that Spark runs again is sent again, with the same ids."""
+
+    def __init__(self, config: SinkConfig) -> None:
+        self._config = config
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return _Written(PartitionWriter(self._config)(iterator)[0])
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        pass
 
 
 def _as_json(report: PartitionReport) -> dict[str, Any]:
@@ -99,11 +158,14 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
         options = {
             "url": config.url,
-            "topic": config.topic,
             "encoding": config.encoding,
             "_report": file.name,
         }
-        options |= {name: getattr(config, name) for name in _ARGUMENTS if getattr(config, name)}
+        if config.row_topic and "{" not in config.row_topic:
+            options["topic_column"] = config.row_topic
+        else:
+            options["topic"] = config.topic or config.row_topic or ""
+        options |= {name: getattr(config, name) for name in _ARGUMENTS[1:] if getattr(config, name)}
         for name, value in {**config.client, **config.producer}.items():
             options[name] = _as_text(name, value)
         try:

@@ -11,14 +11,17 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, Unsupported
 
-from .config import SinkConfig, sink_config
+from .config import ACK_TIMEOUT, SinkConfig, sink_config
+from .pool import client_options
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.options import Duration
 
 log = logging.getLogger("penstock.spark")
 
@@ -26,46 +29,70 @@ log = logging.getLogger("penstock.spark")
 def write(
     df: DataFrame,
     url: str | None,
-    topic: str,
+    topic: str | None = None,
     *,
+    topic_column: str | None = None,
     key: str | None = None,
     value: str | None = None,
     encoding: str | None = None,
     properties: str | None = None,
     event_time: str | None = None,
+    id_property: str | None = None,
+    write_id: str | None = None,
+    ack_timeout: Duration = ACK_TIMEOUT,
     **options: Any,
 ) -> WriteReport:
     """Writes a DataFrame to a topic, now, from all executors; returns when the broker has acknowledged every
-    row. Rows of one Spark partition keep their order.
+    row. Rows of one Spark partition keep their order. May be called in ``foreachBatch``.
 
     Args:
         df: any DataFrame, of classic PySpark or of Spark Connect.
         url: of the broker, as for :func:`penstock.connect`; reachable from driver and workers.
-        topic: the topic.
-        key: column with the keys; rows with the same key go to the same partition of the topic.
+        topic: the topic. With MQTT it may be a template with columns in it: ``"shop/{till}/sales"``; braces
+            that are meant are written twice.
+        topic_column: MQTT: the column with the topics, in place of ``topic``.
+        key: column with the keys; rows with the same key go to the same partition of the topic. Not MQTT.
         value: column with the payloads, binary or text.
         encoding: ``"raw"`` sends ``value``; ``"json"`` makes an object of each row, of all columns, in the
             engine. Default: what ``value`` implies.
-        properties: column of maps, text to text.
-        event_time: column of timestamps.
-        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"`` ...
+        properties: column of maps, text to text, or of a struct of texts. MQTT: user properties.
+        event_time: column of timestamps. Not MQTT.
+        id_property: adds a property of this name with an id that a row keeps when Spark sends it again, so
+            that readers can drop what they have seen: ``write/partition/row``, in a stream
+            ``query/batch/partition/row``. It holds as long as the plan gives the same rows in the same order.
+        write_id: what these ids begin with, in place of a random name or the query's: give the same one to a
+            job that is run again, and different ones to several writes in one ``foreachBatch``.
+        ack_timeout: seconds that a lot of rows may wait for the broker; then the task fails, and Spark tries
+            it again.
+        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"``; with MQTT
+            ``qos=``, ``retain=``, ``password="env:PASSWORD"`` ... MQTT's ``client_id`` is a prefix: each
+            worker adds to it. With ``qos=0`` nothing is acknowledged: a row has been written to the socket,
+            and what is on its way when a connection breaks is lost.
 
     Returns:
-        Rows, bytes, seconds, retries, and for each Spark partition the ids of its first and last message.
+        Rows, bytes, seconds, retries, and for each Spark partition the ids of its first and last message
+        (which MQTT has not).
 
     Raises:
         InvalidArgument: an option, a column or a secret as plain text; before any job starts.
+        InvalidTopic: a topic or template that is none; or, naming row and column, a row's topic: nothing of
+            its batch has been sent then.
+        Unsupported: the protocol has not got what an argument asks for, or the broker does not take it.
         ConnectFailed, AuthenticationError, TopicNotFound ...: the driver asks the broker first.
     """
     started = time.monotonic()
     config = sink_config(
         url,
         topic,
+        topic_column=topic_column,
         key=key,
         value=value,
         encoding=encoding,
         properties=properties,
         event_time=event_time,
+        id_property=id_property,
+        write_id=write_id,
+        ack_timeout=ack_timeout,
         options=options,
     )
     for column in config.columns():
@@ -74,7 +101,7 @@ def write(
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
-    with _job_description(session, f"penstock: write to {topic}"):
+    with _job_description(session, f"penstock: write to {topic or topic_column}"):
         batches = _arrow_batches(df)
         if batches is None:
             log.debug("no Arrow batches from the JVM here: writing through the data source")
@@ -90,8 +117,11 @@ def write(
 
 
 def register(spark: SparkSession) -> None:
-    """Adds the data source: ``df.write.format("penstock").option("url", ...).option("topic", ...)
-    .mode("append").save()``. Its options have the names of :func:`write`'s arguments."""
+    """Adds the data source ``penstock``; its options have the names of :func:`write`'s arguments.
+
+    * ``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``
+    * ``df.writeStream.format("penstock").option(...).option("checkpointLocation", ...).start()``
+    """
     from .datasource import PenstockDataSource
 
     spark.dataSource.register(PenstockDataSource)
@@ -101,11 +131,13 @@ def typed(error: Exception) -> Exception:
     """The package's error of a failed task: Spark hands over its text only. Other errors stay as they are."""
     from penstock import errors
 
-    found = re.search(r"^penstock\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
-    kind = getattr(errors, found[1], None) if found else None
-    if found is None or not (isinstance(kind, type) and issubclass(kind, errors.Error)):
+    # The last one is that of the task; the others are its causes.
+    found = re.findall(r"^penstock\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    name, text = found[-1] if found else ("", "")
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.Error)):
         return error
-    return kind(f"a Spark task failed: {found[2]}")
+    return kind(f"a Spark task failed: {text}")
 
 
 def _ask_broker(config: SinkConfig) -> None:
@@ -113,8 +145,19 @@ def _ask_broker(config: SinkConfig) -> None:
     from penstock import blocking
 
     # Opening a producer asks for all three at once, and lets the topic come into being.
-    with blocking.connect(config.url, **config.client) as client:
-        client.producer(config.topic).close()
+    with blocking.connect(config.url, **client_options(config)) as client:
+        client.producer(config.placeholder()).close()
+        if config.protocol == "mqtt":
+            _ask_limits(client.stats(), config.producer)
+
+
+def _ask_limits(broker: dict[str, Any], producer: dict[str, Any]) -> None:
+    """What an MQTT broker said at the connection that it does not take."""
+    qos = producer.get("qos", 1)
+    if qos > broker["maximum_qos"]:
+        raise Unsupported(f"the broker takes QoS {broker['maximum_qos']} at most, not {qos}")
+    if producer.get("retain") and not broker["retain_available"]:
+        raise Unsupported("the broker has no retained messages")
 
 
 def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 import time
+import uuid
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -78,16 +79,17 @@ def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer,
                 if pool.connections.get(config.pool_key) is connection:
                     del pool.connections[config.pool_key]
                 if not connection.users:
-                    with contextlib.suppress(Exception):
-                        connection.client.close()
+                    # Not close(), which waits for a broker that may never answer.
+                    connection.client.abandon()
 
 
 def _shared(pool: _Pool, connection: _Connection, config: SinkConfig) -> blocking.Producer:
-    key = f"{config.topic}\n{sorted(config.producer.items())!r}"
+    topic = config.placeholder()
+    key = f"{topic}\n{sorted(config.producer.items())!r}"
     with pool.lock:
         shared = connection.producers.get(key)
         if shared is None or shared.closed:
-            shared = connection.client.producer(config.topic, **config.producer)
+            shared = connection.client.producer(topic, **config.producer)
             connection.producers[key] = shared
         return shared
 
@@ -97,9 +99,18 @@ def _connection(pool: _Pool, config: SinkConfig) -> _Connection:
     if connection is None or connection.client.closed:
         from penstock import blocking
 
-        connection = _Connection(blocking.connect(config.url, **config.client))
+        connection = _Connection(blocking.connect(config.url, **client_options(config)))
         pool.connections[config.pool_key] = connection
     return connection
+
+
+def client_options(config: SinkConfig) -> dict[str, Any]:
+    """The options of one connection. A client id of MQTT is a prefix here: brokers let the older of two
+    connections with the same one go."""
+    prefix = config.client.get("client_id")
+    if prefix is None or config.protocol != "mqtt":
+        return config.client
+    return {**config.client, "client_id": f"{prefix}-{uuid.uuid4().hex[:12]}"}
 
 
 def _close_idle(pool: _Pool) -> None:

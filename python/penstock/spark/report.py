@@ -16,11 +16,11 @@ class PartitionReport:
     partition: int
     """Number of the Spark partition."""
     rows: int
-    """Messages acknowledged."""
+    """Messages acknowledged; with MQTT's QoS 0 written to the socket."""
     bytes: int
-    """Bytes handed to the engine: payloads if ``encoding="raw"``, Arrow columns if ``"json"``."""
+    """Bytes of the payloads, before compression."""
     first: MessageId | None
-    """Id of the first row's message; ``None`` without rows."""
+    """Id of the first row's message; ``None`` without rows, and with MQTT."""
     last: MessageId | None
     """Id of the last row's message."""
     attempt: int
@@ -34,9 +34,9 @@ class WriteReport:
     """What :func:`penstock.spark.write` did; every row has been acknowledged by the broker."""
 
     rows: int
-    """Messages acknowledged."""
+    """Messages acknowledged; with MQTT's QoS 0 written to the socket."""
     bytes: int
-    """Bytes handed to the engine, before compression."""
+    """Bytes of the payloads, before compression; 0 if ``partitions`` is empty."""
     seconds: float
     """Wall time, planning included."""
     retries: int

@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.errors import InvalidArgument
+from penstock import frames
+from penstock.errors import Error, InvalidArgument, Timeout
 
 from . import pool
-from .config import SinkConfig, sink_config
+from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .report import PartitionReport
+from .rows import to_batch
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from penstock import blocking
     from penstock._engine import MessageId, MessageIds, Waiter
+    from penstock.options import Duration
 
 ROWS_PER_CALL = 2000
 """Plain Rows that go over the border in one call."""
@@ -27,44 +33,59 @@ class PartitionWriter:
     """Writes the rows of one partition; what :func:`partition_writer` returns. Picklable.
 
     Takes an iterator of ``Row``, of ``pyarrow.RecordBatch``, or of Arrow IPC messages as bytes (these need
-    ``schema``, serialised). Returns a list with one :class:`PartitionReport` when the broker has acknowledged
-    every row.
+    ``arrow_schema``, serialised). Returns a list with one :class:`PartitionReport` when the broker has
+    acknowledged every row.
     """
 
-    def __init__(self, config: SinkConfig, schema: bytes | None = None) -> None:
+    def __init__(
+        self, config: SinkConfig, arrow_schema: bytes | None = None, row_schema: StructType | None = None
+    ) -> None:
         self.config = config
-        self.schema = schema
+        self.arrow_schema = arrow_schema
+        self.row_schema = row_schema
 
     def __call__(self, rows: Iterable[Any]) -> list[PartitionReport]:
-        partition, attempt = _task()
+        task = Task.current()
         started = time.monotonic()
-        total = _Total()
+        total = _Total(self.config.ack_timeout)
         iterator = iter(rows)
         first = next(iterator, None)
         if first is not None:
-            # Only now: an empty partition costs no connection.
-            lots = self._lots(itertools.chain([first], iterator), first)
-            with pool.producer(self.config, partition) as producer:
-                # While one lot is on its way the next is fetched from Spark. It is submitted when the one
-                # before it is done, so that rows keep their order even when something is sent again.
-                pending = None
-                for lot in lots:
-                    total.settle(pending)
-                    pending = self._submit(producer, lot, total)
-                total.settle(pending)
+            try:
+                # Only now: an empty partition costs no connection.
+                with pool.producer(self.config, task.partition) as producer:
+                    self._write(producer, itertools.chain([first], iterator), first, task, total)
+            except Error as error:
+                raise _placed(error, task, total.rows) from error
         seconds = time.monotonic() - started
         return [
-            PartitionReport(partition, total.rows, total.bytes, total.first, total.last, attempt, seconds)
+            PartitionReport(
+                task.partition, total.rows, total.bytes, total.first, total.last, task.attempt, seconds
+            )
         ]
+
+    def _write(
+        self, producer: blocking.Producer, rows: Iterator[Any], first: Any, task: Task, total: _Total
+    ) -> None:
+        # While one lot is on its way the next is fetched from Spark and encoded. It is submitted when the one
+        # before it is done, so that rows keep their order even when something is sent again.
+        ids = task.ids(self.config)
+        number = 0
+        for lot in self._lots(rows, first):
+            submit = self._prepare(producer, lot, number, ids, total)
+            number += len(lot)
+            total.settle()
+            total.pending = submit()
+        total.settle()
 
     def _lots(self, rows: Iterator[Any], first: Any) -> Iterator[Any]:
         """Record batches, or lists of Rows."""
         if isinstance(first, bytes | bytearray | memoryview):
             import pyarrow as pa
 
-            if self.schema is None:
+            if self.arrow_schema is None:
                 raise InvalidArgument("Arrow IPC messages need their schema")
-            schema: Any = pa.ipc.read_schema(pa.py_buffer(self.schema))
+            schema: Any = pa.ipc.read_schema(pa.py_buffer(self.arrow_schema))
             for message in rows:
                 yield pa.ipc.read_record_batch(pa.py_buffer(message), schema)
         elif hasattr(first, "__arrow_c_array__"):
@@ -73,24 +94,36 @@ class PartitionWriter:
             while chunk := list(itertools.islice(rows, ROWS_PER_CALL)):
                 yield chunk
 
-    def _submit(self, producer: blocking.Producer, lot: Any, total: _Total) -> Waiter[MessageIds]:
+    def _prepare(
+        self,
+        producer: blocking.Producer,
+        lot: Any,
+        number: int,
+        ids: tuple[str, str] | None,
+        total: _Total,
+    ) -> Callable[[], Waiter[MessageIds]]:
+        """Encodes a lot; gives what sends it. ``number`` is that of its first row in the partition."""
         config = self.config
         if isinstance(lot, list):
             chunk = cast("list[Any]", lot)
-            if config.value and config.encoding == "raw" and not config.properties and not config.event_time:
+            if _payload_and_key_only(config):
                 payloads = [_payload(row[config.value]) for row in chunk]
-                total.bytes += sum(map(len, payloads))
                 keys = None if config.key is None else [_key(row[config.key]) for row in chunk]
-                return producer.submit_many(payloads, keys)
-            import pyarrow as pa
-
-            lot = pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in chunk])
-        column = lot.column(config.value) if config.encoding == "raw" else lot
-        total.bytes += int(column.nbytes)
-        return producer.submit_frame(lot, **config.arrow_arguments())
+                total.bytes += sum(map(len, payloads))
+                return lambda: producer.submit_many(payloads, keys)
+            lot = to_batch(chunk, config.columns() if config.encoding == "raw" else None, self.row_schema)
+        rows = frames.outgoing(lot, **config.encoding_arguments(), first_row=number, id=ids)
+        total.bytes += rows.payload_bytes
+        return lambda: producer.submit_rows(rows)
 
     def __repr__(self) -> str:
         return f"PartitionWriter({self.config!r})"
+
+
+def _payload_and_key_only(config: SinkConfig) -> bool:
+    """Rows go as they are, without pyarrow."""
+    others = (config.properties, config.event_time, config.row_topic, config.id_property)
+    return config.encoding == "raw" and not any(others)
 
 
 class _Total:
@@ -98,20 +131,77 @@ class _Total:
     bytes = 0
     first: MessageId | None = None
     last: MessageId | None = None
+    pending: Waiter[Any] | None = None
 
-    def settle(self, pending: Waiter[MessageIds] | None) -> None:
-        ids = pending.wait() if pending else None
-        if ids is not None and len(ids):
-            self.rows += len(ids)
-            self.first = self.first or ids[0]
-            self.last = ids[-1]
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+
+    def settle(self) -> None:
+        """Waits for the lot that is on its way."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        try:
+            answers = pending.wait(self._timeout)
+        except Timeout:
+            raise Timeout(
+                f"the broker did not acknowledge a lot of rows within {self._timeout:g} s"
+            ) from None
+        if len(answers):
+            self.rows += len(answers)
+            # MQTT's answers are reason codes.
+            if not isinstance(answers, list):
+                self.first = self.first or answers[0]
+                self.last = answers[-1]
 
 
-def _task() -> tuple[int, int]:
-    from pyspark import TaskContext
+@dataclass(frozen=True)
+class Task:
+    """Where this runs."""
 
-    context = TaskContext.get()
-    return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+    partition: int
+    attempt: int
+    stage: int
+    query: str | None
+    """Of Structured Streaming, with its batch: the same again when the batch is replayed."""
+    batch: str | None
+
+    @classmethod
+    def current(cls) -> Task:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls(0, 0, 0, None, None)
+        return cls(
+            context.partitionId(),
+            context.attemptNumber(),
+            context.stageId(),
+            context.getLocalProperty("sql.streaming.queryId"),
+            context.getLocalProperty("streaming.sql.batchId"),
+        )
+
+    def ids(self, config: SinkConfig) -> tuple[str, str] | None:
+        """The property with ids, and what they begin with: without attempts, which repeat the same rows."""
+        if config.id_property is None:
+            return None
+        if self.query and self.batch:
+            write = f"{config.write_id or self.query}/{self.batch}"
+        else:
+            # A writer may be used for several frames: their stages differ.
+            write = config.write_id or f"{config.run_id}-{self.stage}"
+        return config.id_property, f"{write}/{self.partition}"
+
+
+def _placed(error: Error, task: Task, rows: int) -> Error:
+    """The error with the words that tell where it was."""
+    where = f"Spark partition {task.partition}, attempt {task.attempt}, after {rows} acknowledged rows"
+    return type(error)(
+        f"{error.message} [{where}]",
+        topic=error.topic,
+        retriable=error.retriable,
+        broker_text=error.broker_text,
+    )
 
 
 def _payload(value: Any) -> bytes:
@@ -130,13 +220,18 @@ def _key(value: Any) -> str | None:
 
 def partition_writer(
     url: str | None,
-    topic: str,
+    topic: str | None = None,
     *,
+    topic_column: str | None = None,
     key: str | None = None,
     value: str | None = None,
     encoding: str | None = None,
     properties: str | None = None,
     event_time: str | None = None,
+    id_property: str | None = None,
+    write_id: str | None = None,
+    ack_timeout: Duration = ACK_TIMEOUT,
+    schema: StructType | None = None,
     **options: Any,
 ) -> PartitionWriter:
     """For ``df.foreachPartition(partition_writer(...))``: sends plain Rows, 2,000 per call into the engine,
@@ -144,27 +239,33 @@ def partition_writer(
     makes no Rows.
 
     Args:
-        url: of the broker, as for :func:`penstock.connect`.
-        topic: the topic.
-        key: column with the keys.
-        value: column with the payloads, binary or text.
-        encoding: ``"raw"`` or ``"json"``; default as ``value`` implies.
-        properties: column of maps, text to text.
-        event_time: column of timestamps.
-        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"`` ...
+        url, topic, topic_column, key, value, encoding, properties, event_time: as for
+            :func:`penstock.spark.write`.
+        id_property, write_id, ack_timeout: as there.
+        schema: ``df.schema``. Rows do not have it, and without it a ``TIMESTAMP_NTZ`` is taken for a moment
+            of the workers' time zone, and maps are objects in which nulls are left out.
+        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"``, ``qos=`` ...
 
     Raises:
         InvalidArgument: at once, on the driver.
     """
-    return PartitionWriter(
-        sink_config(
-            url,
-            topic,
-            key=key,
-            value=value,
-            encoding=encoding,
-            properties=properties,
-            event_time=event_time,
-            options=options,
-        )
+    config = sink_config(
+        url,
+        topic,
+        topic_column=topic_column,
+        key=key,
+        value=value,
+        encoding=encoding,
+        properties=properties,
+        event_time=event_time,
+        id_property=id_property,
+        write_id=write_id,
+        ack_timeout=ack_timeout,
+        options=options,
     )
+    if schema is not None:
+        for column in config.columns():
+            if column not in schema.names:
+                known = ", ".join(schema.names)
+                raise InvalidArgument(f"the schema has no column {column!r}, only {known}")
+    return PartitionWriter(config, row_schema=schema)

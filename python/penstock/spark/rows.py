@@ -1,0 +1,68 @@
+"""Plain Rows into Arrow, for what the engine encodes."""
+# pyarrow and pyspark are typed in part only.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructType | None) -> Any:
+    """A ``pyarrow.RecordBatch`` of ``columns``, of all without.
+
+    PySpark makes naive local times of timestamps, which are moments, and of ``TIMESTAMP_NTZ``, which are not.
+    With the frame's ``schema`` each is what it was; without, all are taken for moments.
+    """
+    import pyarrow as pa
+
+    names = list(rows[0].__fields__) if columns is None else list(columns)
+    if schema is None:
+        return pa.RecordBatch.from_arrays([pa.array([_plain(row[n]) for row in rows]) for n in names], names)
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    arrays = [
+        pa.array([_typed(row[name], schema[name].dataType) for row in rows], type=kind)
+        for name in names
+        for kind in [to_arrow_type(schema[name].dataType, timezone="UTC")]
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _moment(value: datetime.datetime) -> datetime.datetime:
+    # A naive one is local time of this process: PySpark made it so.
+    return value.astimezone(datetime.UTC)
+
+
+def _plain(value: Any) -> Any:
+    """As pyarrow finds out its type: dictionaries and Rows are structs."""
+    if isinstance(value, datetime.datetime):
+        return _moment(value)
+    if hasattr(value, "__fields__"):
+        value = value.asDict()
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """As pyarrow takes it for the type that Spark says."""
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if value is None:
+        return None
+    if isinstance(kind, TimestampType):
+        return _moment(value)
+    if isinstance(kind, StructType):
+        return {field.name: _typed(value[field.name], field.dataType) for field in kind.fields}
+    if isinstance(kind, MapType):
+        return [(_typed(key, kind.keyType), _typed(part, kind.valueType)) for key, part in value.items()]
+    if isinstance(kind, ArrayType):
+        return [_typed(part, kind.elementType) for part in value]
+    return bytes(value) if isinstance(value, bytearray) else value

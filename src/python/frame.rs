@@ -1,0 +1,310 @@
+//! The rows of a frame as messages: which column becomes what, and the encoding. Nothing is sent here, so that
+//! a row that cannot be sent is refused before any other has left.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::types::{Int64Type, TimestampMillisecondType};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use pyo3::prelude::*;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::python::arrow::{arrow_error, import};
+use crate::python::convert::py_result;
+use crate::python::producer::Rows;
+use crate::python::topics::Topics;
+
+/// Rows that have been encoded: what a producer's `send_rows` takes, once.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct FrameRows {
+    rows: Mutex<Option<Rows>>,
+    count: usize,
+    payload_bytes: usize,
+}
+
+impl FrameRows {
+    /// The rows; an error when they have been sent already.
+    pub(super) fn take(&self) -> Result<Rows> {
+        let taken = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| invalid("these rows have been sent already"))
+    }
+}
+
+#[pymethods]
+impl FrameRows {
+    fn __len__(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of all payloads, before compression.
+    #[getter]
+    fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+}
+
+/// Encodes the rows of anything with the Arrow PyCapsule interface. `first_row` is the number of the frame's
+/// first row, for error messages and ids; `id` names a property and what comes before the row's number in it.
+#[pyfunction]
+#[pyo3(signature = (frame, *, value, encoding, key=None, topic=None, properties=None, event_time=None, first_row=0, id=None))]
+#[allow(clippy::too_many_arguments, reason = "the arguments of the Python function")]
+pub(super) fn encode_frame(
+    py: Python<'_>,
+    frame: &Bound<'_, PyAny>,
+    value: Option<String>,
+    encoding: &str,
+    key: Option<String>,
+    topic: Option<&str>,
+    properties: Option<String>,
+    event_time: Option<String>,
+    first_row: u64,
+    id: Option<(String, String)>,
+) -> PyResult<FrameRows> {
+    let batches = import(frame)?;
+    let topic = py_result(py, topic.map(Topics::parse).transpose())?;
+    let json = encoding == "json";
+    let columns = Columns { value, json, key, topic, properties, event_time, first_row, id };
+    let rows = py_result(py, py.detach(|| encode(&batches, &columns)))?;
+    Ok(FrameRows { count: rows.len(), payload_bytes: rows.payload_bytes(), rows: Mutex::new(Some(rows)) })
+}
+
+/// The columns that a topic template names, in order.
+#[pyfunction]
+pub(super) fn template_columns(py: Python<'_>, template: &str) -> PyResult<Vec<String>> {
+    Ok(py_result(py, Topics::parse_template(template))?.columns().map(str::to_owned).collect())
+}
+
+/// Which columns become what of a message.
+struct Columns {
+    /// The payload; all columns when encoded as JSON.
+    value: Option<String>,
+    /// Payloads are JSON objects of the row.
+    json: bool,
+    /// The key.
+    key: Option<String>,
+    /// The topic of each row; takes the place of the key.
+    topic: Option<Topics>,
+    /// A map of text to text, or a struct of texts.
+    properties: Option<String>,
+    /// A timestamp, or milliseconds since 1970.
+    event_time: Option<String>,
+    /// Number of the first row.
+    first_row: u64,
+    /// A property with an id: its name, and what comes before the row's number.
+    id: Option<(String, String)>,
+}
+
+/// What a row has beside its payload.
+struct Beside<'a> {
+    columns: &'a Columns,
+    first_row: u64,
+    keys: Option<StringArray>,
+    times: Option<Int64Array>,
+    properties: Option<PropertyColumn>,
+}
+
+impl<'a> Beside<'a> {
+    fn of(batch: &RecordBatch, columns: &'a Columns, first_row: u64) -> Result<Self> {
+        let keys = match &columns.topic {
+            Some(topics) => Some(topics.of(batch, first_row)?),
+            None => columns.key.as_deref().map(|name| text_column(batch, name)).transpose()?,
+        };
+        Ok(Self {
+            columns,
+            first_row,
+            keys,
+            times: columns.event_time.as_deref().map(|name| time_column(batch, name)).transpose()?,
+            properties: columns.properties.as_deref().map(|name| property_column(batch, name)).transpose()?,
+        })
+    }
+
+    fn push(&self, rows: &mut Rows, row: usize, payload: Option<&[u8]>) {
+        let key = self.keys.as_ref().filter(|keys| keys.is_valid(row)).map(|keys| keys.value(row));
+        let time =
+            self.times.as_ref().filter(|times| times.is_valid(row)).map_or(0, |times| times.value(row));
+        let mut properties = self.properties.as_ref().map_or(Vec::new(), |column| column.pairs(row));
+        if let Some((name, before)) = &self.columns.id {
+            properties.push((name.clone(), format!("{before}/{}", self.first_row + row as u64)));
+        }
+        rows.push_row(payload, key, u64::try_from(time).unwrap_or(0), &properties);
+    }
+}
+
+/// Encodes every row. Nothing of Python is touched.
+fn encode(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
+    let mut rows = Rows::default();
+    for batch in batches {
+        let beside = Beside::of(batch, columns, columns.first_row + rows.len() as u64)?;
+        if columns.json {
+            let source = match &columns.value {
+                None => batch.clone(),
+                Some(name) => batch.project(&[index(batch, name)?]).map_err(arrow_error)?,
+            };
+            let text = json_lines(&source)?;
+            let before = rows.len();
+            // JSON escapes line ends inside strings, so each line is a row.
+            for (row, line) in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
+                beside.push(&mut rows, row, Some(line));
+            }
+            if rows.len() - before != batch.num_rows() {
+                return Err(invalid("a row of the table cannot be written as JSON"));
+            }
+        } else {
+            let name = columns.value.as_deref().unwrap_or("value");
+            let values = cast_column(batch, name, &DataType::Binary, "binary or text")?;
+            let values = values.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
+            for row in 0..batch.num_rows() {
+                beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The type with every time zone as UTC, whose offset is known without a database of zones. Moments do not
+/// change by that; how they are written does.
+fn in_utc(kind: &DataType) -> DataType {
+    let field =
+        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(in_utc(field.data_type())));
+    match kind {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
+        other => other.clone(),
+    }
+}
+
+/// One JSON object a line; nulls are left out, as Spark's `to_json` does.
+fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
+    let schema = batch.schema_ref();
+    let fields: Vec<Field> =
+        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(in_utc(f.data_type()))).collect();
+    let columns: Vec<ArrayRef> = batch
+        .columns()
+        .iter()
+        .zip(&fields)
+        .map(|(column, field)| {
+            if column.data_type() == field.data_type() {
+                return Ok(Arc::clone(column));
+            }
+            arrow_cast::cast(column, field.data_type())
+        })
+        .collect::<std::result::Result<_, _>>()
+        .map_err(arrow_error)?;
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(arrow_error)?;
+    let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
+    writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_error)?;
+    Ok(writer.into_inner())
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+fn index(batch: &RecordBatch, name: &str) -> Result<usize> {
+    batch.schema_ref().index_of(name).map_err(|_| {
+        let known: Vec<_> = batch.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
+        invalid(format!("the table has no column {name:?}; it has {}", known.join(", ")))
+    })
+}
+
+fn cast_array(array: &ArrayRef, to: &DataType, wrong: impl FnOnce() -> Error) -> Result<ArrayRef> {
+    if array.data_type() == to {
+        return Ok(Arc::clone(array));
+    }
+    // Not "safe": what does not fit is an error, never a null.
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &options).map_err(|_| wrong())
+}
+
+fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> Result<ArrayRef> {
+    let column = batch.column(index(batch, name)?);
+    let wrong = || invalid(format!("column {name:?} is {}, which is not {wanted}", column.data_type()));
+    cast_array(column, to, wrong)
+}
+
+/// A column as text.
+pub(super) fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+    let column = cast_column(batch, name, &DataType::Utf8, "text")?;
+    Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
+}
+
+/// Milliseconds since 1970 of a timestamp of any unit, or of whole numbers.
+fn time_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
+    let column = batch.column(index(batch, name)?);
+    let milliseconds = match column.data_type() {
+        DataType::Timestamp(_, zone) => {
+            let to = DataType::Timestamp(TimeUnit::Millisecond, zone.clone());
+            let column = cast_column(batch, name, &to, "a timestamp")?;
+            let times = column.as_any().downcast_ref::<PrimitiveArray<TimestampMillisecondType>>();
+            times.expect("cast to it").reinterpret_cast::<Int64Type>()
+        }
+        _ => {
+            let column = cast_column(batch, name, &DataType::Int64, "a timestamp or milliseconds")?;
+            column.as_any().downcast_ref::<Int64Array>().expect("cast to it").clone()
+        }
+    };
+    Ok(milliseconds)
+}
+
+/// Names and values for each row.
+enum PropertyColumn {
+    Map {
+        map: Box<MapArray>,
+        names: StringArray,
+        values: StringArray,
+    },
+    /// The fields' names are the properties'; what is null is left out.
+    Struct {
+        of: StructArray,
+        fields: Vec<(String, StringArray)>,
+    },
+}
+
+fn property_column(batch: &RecordBatch, name: &str) -> Result<PropertyColumn> {
+    let column = batch.column(index(batch, name)?);
+    let wrong = || {
+        let kind = column.data_type();
+        invalid(format!(
+            "column {name:?} is {kind}, which is neither a map of text to text nor a struct of texts"
+        ))
+    };
+    let text = |array: &ArrayRef| -> Result<StringArray> {
+        let array = cast_array(array, &DataType::Utf8, wrong)?;
+        Ok(array.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
+    };
+    if let Some(map) = column.as_any().downcast_ref::<MapArray>() {
+        let (names, values) = (text(map.keys())?, text(map.values())?);
+        return Ok(PropertyColumn::Map { map: Box::new(map.clone()), names, values });
+    }
+    let of = column.as_any().downcast_ref::<StructArray>().ok_or_else(wrong)?.clone();
+    let fields = of.fields().iter().zip(of.columns());
+    let fields = fields.map(|(field, values)| Ok((field.name().clone(), text(values)?)));
+    Ok(PropertyColumn::Struct { fields: fields.collect::<Result<_>>()?, of })
+}
+
+impl PropertyColumn {
+    fn pairs(&self, row: usize) -> Vec<(String, String)> {
+        match self {
+            Self::Map { map, .. } if map.is_null(row) => Vec::new(),
+            Self::Struct { of, .. } if of.is_null(row) => Vec::new(),
+            Self::Map { map, names, values } => {
+                let offsets = map.value_offsets();
+                (offsets[row] as usize..offsets[row + 1] as usize)
+                    .filter(|at| values.is_valid(*at))
+                    .map(|at| (names.value(at).to_owned(), values.value(at).to_owned()))
+                    .collect()
+            }
+            Self::Struct { fields, .. } => fields
+                .iter()
+                .filter(|(_, values)| values.is_valid(row))
+                .map(|(name, values)| (name.clone(), values.value(row).to_owned()))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The topic of each row of a frame: a column, or a template with columns in it.
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{Array, RecordBatch, StringArray};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::topic::{MAX_LENGTH, check_name};
+use crate::python::frame::text_column;
+
+/// What makes a row's topic.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Topics {
+    Column(String),
+    /// `shop/{till}/sales`: text, and columns in braces; `{{` and `}}` are braces themselves.
+    Template(Vec<Part>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Text(String),
+    Column(String),
+}
+
+impl Topics {
+    /// The name of a column, or with braces in it a template.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if text.contains(['{', '}']) { Self::parse_template(text) } else { Ok(Self::Column(text.to_owned())) }
+    }
+
+    pub(super) fn parse_template(text: &str) -> Result<Self> {
+        let bad = |why: &str| {
+            let hint = "columns stand in braces, like shop/{till}/sales, and braces are written twice";
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{text:?} is no template of topics: {why}; {hint}"),
+            )
+        };
+        let (mut parts, mut literal) = (Vec::new(), String::new());
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..at]);
+            let (brace, after) = rest[at..].split_at(1);
+            if let Some(after) = after.strip_prefix(brace) {
+                literal.push_str(brace);
+                rest = after;
+                continue;
+            }
+            if brace == "}" {
+                return Err(bad("a brace is closed that was not opened"));
+            }
+            let (column, after) = after.split_once('}').ok_or_else(|| bad("a brace is not closed"))?;
+            if column.is_empty() || column.contains('{') {
+                return Err(bad("between braces the name of a column is expected"));
+            }
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Column(column.to_owned()));
+            rest = after;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        for part in &parts {
+            if let Part::Text(text) = part
+                && let Some(why) = flaw(text)
+            {
+                let text = format!("{text:?} cannot be a part of a topic: {why}");
+                return Err(Error::new(ErrorKind::InvalidTopic, text));
+            }
+        }
+        Ok(Self::Template(parts))
+    }
+
+    /// The columns in it, in order.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+        let (column, parts) = match self {
+            Self::Column(name) => (Some(name.as_str()), &[][..]),
+            Self::Template(parts) => (None, parts.as_slice()),
+        };
+        column.into_iter().chain(parts.iter().filter_map(|part| match part {
+            Part::Column(name) => Some(name.as_str()),
+            Part::Text(_) => None,
+        }))
+    }
+
+    /// The topics of a batch, each of them valid. Errors name the row, counted from `first_row`, and the column.
+    pub(super) fn of(&self, batch: &RecordBatch, first_row: u64) -> Result<StringArray> {
+        enum Piece<'a> {
+            Text(&'a str),
+            Column(&'a str, StringArray),
+        }
+        let column = |name: &'_ str| text_column(batch, name);
+        let pieces: Vec<Piece<'_>> = match self {
+            Self::Column(name) => vec![Piece::Column(name, column(name)?)],
+            Self::Template(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    Part::Text(text) => Ok(Piece::Text(text)),
+                    Part::Column(name) => Ok(Piece::Column(name, column(name)?)),
+                })
+                .collect::<Result<_>>()?,
+        };
+        let mut built = StringBuilder::new();
+        let mut topic = String::new();
+        for row in 0..batch.num_rows() {
+            let number = first_row + row as u64;
+            let refuse = |why: String| Error::new(ErrorKind::InvalidTopic, format!("row {number} {why}"));
+            topic.clear();
+            for piece in &pieces {
+                match piece {
+                    Piece::Text(text) => topic.push_str(text),
+                    Piece::Column(name, values) if values.is_null(row) => {
+                        return Err(refuse(format!("has no topic: column {name:?} is null")));
+                    }
+                    Piece::Column(name, values) => {
+                        let value = values.value(row);
+                        if let Some(why) = flaw(value) {
+                            let shown: String = value.chars().take(80).collect();
+                            let text = format!(
+                                "has {shown:?} in column {name:?}, which cannot be a part of a topic: {why}"
+                            );
+                            return Err(refuse(text));
+                        }
+                        topic.push_str(value);
+                    }
+                }
+            }
+            if topic.len() > MAX_LENGTH {
+                return Err(refuse(format!("has a topic of {} bytes; 65,535 are possible", topic.len())));
+            }
+            if check_name(&topic).is_err() {
+                let names = self.columns().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+                return Err(refuse(format!("has an empty topic, made of column {names}")));
+            }
+            built.append_value(&topic);
+        }
+        Ok(built.finish())
+    }
+}
+
+/// Why a text cannot be a part of a topic name; empty it may be (4.7.1, 4.7.3).
+fn flaw(text: &str) -> Option<&'static str> {
+    if text.contains('\0') {
+        Some("it holds the character U+0000")
+    } else if text.contains(['+', '#']) {
+        Some("+ and # are for filters only")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,92 @@
+"""One Spark for all of its tests, and a frame to write."""
+
+import os
+import sys
+import threading
+
+import pytest
+
+from penstock import blocking
+from penstock.spark import java
+
+ROWS = 25_000
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from pyspark.sql import SparkSession
+
+    java.ensure(tmp_path_factory.mktemp("java"))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2, 3]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def frame(spark):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return spark.range(0, ROWS, 1, 3).select(
+        F.col("id"),
+        (F.col("id") % 7).alias("shop"),
+        F.concat(F.lit("payload "), F.col("id")).alias("value"),
+        F.lit(1_700_000_000).cast("timestamp").alias("moment"),
+        F.create_map(F.lit("source"), F.lit("spark")).alias("props"),
+    )
+
+
+class MqttReader:
+    """Subscribes before anything is written, and gathers in a thread, so that no queue of a broker fills."""
+
+    def __init__(self, url, topic):
+        # Mosquitto 2.0 does not keep to less when it has a burst to deliver.
+        self._client = blocking.connect(url, receive_maximum=65_535)
+        self._consumer = self._client.consumer(topic, qos=2, auto_ack=True)
+        self._rows = []
+        self._more = threading.Condition()
+        self._open = True
+        self._thread = threading.Thread(target=self._gather)
+        self._thread.start()
+
+    def _gather(self):
+        while self._open:
+            rows = self._consumer.read_frame(10_000, timeout=0.1).to_pylist()
+            with self._more:
+                self._rows += rows
+                self._more.notify_all()
+
+    def rows(self, count, *, or_more=False):
+        """``count`` rows; fails when there are more, unless ``or_more``: then all until none comes."""
+        with self._more:
+            self._until(count, 60)
+            assert len(self._rows) >= count, f"{len(self._rows)} rows came"
+            while self._until(len(self._rows) + 1, 0.5):
+                assert or_more, "more rows came"
+            return self._rows
+
+    def _until(self, count, timeout):
+        return self._more.wait_for(lambda: len(self._rows) >= count, timeout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._open = False
+        self._thread.join()
+        self._client.close()
+
+
+@pytest.fixture
+def reading():
+    """``with reading(url, filter) as reader`` gathers what is written meanwhile."""
+    return MqttReader
