@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT when it is given a port for it. It
-    is ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or ``async with``
-    block.
+    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT and TubeMQ when it is given a port
+    for them. It is ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or
+    ``async with`` block.
 
     Without ``data`` it keeps everything in memory. With ``data`` a message is acknowledged when it is on
     disk (``durability="fsync"``). Options: :class:`penstock.options.BrokerOptions`.
@@ -47,6 +47,7 @@ class Broker:
         self._native = start_broker(values)
         self._url = self._native.url
         self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
+        self._tubemq_url = self._native.tubemq_url
 
     @property
     def url(self) -> str:
@@ -62,6 +63,11 @@ class Broker:
     def mqtt_ws_url(self) -> str | None:
         """Where clients of MQTT over WebSocket connect; ``None`` without ``mqtt_ws_port``."""
         return self._mqtt_ws_url
+
+    @property
+    def tubemq_url(self) -> str | None:
+        """Where clients of TubeMQ connect: the master; ``None`` without ``tubemq_port``."""
+        return self._tubemq_url
 
     @property
     def running(self) -> bool:
@@ -82,7 +88,8 @@ class Broker:
         return self._running().status()
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
-        """Creates a topic; 0 ``partitions`` make a plain one.
+        """Creates a topic; 0 ``partitions`` make a plain one. A name that begins with ``tubemq:`` is one of
+        TubeMQ's topics.
 
         Raises:
             InvalidTopic: not a topic's name.

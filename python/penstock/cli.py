@@ -37,6 +37,8 @@ def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
     broker.add_argument("--mqtt-port", metavar="PORT", help="port for MQTT; 0: any free one")
     broker.add_argument("--mqtt-ws-port", metavar="PORT", help="port for MQTT over WebSocket, path /mqtt")
     broker.add_argument("--mqtt-password-file", metavar="FILE", help="users, as mosquitto_passwd writes them")
+    broker.add_argument("--tubemq-port", metavar="PORT", help="port for TubeMQ; 0: any free one")
+    broker.add_argument("--tubemq-user-file", metavar="FILE", help="users: a line name:password for each")
     broker.add_argument("--durability", help="fsync (with --data), os, or memory (without)")
     broker.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM)")
     broker.add_argument("--tls-key", metavar="FILE", help="its private key (PEM)")

@@ -341,6 +341,28 @@ class BrokerOptions(TypedDict, total=False):
     mqtt_max_session_expiry: Annotated[
         Duration, Option(parse.duration, None, "longest time a session outlives its connection; none: any")
     ]
+    tubemq_port: Annotated[
+        int,
+        Option(
+            parse.whole(0, 65535), None, "port for TubeMQ, master and broker in one, 0: any free one; none: no TubeMQ"
+        ),
+    ]
+    tubemq_user_file: Annotated[
+        str | os.PathLike[str], Option(parse.path, None, "users of TubeMQ: a line `name:password` for each")
+    ]
+    tubemq_advertised_host: Annotated[str, Option(_text, None, "host that clients of TubeMQ are told")]
+    tubemq_partitions: Annotated[
+        int, Option(parse.whole(1, 10_000), 3, "partitions of TubeMQ's topics that come into being")
+    ]
+    tubemq_retention: Annotated[
+        Duration, Option(parse.duration, 604_800.0, "seconds that messages stay, whoever has had them")
+    ]
+    tubemq_max_message_size: Annotated[
+        Size, Option(parse.size, 1 << 20, "bytes of TubeMQ's largest message, attributes included")
+    ]
+    tubemq_client_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "seconds of silence after which a client of TubeMQ has left")
+    ]
 
 
 class Defaults(NamedTuple):

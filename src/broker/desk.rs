@@ -17,6 +17,7 @@ use crate::sqlite::{Report, Writer};
 pub(super) enum Owner {
     Pulsar,
     Mqtt,
+    Tubemq,
 }
 
 /// The one writer, and for whom it writes.

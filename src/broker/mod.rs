@@ -3,6 +3,7 @@
 //! * [`hub`]: what sockets, disk and clock know of a protocol
 //! * [`pulsar`]: the broker as Pulsar's clients see it, sans-IO
 //! * [`mqtt`]: the broker as MQTT's clients see it, sans-IO
+//! * [`tubemq`]: master and broker as TubeMQ's clients see them, sans-IO
 //! * [`topic`]: logs, cursors, dispatch, without protocol
 //! * [`store`]: the tables in SQLite
 //! * [`auth`](mod@auth): tokens
@@ -30,9 +31,11 @@ pub mod pulsar;
 mod server;
 pub mod store;
 pub mod topic;
+pub mod tubemq;
 
 pub use mqtt::MqttStats;
 pub use pulsar::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
+pub use tubemq::TubemqStats;
 
 /// When an answer of success is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +117,51 @@ pub struct Options {
     pub deduplicate: bool,
     /// MQTT's listeners.
     pub mqtt: MqttOptions,
+    /// TubeMQ's listener.
+    pub tubemq: TubemqOptions,
+}
+
+/// How the broker speaks TubeMQ, as master and broker in one. It does when it is given a port.
+#[derive(Clone)]
+pub struct TubemqOptions {
+    /// Port for TCP, or TLS; 0 is any free one.
+    pub port: Option<u16>,
+    /// Host that clients are told; by default the one that is listened on.
+    pub advertised_host: Option<String>,
+    /// Users and passwords, a line `name:password` for each: clients have to sign.
+    pub users: Option<String>,
+    /// Partitions of topics that come into being.
+    pub partitions: u32,
+    /// How long messages stay, whoever has had them.
+    pub retention: Duration,
+    /// Largest message in bytes, attributes included.
+    pub max_message_size: usize,
+    /// After this time without a sign of life a client has left.
+    pub client_timeout: Duration,
+}
+
+impl std::fmt::Debug for TubemqOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let users = self.users.is_some();
+        f.debug_struct("TubemqOptions")
+            .field("port", &self.port)
+            .field("users", &users)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for TubemqOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            advertised_host: None,
+            users: None,
+            partitions: 3,
+            retention: Duration::from_secs(7 * 24 * 3600),
+            max_message_size: 1 << 20,
+            client_timeout: Duration::from_secs(30),
+        }
+    }
 }
 
 /// How the broker speaks MQTT. It does when it is given a port.
@@ -145,6 +193,8 @@ pub struct Urls {
     pub mqtt: Option<String>,
     /// Of MQTT over WebSocket.
     pub mqtt_ws: Option<String>,
+    /// Of TubeMQ's master.
+    pub tubemq: Option<String>,
 }
 
 impl Default for Options {
@@ -170,6 +220,7 @@ impl Default for Options {
             default_partitions: 0,
             deduplicate: true,
             mqtt: MqttOptions::default(),
+            tubemq: TubemqOptions::default(),
         }
     }
 }
@@ -200,6 +251,8 @@ pub struct Status {
     pub hub: HubStats,
     /// MQTT, if it is spoken.
     pub mqtt: Option<MqttStats>,
+    /// TubeMQ, if it is spoken.
+    pub tubemq: Option<TubemqStats>,
 }
 
 /// A question for the broker's thread; the answer goes through the channel inside.
@@ -208,7 +261,7 @@ pub(crate) enum Ask {
     DeleteTopic(String, mpsc::SyncSender<Result<()>>),
     Topics(mpsc::SyncSender<Vec<(String, u32)>>),
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
-    Stats(mpsc::SyncSender<(HubStats, Option<MqttStats>)>),
+    Stats(mpsc::SyncSender<(HubStats, Option<MqttStats>, Option<TubemqStats>)>),
 }
 
 /// A broker on a thread of its own. Dropping it stops it.
@@ -259,7 +312,8 @@ impl Broker {
         &self.urls
     }
 
-    /// Creates a topic; 0 partitions is a plain one. It is on disk when this returns.
+    /// Creates a topic; 0 partitions is a plain one. It is on disk when this returns. Names of TubeMQ's topics
+    /// begin with `tubemq:`.
     pub fn create_topic(&self, name: &str, partitions: u32) -> Result<()> {
         self.ask(|answer| Ask::CreateTopic(name.to_owned(), partitions, answer))?
     }
@@ -281,13 +335,14 @@ impl Broker {
 
     /// The broker as a whole.
     pub fn status(&self) -> Result<Status> {
-        let (hub, mqtt) = self.ask(Ask::Stats)?;
+        let (hub, mqtt, tubemq) = self.ask(Ask::Stats)?;
         Ok(Status {
             url: self.urls.pulsar.clone(),
             durability: self.durability,
             uptime: self.started.elapsed().unwrap_or_default(),
             hub,
             mqtt,
+            tubemq,
         })
     }
 

@@ -25,8 +25,6 @@ use crate::sqlite::{self, Job, Sync};
 const FORMAT: i64 = 2;
 /// Bits of a sequence in an entry's key.
 const SEQUENCE_BITS: u32 = 40;
-/// Domain of Pulsar's topics: the other protocols get their own.
-const DOMAIN: &str = "pulsar";
 /// Names of producers are forgotten after this time without a message, as by the real broker.
 const PRODUCER_KEPT_MS: i64 = 6 * 3_600_000;
 
@@ -53,6 +51,8 @@ pub enum Op {
     CreateTopic {
         /// Never used before.
         id: u64,
+        /// Whose topic it is.
+        domain: &'static str,
         /// In full.
         name: Arc<str>,
         /// 0 for what can hold entries.
@@ -189,8 +189,8 @@ impl Job for Op {
 
     fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         match self {
-            Self::CreateTopic { id, name, partitions } => {
-                insert_topic(db, *id, DOMAIN, name, *partitions)?;
+            Self::CreateTopic { id, domain, name, partitions } => {
+                insert_topic(db, *id, domain, name, *partitions)?;
             }
             Self::DeleteTopic { id } => {
                 let id = *id as i64;
@@ -268,7 +268,7 @@ pub struct StoredTopic {
 /// What was found at start.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// All topics.
+    /// All topics of a domain.
     pub topics: Vec<StoredTopic>,
     /// Schemas by name and version.
     pub schemas: Vec<(Arc<str>, u64, Bytes)>,
@@ -333,8 +333,8 @@ pub fn prepare(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the tables hold of Pulsar.
-pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
+/// Reads what the tables hold of a domain's topics, and of schemas.
+pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
     let mut found = Found {
         next_topic: meta(db, "next_topic")? as u64,
@@ -344,7 +344,7 @@ pub fn load(db: &Connection, wall_ms: u64) -> Result<Found> {
     let mut topics = db.prepare(
         "SELECT id, name, partitions, epoch, first, next, next_index FROM topic WHERE domain = ?1",
     )?;
-    let rows = topics.query_map([DOMAIN], |row| {
+    let rows = topics.query_map([domain], |row| {
         let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
         Ok(StoredTopic {
             id: number(0)?,
@@ -485,13 +485,23 @@ mod tests {
         assert!(Directory::open(&directory.path().join("data")).is_err(), "one broker at a time");
         let db = opened.connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
-        assert_eq!(load(&db, 0).unwrap().next_topic, 1);
+        assert_eq!(load(&db, "pulsar", 0).unwrap().next_topic, 1);
         let mut cursor = Cursor::new(1);
         cursor.ack(3);
         let second = Entry { sequence: 4, last_index: 13, ..entry(10, 70) };
         for op in [
-            Op::CreateTopic { id: 1, name: "persistent://public/default/a".into(), partitions: 0 },
-            Op::CreateTopic { id: 2, name: "persistent://public/default/b".into(), partitions: 3 },
+            Op::CreateTopic {
+                id: 1,
+                domain: "pulsar",
+                name: "persistent://public/default/a".into(),
+                partitions: 0,
+            },
+            Op::CreateTopic {
+                id: 2,
+                domain: "pulsar",
+                name: "persistent://public/default/b".into(),
+                partitions: 3,
+            },
             Op::Append { topic: 1, entry: Entry { sequence: 3, ..entry(1, 60) }, producer: None },
             Op::Append { topic: 1, entry: second.clone(), producer: Some(("p".into(), 9)) },
             Op::Trim { topic: 1, first: 3, next: 4, next_index: 4 },
@@ -507,7 +517,7 @@ mod tests {
         ] {
             op.apply(&db).unwrap();
         }
-        let found = load(&db, 0).unwrap();
+        let found = load(&db, "pulsar", 0).unwrap();
         assert_eq!((found.next_topic, found.topics.len(), found.schemas.len()), (3, 2, 1));
         let topic = &found.topics[0];
         assert_eq!((topic.first, topic.next, topic.next_index, topic.epoch), (3, 5, 14, 5));
@@ -521,7 +531,7 @@ mod tests {
         Op::DeleteTopic { id: 1 }.apply(&db).unwrap();
         Op::DropSchema { name: "b".into() }.apply(&db).unwrap();
         assert_eq!(stored.read(1, 0, 10, 1000), []);
-        assert_eq!(load(&db, 0).unwrap().schemas, []);
+        assert_eq!(load(&db, "pulsar", 0).unwrap().schemas, []);
     }
 
     #[test]
@@ -532,7 +542,7 @@ mod tests {
         db.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 5)", []).unwrap();
         prepare(&db).unwrap();
         assert_eq!(mqtt::store::load(&db).unwrap().log, 5);
-        assert_eq!(load(&db, 0).unwrap().next_topic, 6);
+        assert_eq!(load(&db, "pulsar", 0).unwrap().next_topic, 6);
         db.execute("UPDATE meta SET value = 3 WHERE key = 'format'", []).unwrap();
         assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
     }

@@ -56,6 +56,11 @@ impl Broker {
         self.urls.mqtt_ws.as_deref()
     }
 
+    #[getter]
+    fn tubemq_url(&self) -> Option<&str> {
+        self.urls.tubemq.as_deref()
+    }
+
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let broker = py_result(py, self.native.get())?;
         let stopped =
@@ -92,6 +97,18 @@ impl Broker {
             one.set_item("bytes_in", mqtt.bytes_in)?;
             one.set_item("bytes_out", mqtt.bytes_out)?;
             to.set_item("mqtt", one)?;
+        }
+        if let Some(tubemq) = status.tubemq {
+            let one = PyDict::new(py);
+            one.set_item("connections", tubemq.connections)?;
+            one.set_item("topics", tubemq.topics)?;
+            one.set_item("producers", tubemq.producers)?;
+            one.set_item("consumers", tubemq.consumers)?;
+            one.set_item("messages_in", tubemq.messages_in)?;
+            one.set_item("messages_out", tubemq.messages_out)?;
+            one.set_item("bytes_in", tubemq.bytes_in)?;
+            one.set_item("bytes_out", tubemq.bytes_out)?;
+            to.set_item("tubemq", one)?;
         }
         Ok(to)
     }
@@ -186,6 +203,31 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     }
     fields.flag("deduplicate", &mut to.deduplicate)?;
     to.mqtt = mqtt_options(&fields)?;
+    to.tubemq = tubemq_options(&fields)?;
+    Ok(to)
+}
+
+/// The contents of the file that an option names.
+fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<String>> {
+    let Some(path) = fields.text(name)? else { return Ok(None) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("{name} {path:?}: {error}")));
+    py_result(fields.0.py(), text).map(Some)
+}
+
+fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubemqOptions> {
+    let mut to = native::TubemqOptions {
+        port: fields.raw("tubemq_port")?.map(|port| port.extract()).transpose()?,
+        advertised_host: fields.text("tubemq_advertised_host")?,
+        users: file(fields, "tubemq_user_file")?,
+        ..native::TubemqOptions::default()
+    };
+    if let Some(partitions) = fields.raw("tubemq_partitions")? {
+        to.partitions = partitions.extract()?;
+    }
+    fields.seconds("tubemq_retention", &mut to.retention)?;
+    fields.size("tubemq_max_message_size", &mut to.max_message_size)?;
+    fields.seconds("tubemq_client_timeout", &mut to.client_timeout)?;
     Ok(to)
 }
 
@@ -205,12 +247,7 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
         ws_port: fields.raw("mqtt_ws_port")?.map(|port| port.extract()).transpose()?,
         ..native::MqttOptions::default()
     };
-    if let Some(path) = fields.text("mqtt_password_file")? {
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            Error::new(ErrorKind::InvalidArgument, format!("mqtt_password_file {path:?}: {error}"))
-        });
-        to.passwords = Some(py_result(fields.0.py(), text)?);
-    }
+    to.passwords = file(fields, "mqtt_password_file")?;
     let limits = &mut to.limits;
     number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
     number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;

@@ -8,6 +8,7 @@
 )]
 
 pub mod mqtt;
+pub mod tubemq;
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use penstock::broker::hub::{Clock, Hub as _};
 use penstock::broker::pulsar::session::Terms;
 use penstock::broker::pulsar::{Hub, Settings};
 use penstock::broker::store::Found;
+use penstock::broker::topic::Numbers;
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
@@ -58,9 +60,10 @@ impl Bench {
             max_store: 1 << 30,
             max_topics: 100,
             namespaces: vec!["public/default".into()],
+            numbers: Numbers::new(7),
         };
         change(&mut settings);
-        let hub = Hub::new(settings, Found { next_topic: 7, ..Found::default() }, None, now);
+        let hub = Hub::new(settings, Found::default(), None, now);
         Self { hub, start: now, now, held: false, ops: 0, requests: 100 }
     }
 

@@ -18,6 +18,7 @@ use penstock::broker::hub::{Clock, Hub as _};
 use penstock::broker::pulsar::session::Terms;
 use penstock::broker::pulsar::{Hub, Settings};
 use penstock::broker::store::Op;
+use penstock::broker::topic::Numbers;
 use penstock::compression::Compression;
 use penstock::machine::{Machine, earliest};
 use penstock::pulsar::MessageId;
@@ -287,6 +288,7 @@ impl World {
 
     fn start_broker(&mut self) {
         self.run += 1;
+        let found = self.disk.borrow().found();
         let settings = Settings {
             url: "pulsar://simulated:6650".into(),
             terms: Terms {
@@ -304,8 +306,8 @@ impl World {
             retention_bytes: 1 << 30,
             max_store: 1 << 40,
             max_topics: 10,
+            numbers: Numbers::new(found.next_topic),
         };
-        let found = self.disk.borrow().found();
         let source = Some(Box::new(Shelf(Rc::clone(&self.disk))) as _);
         self.hub = Some(Hub::new(settings, found, source, self.now));
     }

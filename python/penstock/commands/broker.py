@@ -16,7 +16,7 @@ from . import pairs
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OPTIONS = (
     *("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store"),
-    *("mqtt_port", "mqtt_ws_port", "mqtt_password_file"),
+    *("mqtt_port", "mqtt_ws_port", "mqtt_password_file", "tubemq_port", "tubemq_user_file"),
 )
 
 
@@ -33,7 +33,11 @@ def run(given: argparse.Namespace) -> int:
             _create(broker, text)
         took = (time.perf_counter() - started) * 1000
         durability = str(broker.status().get("durability", ""))
-        more = {"mqtt_url": broker.mqtt_url, "mqtt_ws_url": broker.mqtt_ws_url}
+        more = {
+            "mqtt_url": broker.mqtt_url,
+            "mqtt_ws_url": broker.mqtt_ws_url,
+            "tubemq_url": broker.tubemq_url,
+        }
         more = {name: url for name, url in more.items() if url}
         if given.json:
             import json
@@ -53,6 +57,6 @@ def _create(broker: Broker, text: str) -> None:
     name, equals, count = text.partition("=")
     if equals and not count.isdecimal():
         raise InvalidArgument(f"--topic is NAME or NAME=PARTITIONS, not {text!r}")
-    full = name if "://" in name else f"persistent://public/default/{name}"
+    full = name if "://" in name or name.startswith("tubemq:") else f"persistent://public/default/{name}"
     if full not in broker.topics():
         broker.create_topic(name, int(count or 0))

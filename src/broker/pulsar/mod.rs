@@ -15,9 +15,9 @@ use bytes::{Bytes, BytesMut};
 
 use crate::broker::hub::{Clock, Hub as Protocol};
 use crate::broker::store::{Found, Op};
-use crate::broker::topic::Topic;
 use crate::broker::topic::log::{Log, Source};
 use crate::broker::topic::subscription::{ConsumerKey, Reading, Subscription};
+use crate::broker::topic::{Numbers, Topic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::pulsar::command::Command;
@@ -56,6 +56,8 @@ const CACHE_TOTAL: usize = 128 << 20;
 const ABANDONED: Duration = Duration::from_secs(60);
 /// Bytes of the store up to which entries stay that nobody needs.
 const KEPT_ON_DISK: u64 = 2 << 30;
+/// Domain of the topics in the store.
+pub(crate) const DOMAIN: &str = "pulsar";
 /// Producers are forgotten after this time without a message, as by the real broker.
 const PRODUCER_KEPT_MS: u64 = 6 * 3_600_000;
 
@@ -86,6 +88,8 @@ pub struct Settings {
     pub max_topics: usize,
     /// Namespaces in which clients may create topics; `*` is all.
     pub namespaces: Vec<String>,
+    /// Numbers of topics, shared with the other protocols.
+    pub numbers: Numbers,
 }
 
 /// A producer of a session.
@@ -141,7 +145,6 @@ pub struct Hub {
     /// Parents: their number in the store and the count of their partitions.
     parents: BTreeMap<Arc<str>, (u64, u32)>,
     schemas: BTreeMap<Arc<str>, Vec<Bytes>>,
-    next_topic: u64,
     next_producer: u64,
     ops: VecDeque<Op>,
     issued: u64,
@@ -175,7 +178,6 @@ impl Hub {
             names: BTreeMap::new(),
             parents: BTreeMap::new(),
             schemas: BTreeMap::new(),
-            next_topic: found.next_topic.max(1),
             next_producer: 0,
             ops: VecDeque::new(),
             issued: 0,
@@ -494,9 +496,8 @@ impl Hub {
                 format!("there are {} topics", self.settings.max_topics),
             ));
         }
-        let id = self.next_topic;
-        self.next_topic += 1;
-        self.write(Op::CreateTopic { id, name, partitions });
+        let id = self.settings.numbers.next();
+        self.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
         Ok(id)
     }
 }

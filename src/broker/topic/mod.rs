@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::broker::topic::log::{Log, Source};
 use crate::broker::topic::subscription::Subscription;
@@ -18,6 +19,22 @@ pub mod cursor;
 pub mod log;
 pub mod sticky;
 pub mod subscription;
+
+/// Gives topics their numbers, which those of all protocols share: never the same twice.
+#[derive(Clone, Debug)]
+pub struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    /// Begins with `first`.
+    pub fn new(first: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(first.max(1))))
+    }
+
+    /// The next one.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
 
 /// A producer: the session it is in and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,317 @@
+//! Groups of consumers, and who of them gets which partition when the master decides.
+//!
+//! ```text
+//!   join, leave, silence, a new topic
+//!        │ rebalance
+//!        ▼
+//!   events: DISCONNECT to each that has too much ──done by all──► rebalance ──► CONNECT to each that has too little
+//! ```
+//! A member is given one event at a time, with the answer to a heartbeat, and says with a later heartbeat that it is
+//! done. Nothing is decided while an event is open. An answer may be lost with its event: it is given again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::tubemq::Code;
+
+/// A topic and a partition of it.
+pub type Place = (String, u32);
+
+/// An event that was given is given again after this time.
+const REPEAT: Duration = Duration::from_secs(15);
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The master.
+    Server,
+    /// Each member for itself.
+    Client,
+}
+
+/// What all members of a group must agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Who decides.
+    pub mode: Mode,
+    /// What is consumed.
+    pub topics: BTreeSet<String>,
+    /// Types of messages, by topic.
+    pub filters: BTreeMap<String, BTreeSet<String>>,
+    /// How many members there will be, if they say so.
+    pub sources: i32,
+}
+
+impl Terms {
+    /// Terms of the requests' texts: a condition is `topic#type,type`.
+    pub fn new(mode: Mode, topics: Vec<String>, conditions: &[String], sources: i32) -> Self {
+        let filters = conditions
+            .iter()
+            .filter_map(|condition| condition.split_once('#'))
+            .map(|(topic, types)| (topic.to_owned(), types.split(',').map(str::to_owned).collect()))
+            .collect();
+        Self { mode, topics: topics.into_iter().collect(), filters, sources }
+    }
+
+    /// In what these differ from those of the group, if they do.
+    fn differ(&self, group: &Self) -> Option<(Code, &'static str)> {
+        if self.mode != group.mode {
+            Some((Code::InconsistentConsumeType, "the group's members balance in another way"))
+        } else if self.topics != group.topics {
+            Some((Code::InconsistentTopicSet, "the group's members have other topics"))
+        } else if self.filters != group.filters {
+            Some((Code::InconsistentFilterSet, "the group's members have other filters"))
+        } else if self.sources != group.sources {
+            Some((Code::InconsistentSourceCount, "the group's members say that they are another number"))
+        } else {
+            None
+        }
+    }
+}
+
+/// Something for a member to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Above 0, never used before.
+    pub id: i64,
+    /// To take these, or to leave them.
+    pub connect: bool,
+    /// Which.
+    pub places: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Member {
+    expires: Instant,
+    node: i32,
+    held: BTreeSet<Place>,
+    event: Option<Event>,
+    /// When it was given.
+    given: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Group {
+    terms: Terms,
+    members: BTreeMap<String, Member>,
+}
+
+impl Group {
+    /// A group that nobody has joined.
+    pub fn new(terms: Terms) -> Self {
+        Self { terms, members: BTreeMap::new() }
+    }
+
+    /// What is consumed.
+    pub fn topics(&self) -> &BTreeSet<String> {
+        &self.terms.topics
+    }
+
+    /// Who have joined.
+    pub fn clients(&self) -> impl Iterator<Item = &String> {
+        self.members.keys()
+    }
+
+    /// How many have joined.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A member comes, or comes again. Those of a group that has others have to agree with them.
+    pub fn join(
+        &mut self,
+        client: &str,
+        terms: Terms,
+        node: i32,
+        held: BTreeSet<Place>,
+        expires: Instant,
+    ) -> Result<(), (Code, &'static str)> {
+        if self.members.keys().all(|other| other == client) {
+            self.terms = terms;
+        } else if let Some(difference) = terms.differ(&self.terms) {
+            return Err(difference);
+        }
+        if node >= 0 && self.members.iter().any(|(other, member)| other != client && member.node == node) {
+            return Err((Code::DuplicateIndexId, "another member of the group has this node id"));
+        }
+        self.members.insert(client.to_owned(), Member { expires, node, held, event: None, given: None });
+        Ok(())
+    }
+
+    /// A member goes; whether it was one.
+    pub fn leave(&mut self, client: &str) -> bool {
+        self.members.remove(client).is_some()
+    }
+
+    /// A member shows that it is there; whether it is one. A report says what it holds.
+    pub fn beat(&mut self, client: &str, report: Option<BTreeSet<Place>>, expires: Instant) -> bool {
+        let Some(member) = self.members.get_mut(client) else { return false };
+        member.expires = expires;
+        if let Some(held) = report {
+            member.held = held;
+        }
+        true
+    }
+
+    /// A member has done what it was given; without a report, as it was given.
+    pub fn done(&mut self, client: &str, reported: bool) {
+        let Some(member) = self.members.get_mut(client) else { return };
+        let Some(event) = member.event.take() else { return };
+        member.given = None;
+        for place in event.places.into_iter().filter(|_| !reported) {
+            if event.connect {
+                member.held.insert(place);
+            } else {
+                member.held.remove(&place);
+            }
+        }
+    }
+
+    /// Decides anew who is to hold which of `places`, unless something is still to be done.
+    pub fn rebalance(&mut self, places: &[Place], next_event: &mut i64) {
+        if self.terms.mode == Mode::Client || self.members.values().any(|member| member.event.is_some()) {
+            return;
+        }
+        let mut targets: Vec<BTreeSet<Place>> = vec![BTreeSet::new(); self.members.len()];
+        if targets.is_empty() {
+            return;
+        }
+        for (index, place) in places.iter().enumerate() {
+            let of = index % targets.len();
+            targets[of].insert(place.clone());
+        }
+        let mut give = |member: &mut Member, connect, places: Vec<Place>| {
+            if !places.is_empty() {
+                member.event = Some(Event { id: *next_event, connect, places });
+                *next_event += 1;
+            }
+        };
+        let mut leaving = false;
+        for (member, target) in self.members.values_mut().zip(&targets) {
+            let surplus: Vec<Place> = member.held.difference(target).cloned().collect();
+            leaving |= !surplus.is_empty();
+            give(member, false, surplus);
+        }
+        if !leaving {
+            for (member, target) in self.members.values_mut().zip(&targets) {
+                let missing = target.difference(&member.held).cloned().collect();
+                give(member, true, missing);
+            }
+        }
+    }
+
+    /// What a member is to do now, if it has not just been told.
+    pub fn event(&mut self, client: &str, now: Instant) -> Option<Event> {
+        let member = self.members.get_mut(client)?;
+        if member.given.is_some_and(|given| now < given + REPEAT) {
+            return None;
+        }
+        let event = member.event.clone()?;
+        member.given = Some(now);
+        Some(event)
+    }
+
+    /// Whether a member has what it should, as far as is known.
+    pub fn is_settled(&self, client: &str) -> bool {
+        self.members.get(client).is_some_and(|member| member.event.is_none())
+    }
+
+    /// Members that have been silent for too long; they are none any more.
+    pub fn expire(&mut self, now: Instant) -> Vec<String> {
+        let (gone, here) =
+            std::mem::take(&mut self.members).into_iter().partition(|(_, member)| member.expires <= now);
+        self.members = here;
+        gone.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(mode: Mode) -> Terms {
+        Terms::new(mode, vec!["t".into()], &["t#a,b".into()], -1)
+    }
+
+    fn places(count: u32) -> Vec<Place> {
+        (0..count).map(|id| ("t".to_owned(), id)).collect()
+    }
+
+    /// Lets every member do what it is given until nothing is left to do; gives what each holds.
+    fn settle(group: &mut Group, count: u32, now: Instant) -> Vec<usize> {
+        let mut next = 1;
+        for _ in 0..10 {
+            group.rebalance(&places(count), &mut next);
+            let clients: Vec<String> = group.members.keys().cloned().collect();
+            for client in clients {
+                if let Some(event) = group.event(&client, now) {
+                    if event.connect {
+                        let others: Vec<_> = group.members.values().flat_map(|member| &member.held).collect();
+                        assert!(
+                            event.places.iter().all(|place| !others.contains(&place)),
+                            "two would hold it"
+                        );
+                    }
+                    group.done(&client, false);
+                }
+            }
+        }
+        group.members.values().map(|member| member.held.len()).collect()
+    }
+
+    #[test]
+    fn partitions_are_left_before_others_take_them() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(30);
+        let mut group = Group::new(terms(Mode::Server));
+        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        assert_eq!(settle(&mut group, 5, now), [5]);
+        group.join("b", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        assert_eq!(settle(&mut group, 5, now), [3, 2]);
+        assert_eq!(settle(&mut group, 8, now), [4, 4], "a topic grew");
+        assert!(group.leave("a"));
+        assert_eq!(settle(&mut group, 8, now), [8]);
+        assert_eq!(group.expire(later), ["b"]);
+    }
+
+    #[test]
+    fn an_event_is_given_once_and_again_when_its_answer_seems_lost() {
+        let now = Instant::now();
+        let mut group = Group::new(terms(Mode::Server));
+        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), now + REPEAT * 4).unwrap();
+        group.rebalance(&places(2), &mut 7);
+        let event = group.event("a", now).unwrap();
+        assert_eq!((event.id, event.connect, event.places.len()), (7, true, 2));
+        assert_eq!(group.event("a", now), None);
+        assert!(!group.is_settled("a"));
+        assert_eq!(group.event("a", now + REPEAT), Some(event));
+        group.beat("a", Some(places(1).into_iter().collect()), now + REPEAT * 4);
+        group.done("a", true);
+        group.rebalance(&places(2), &mut 8);
+        let rest = group.event("a", now + REPEAT).unwrap();
+        assert_eq!(rest.places, [("t".to_owned(), 1)], "what it could not take");
+    }
+
+    #[test]
+    fn members_of_a_group_agree() {
+        let now = Instant::now();
+        let mut group = Group::new(terms(Mode::Client));
+        group.join("a", terms(Mode::Client), 0, BTreeSet::new(), now).unwrap();
+        let mut join =
+            |terms, node| group.join("b", terms, node, BTreeSet::new(), now).map_err(|(code, _)| code);
+        let other = |change: fn(&mut Terms)| {
+            let mut terms = terms(Mode::Client);
+            change(&mut terms);
+            terms
+        };
+        assert_eq!(join(terms(Mode::Server), 1), Err(Code::InconsistentConsumeType));
+        let topics = other(|terms| terms.topics.clear());
+        assert_eq!(join(topics, 1), Err(Code::InconsistentTopicSet));
+        assert_eq!(join(other(|terms| terms.filters.clear()), 1), Err(Code::InconsistentFilterSet));
+        assert_eq!(join(other(|terms| terms.sources = 2), 1), Err(Code::InconsistentSourceCount));
+        assert_eq!(join(terms(Mode::Client), 0), Err(Code::DuplicateIndexId));
+        assert_eq!(join(terms(Mode::Client), 1), Ok(()));
+        assert_eq!(group.join("a", terms(Mode::Client), 0, BTreeSet::new(), now), Ok(()), "it comes again");
+    }
+}

@@ -1,0 +1,299 @@
+//! Partitions that are held by clients of groups, and messages on their way out.
+//!
+//! A client holds a partition while it shows, by heartbeats or gets, that it is there. What a get gave is a pack: the
+//! next get, or a commit, says whether it was consumed, and if not it is given again. With `manualCommitOffset`
+//! gets go on behind one another, and a commit is of all that was given.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::produce::message_id;
+use super::topics::{Lease, offset_of};
+use super::{Asker, Hub, OFFSET_UNIT};
+use crate::broker::topic::log::Entry;
+use crate::tubemq::command::Response;
+use crate::tubemq::message::TYPE;
+use crate::tubemq::topic::check_group;
+use crate::tubemq::{Code, pb};
+
+const REGISTER: i32 = 31;
+const UNREGISTER: i32 = 32;
+const FROM_MAX: i32 = 1;
+const FROM_MAX_ALWAYS: i32 = 2;
+/// When a partition is left: what was given has been consumed.
+const CONSUMED: i32 = 0;
+/// Most bytes of a pack, give or take a message.
+const PACK_BYTES: usize = 512 << 10;
+/// Most messages that one get looks at.
+const PACK_MESSAGES: u64 = 4000;
+/// Most filters of a client for a topic, and bytes of one, as in the real broker.
+const MAX_FILTERS: usize = 500;
+const MAX_FILTER: usize = 256;
+/// No offset, or no time.
+const NONE: i64 = -1;
+
+type Refusal = (Code, String);
+
+impl Hub {
+    pub(super) fn partition_register(&mut self, asker: Asker, request: pb::RegisterRequestC2b) {
+        let result = if !self.check_visit(request.auth_info.as_ref()) {
+            Err((Code::CertificateFailure, "the visit token is not the master's".to_owned()))
+        } else {
+            match request.op_type {
+                REGISTER => self.take_partition(&request),
+                UNREGISTER => self.leave_partition(&request),
+                other => Err((Code::BadRequest, format!("there is no operation {other}"))),
+            }
+        };
+        let response = match result {
+            Ok((curr_offset, max_offset)) => pb::RegisterResponseB2c {
+                success: true,
+                err_code: Code::Success as i32,
+                err_msg: "OK!".into(),
+                curr_offset: Some(curr_offset),
+                max_offset,
+            },
+            Err((code, err_msg)) => {
+                pb::RegisterResponseB2c { err_code: code as i32, err_msg, ..Default::default() }
+            }
+        };
+        self.answer_written(asker, Response::PartitionRegister(response));
+    }
+
+    fn take_partition(&mut self, request: &pb::RegisterRequestC2b) -> Result<(i64, Option<i64>), Refusal> {
+        check_group(&request.group_name).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
+        let filters = &request.filter_cond_str;
+        if filters.len() > MAX_FILTERS || filters.iter().any(|filter| filter.len() > MAX_FILTER) {
+            let text = format!("at most {MAX_FILTERS} filters, each of at most {MAX_FILTER} bytes");
+            return Err((Code::BadRequest, text));
+        }
+        let id = self.known_partition(&request.topic_name, request.partition_id)?;
+        let group: Arc<str> = request.group_name.as_str().into();
+        let expires = self.now + self.settings.client_timeout;
+        let now = self.now;
+        let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
+        if let Some(lease) = partition.leases.get(&group)
+            && lease.client != request.client_id
+            && lease.expires > now
+        {
+            let text = format!("{} of the group holds it", lease.client);
+            return Err((Code::PartitionOccupied, text));
+        }
+        let (first, end) = (partition.log.first(), partition.log.committed());
+        let before = partition.offsets.get(&group).copied();
+        let next = match (request.curr_offset, before) {
+            (Some(offset), _) if offset >= 0 => (offset as u64 / OFFSET_UNIT).clamp(first, end),
+            _ if request.read_status == FROM_MAX_ALWAYS => end,
+            (_, Some(known)) => known.clamp(first, end),
+            _ if request.read_status == FROM_MAX => end,
+            _ => first,
+        };
+        let lease = Lease {
+            client: request.client_id.clone(),
+            expires,
+            filters: filters.clone(),
+            pack: None,
+            delivered: 0,
+            ahead: VecDeque::new(),
+        };
+        partition.leases.insert(group.clone(), lease);
+        partition.offsets.insert(group.clone(), next);
+        if before != Some(next) {
+            self.write_offset(id, &group);
+        }
+        Ok((offset_of(next), Some(offset_of(end))))
+    }
+
+    fn leave_partition(&mut self, request: &pb::RegisterRequestC2b) -> Result<(i64, Option<i64>), Refusal> {
+        let id = self.known_partition(&request.topic_name, request.partition_id)?;
+        let group: Arc<str> = request.group_name.as_str().into();
+        let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
+        match partition.leases.get(&group) {
+            Some(lease) if lease.client != request.client_id => {
+                return Err((Code::Unauthorized, format!("{} of the group holds it", lease.client)));
+            }
+            _ => {}
+        }
+        let pack = partition.leases.remove(&group).and_then(|lease| lease.pack);
+        if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
+            partition.offsets.insert(group.clone(), end);
+            self.write_offset(id, &group);
+        }
+        Ok((NONE, None))
+    }
+
+    fn known_partition(&self, topic: &str, id: i32) -> Result<u64, Refusal> {
+        let missing = || (Code::Forbidden, format!("{topic} has no partition {id} here"));
+        self.find_partition(topic, id).ok_or_else(missing)
+    }
+
+    pub(super) fn partition_heartbeat(&mut self, request: pb::HeartBeatRequestC2b) -> Response {
+        if !self.check_visit(request.auth_info.as_ref()) {
+            return Response::PartitionHeartbeat(pb::HeartBeatResponseB2c {
+                err_code: Code::CertificateFailure as i32,
+                err_msg: "the visit token is not the master's".into(),
+                ..Default::default()
+            });
+        }
+        let expires = self.now + self.settings.client_timeout;
+        let mut failure_info = Vec::new();
+        for info in request.partition_info {
+            let id = info
+                .rsplit_once('#')
+                .and_then(|(_, place)| place.rsplit_once(':'))
+                .and_then(|(topic, id)| self.find_partition(topic, id.parse().ok()?));
+            let lease = id
+                .and_then(|id| self.partitions.get_mut(&id))
+                .and_then(|partition| partition.leases.get_mut(request.group_name.as_str()))
+                .filter(|lease| lease.client == request.client_id);
+            match lease {
+                Some(lease) => lease.expires = expires,
+                None => failure_info.push(format!("{}:{info}", Code::NoNode as i32)),
+            }
+        }
+        Response::PartitionHeartbeat(pb::HeartBeatResponseB2c {
+            success: true,
+            err_code: Code::Success as i32,
+            err_msg: "OK!".into(),
+            has_part_failure: Some(!failure_info.is_empty()),
+            failure_info,
+            require_auth: Some(false),
+        })
+    }
+
+    pub(super) fn get_messages(&mut self, request: pb::GetMessageRequestC2b) -> Response {
+        Response::GetMessages(self.read_pack(&request).unwrap_or_else(|(code, text)| {
+            pb::GetMessageResponseB2c {
+                err_code: code as i32,
+                err_msg: Some(text),
+                curr_offset: Some(NONE),
+                min_limit_time: Some(NONE as i32),
+                esc_flow_ctrl: Some(false),
+                curr_data_dlt: Some(NONE),
+                ..Default::default()
+            }
+        }))
+    }
+
+    fn read_pack(
+        &mut self,
+        request: &pb::GetMessageRequestC2b,
+    ) -> Result<pb::GetMessageResponseB2c, Refusal> {
+        let id = self.known_partition(&request.topic_name, request.partition_id)?;
+        let group: Arc<str> = request.group_name.as_str().into();
+        let manual = request.manual_commit_offset == Some(true);
+        let expires = self.now + self.settings.client_timeout;
+        let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
+        let lease = partition
+            .leases
+            .get_mut(&group)
+            .filter(|lease| lease.client == request.client_id)
+            .ok_or_else(|| (Code::NoNode, "the client does not hold the partition".to_owned()))?;
+        lease.expires = expires;
+        let (first, end) = (partition.log.first(), partition.log.committed());
+        let known = partition.offsets.entry(group.clone()).or_insert(first);
+        let mut moved = false;
+        if !manual && let Some(pack) = lease.pack.take() {
+            moved = request.last_pack_consumed == Some(true) && *known != pack;
+            *known = if moved { pack } else { *known };
+        }
+        let start = lease.pack.unwrap_or(*known).clamp(first, end);
+        let (mut next, mut bytes, mut messages) = (start, 0, Vec::new());
+        while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES {
+            let Some(entry) = partition.log.get(next, &mut lease.ahead, &mut self.source) else { break };
+            next += 1;
+            if lease.filters.is_empty()
+                || message_type(&entry).is_some_and(|t| lease.filters.iter().any(|f| f == t))
+            {
+                bytes += entry.body.len();
+                messages.push(pb::TransferedMessage {
+                    message_id: message_id(id, entry.sequence),
+                    check_sum: entry.checksum.unwrap_or_default() as i32,
+                    flag: i32::from(entry.batch),
+                    pay_load_data: entry.body,
+                });
+            }
+        }
+        if messages.is_empty() && !manual {
+            // What a filter left out needs nobody's word.
+            moved |= *known != next;
+            *known = next;
+        } else {
+            lease.pack = Some(next);
+        }
+        lease.delivered += messages.len() as u64;
+        self.counters.messages_out += messages.len() as u64;
+        self.counters.bytes_out += bytes as u64;
+        if moved {
+            self.mark_dirty(id, &group);
+        }
+        if next == start {
+            return Err((Code::NotFound, "The request offset reached maxOffset!".into()));
+        }
+        // The sizes of what is behind are not known without reading it: about those of this pack.
+        let behind = (end - next) * (bytes as u64 / (next - start));
+        Ok(pb::GetMessageResponseB2c {
+            success: true,
+            err_code: Code::Success as i32,
+            err_msg: Some("OK!".into()),
+            messages,
+            curr_offset: Some(offset_of(start)),
+            min_limit_time: Some(0),
+            esc_flow_ctrl: Some(false),
+            curr_data_dlt: Some(behind as i64),
+            require_slow: Some(false),
+            max_offset: Some(offset_of(end)),
+        })
+    }
+
+    pub(super) fn commit_offset(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) {
+        let response = match self.commit(request) {
+            Ok((curr_offset, max_offset)) => pb::CommitOffsetResponseB2c {
+                success: true,
+                err_code: Code::Success as i32,
+                err_msg: "OK!".into(),
+                curr_offset: Some(curr_offset),
+                max_offset: Some(max_offset),
+            },
+            Err((code, err_msg)) => pb::CommitOffsetResponseB2c {
+                err_code: code as i32,
+                err_msg,
+                curr_offset: Some(NONE),
+                ..Default::default()
+            },
+        };
+        self.answer_written(asker, Response::CommitOffset(response));
+    }
+
+    fn commit(&mut self, request: &pb::CommitOffsetRequestC2b) -> Result<(i64, i64), Refusal> {
+        let id = self.known_partition(&request.topic_name, request.partition_id)?;
+        let group: Arc<str> = request.group_name.as_str().into();
+        let expires = self.now + self.settings.client_timeout;
+        let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
+        let lease = partition
+            .leases
+            .get_mut(&group)
+            .filter(|lease| lease.client == request.client_id)
+            .ok_or_else(|| (Code::Unauthorized, "the client does not hold the partition".to_owned()))?;
+        lease.expires = expires;
+        let pack = lease.pack.take().filter(|_| request.last_pack_consumed == Some(true));
+        if let Some(end) = pack {
+            partition.offsets.insert(group.clone(), end);
+            self.write_offset(id, &group);
+        }
+        let Some(partition) = self.partitions.get(&id) else { return Err(gone()) };
+        let next = partition.offset(&group).unwrap_or_else(|| partition.log.first());
+        Ok((offset_of(next), offset_of(partition.log.committed())))
+    }
+}
+
+fn gone() -> Refusal {
+    (Code::Forbidden, "the partition is gone".to_owned())
+}
+
+/// The type in a message's attributes. The real broker compares hashes of it, this one the type itself.
+fn message_type(entry: &Entry) -> Option<&str> {
+    let (length, rest) = entry.body.split_first_chunk::<4>().filter(|_| entry.batch)?;
+    let attributes = std::str::from_utf8(rest.get(..u32::from_be_bytes(*length) as usize)?).ok()?;
+    attributes.split(',').find_map(|pair| pair.strip_prefix(TYPE)?.strip_prefix('='))
+}

@@ -1,0 +1,443 @@
+//! Producers and consumers at the master: they make themselves known, show that they are there, and are told where
+//! topics are.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::balance::{Event, Group, Mode, Place, Terms};
+use super::{BROKER, Hub};
+use crate::checksum::crc32;
+use crate::tubemq::command::Response;
+use crate::tubemq::topic::check_group;
+use crate::tubemq::{Code, UNDEFINED, pb};
+
+/// Flow control that there is none of.
+const NO_RULES: &str = " ";
+/// Numbers of the configuration that clients compare; it never changes.
+const CONFIG_ID: i64 = 1;
+const CONNECT: i32 = 10;
+const DISCONNECT: i32 = 20;
+const TODO: i32 = 0;
+/// Most topics of a client, and bytes of its name, as in the real master.
+const MAX_CLIENT_TOPICS: usize = 1024;
+const MAX_NAME: usize = 1024;
+
+/// A producer that made itself known.
+#[derive(Debug)]
+pub(super) struct Producer {
+    expires: Instant,
+}
+
+type Refusal = (Code, String);
+
+impl Hub {
+    /// Who proves nothing, where proof is wanted, is refused.
+    fn authenticate(&self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
+        let Some(users) = &self.settings.users else { return Ok(()) };
+        let refuse = |text: &str| Err((Code::CertificateFailure, text.to_owned()));
+        let Some(info) = info.and_then(|info| info.auth_info.as_ref()) else {
+            return refuse("the master wants a user name and a signature with each call");
+        };
+        users.verify(info, self.wall_ms()).or_else(refuse)
+    }
+
+    fn check_client(
+        &self,
+        client: &str,
+        topics: &[String],
+        info: Option<&pb::MasterCertificateInfo>,
+    ) -> Result<(), Refusal> {
+        self.authenticate(info)?;
+        if client.is_empty() || client.len() > MAX_NAME || client.contains(['@', '#']) {
+            return Err((Code::BadRequest, "a client id has 1 to 1024 bytes without @ and #".into()));
+        }
+        if topics.len() > MAX_CLIENT_TOPICS {
+            return Err((Code::BadRequest, format!("a client has at most {MAX_CLIENT_TOPICS} topics")));
+        }
+        Ok(())
+    }
+
+    fn visit(&self) -> pb::MasterAuthorizedInfo {
+        pb::MasterAuthorizedInfo { visit_authorized_token: self.tokens[0], auth_authorized_token: None }
+    }
+
+    /// Changes when the brokers do.
+    fn broker_check_sum(&self) -> i64 {
+        i64::from(crc32(self.broker_text().as_bytes()))
+    }
+
+    fn producer_config(&self) -> pb::ApprovedClientConfig {
+        let max_msg_size = Some(self.settings.max_message_size as i32);
+        pb::ApprovedClientConfig { config_id: CONFIG_ID, max_msg_size }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.now + self.settings.client_timeout
+    }
+
+    pub(super) fn producer_register(&mut self, request: pb::RegisterRequestP2m) -> Response {
+        let mut response =
+            pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
+        match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
+            Ok(()) => {
+                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                self.producers.insert(request.client_id, Producer { expires: self.deadline() });
+                response.success = true;
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.broker_infos = vec![self.broker_text()];
+                response.authorized_info = Some(self.visit());
+                response.appd_config = Some(self.producer_config());
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::ProducerRegister(response)
+    }
+
+    pub(super) fn producer_heartbeat(&mut self, request: pb::HeartRequestP2m) -> Response {
+        let mut response =
+            pb::HeartResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
+        let deadline = self.deadline();
+        let known = self
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|()| match self.producers.get_mut(&request.client_id) {
+                Some(producer) => {
+                    producer.expires = deadline;
+                    Ok(())
+                }
+                None => Err((Code::NoNode, format!("{} has to register", request.client_id))),
+            });
+        match known {
+            Ok(()) => {
+                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                response.success = true;
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.topic_infos =
+                    request.topic_list.iter().filter_map(|topic| self.producer_text(topic)).collect();
+                if request.broker_check_sum != response.broker_check_sum {
+                    response.broker_infos = vec![self.broker_text()];
+                }
+                response.authorized_info = Some(self.visit());
+                if request.appd_config.is_none_or(|config| config.config_id != CONFIG_ID) {
+                    response.appd_config = Some(self.producer_config());
+                }
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::ProducerHeartbeat(response)
+    }
+
+    pub(super) fn producer_close(&mut self, request: pb::CloseRequestP2m) -> Response {
+        let (success, err_code, err_msg) = match self.authenticate(request.auth_info.as_ref()) {
+            Ok(()) => {
+                self.producers.remove(&request.client_id);
+                (true, Code::Success as i32, "OK!".to_owned())
+            }
+            Err((code, text)) => (false, code as i32, text),
+        };
+        Response::ProducerClose(pb::CloseResponseM2p { success, err_code, err_msg })
+    }
+
+    /// Lets a consumer into its group.
+    fn join(
+        &mut self,
+        client: &str,
+        group: &str,
+        terms: Terms,
+        node: i32,
+        held: BTreeSet<Place>,
+    ) -> Result<(), Refusal> {
+        check_group(group).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
+        if terms.topics.is_empty() {
+            return Err((Code::BadRequest, "a consumer has a topic at least".into()));
+        }
+        for topic in &terms.topics {
+            self.ensure_topic(topic);
+            if !self.topics.contains_key(topic.as_str()) {
+                return Err((Code::TopicNotDeployed, format!("no broker has the topic {topic}")));
+            }
+        }
+        let expires = self.deadline();
+        let joined = self
+            .groups
+            .entry(group.into())
+            .or_insert_with(|| Group::new(terms.clone()))
+            .join(client, terms, node, held, expires);
+        joined.map_err(|(code, text)| (code, text.to_owned()))?;
+        self.balance(group);
+        Ok(())
+    }
+
+    /// Decides anew who of a group is to hold what.
+    fn balance(&mut self, name: &str) {
+        let Some(group) = self.groups.get_mut(name) else { return };
+        let mut places = Vec::new();
+        for topic in group.topics() {
+            let count = self.topics.get(topic.as_str()).map_or(0, |topic| topic.partitions.len());
+            places.extend((0..count as u32).map(|id| (topic.clone(), id)));
+        }
+        group.rebalance(&places, &mut self.next_event);
+    }
+
+    /// A topic came, or went.
+    pub(super) fn balance_topic(&mut self, topic: &str) {
+        let with = |group: &Group| group.topics().contains(topic);
+        let groups: Vec<_> =
+            self.groups.iter().filter(|(_, group)| with(group)).map(|(name, _)| name.clone()).collect();
+        groups.iter().for_each(|group| self.balance(group));
+    }
+
+    fn subscribe_text(&self, client: &str, group: &str, (topic, id): &Place) -> String {
+        format!("{client}@{group}#{}#{topic}:{id}", self.broker_text())
+    }
+
+    fn event_message(&self, client: &str, group: &str, event: &Event) -> pb::EventProto {
+        pb::EventProto {
+            rebalance_id: Some(event.id),
+            op_type: Some(if event.connect { CONNECT } else { DISCONNECT }),
+            status: Some(TODO),
+            subscribe_info: event.places.iter().map(|p| self.subscribe_text(client, group, p)).collect(),
+        }
+    }
+
+    pub(super) fn consumer_register(&mut self, request: pb::RegisterRequestC2m) -> Response {
+        let mut response = pb::RegisterResponseM2c {
+            not_allocated: Some(true),
+            def_flow_check_id: Some(UNDEFINED),
+            def_flow_control_info: Some(NO_RULES.into()),
+            group_flow_check_id: Some(UNDEFINED),
+            group_flow_control_info: Some(NO_RULES.into()),
+            ssd_store_id: Some(UNDEFINED),
+            qry_priority_id: Some(UNDEFINED as i32),
+            ..Default::default()
+        };
+        let held = places(&request.subscribe_info);
+        let terms = Terms::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
+        let joined = self
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|()| match request.require_bound {
+                Some(true) => {
+                    let text =
+                        "this master does not bind consumers to offsets: balance by the client and say them";
+                    Err((Code::BadRequest, text.to_owned()))
+                }
+                _ => self.join(&request.client_id, &request.group_name, terms, -1, held),
+            });
+        match joined {
+            Ok(()) => {
+                response.success = true;
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.authorized_info = Some(self.visit());
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::ConsumerRegister(response)
+    }
+
+    pub(super) fn consumer_heartbeat(&mut self, request: pb::HeartRequestC2m) -> Response {
+        let mut response = pb::HeartResponseM2c {
+            def_flow_check_id: Some(UNDEFINED),
+            def_flow_control_info: Some(NO_RULES.into()),
+            group_flow_check_id: Some(UNDEFINED),
+            group_flow_control_info: Some(NO_RULES.into()),
+            ssd_store_id: Some(UNDEFINED),
+            qry_priority_id: Some(UNDEFINED as i32),
+            ..Default::default()
+        };
+        let (client, name) = (&request.client_id, &request.group_name);
+        let report = request.report_subscribe_info.then(|| places(&request.subscribe_info));
+        let reported = report.is_some();
+        let deadline = self.deadline();
+        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+            let unknown = || (Code::NoNode, format!("{client} has to register"));
+            let group = self.groups.get_mut(name.as_str()).ok_or_else(unknown)?;
+            if !group.beat(client, report, deadline) {
+                return Err(unknown());
+            }
+            if request.event.as_ref().is_some_and(|event| event.rebalance_id.unwrap_or_default() > 0) {
+                group.done(client, reported);
+            }
+            Ok(())
+        });
+        match known {
+            Ok(()) => {
+                self.balance(name);
+                let now = self.now;
+                let event = self.groups.get_mut(name.as_str()).and_then(|group| group.event(client, now));
+                response.success = true;
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.event = event.map(|event| self.event_message(client, name, &event));
+                let settled = self.groups.get(name.as_str()).is_some_and(|group| group.is_settled(client));
+                response.not_allocated = Some(!settled);
+                response.authorized_info = Some(self.visit());
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::ConsumerHeartbeat(Box::new(response))
+    }
+
+    pub(super) fn consumer_close(&mut self, request: pb::CloseRequestC2m) -> Response {
+        let (success, err_code, err_msg) = match self.authenticate(request.auth_info.as_ref()) {
+            Ok(()) => {
+                self.leave(&request.client_id, &request.group_name);
+                (true, Code::Success as i32, "OK!".to_owned())
+            }
+            Err((code, text)) => (false, code as i32, text),
+        };
+        Response::ConsumerClose(pb::CloseResponseM2c { success, err_code, err_msg })
+    }
+
+    fn leave(&mut self, client: &str, name: &str) {
+        let Some(group) = self.groups.get_mut(name) else { return };
+        if !group.leave(client) {
+            return;
+        }
+        if group.members() == 0 {
+            self.groups.remove(name);
+        }
+        self.release(client, name);
+        self.balance(name);
+    }
+
+    /// What a client of a group held is free.
+    fn release(&mut self, client: &str, group: &str) {
+        for partition in self.partitions.values_mut() {
+            if partition.leases.get(group).is_some_and(|lease| lease.client == client) {
+                partition.leases.remove(group);
+            }
+        }
+    }
+
+    pub(super) fn balance_register(&mut self, request: pb::RegisterRequestC2mv2) -> Response {
+        let mut response = pb::RegisterResponseM2cv2 {
+            ops_task_info: Some(pb::OpsTaskInfo::default()),
+            ..Default::default()
+        };
+        let terms = Terms::new(
+            Mode::Client,
+            request.topic_list.clone(),
+            &request.topic_condition,
+            request.source_count,
+        );
+        let joined = self
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|()| {
+                let held = BTreeSet::new();
+                self.join(&request.client_id, &request.group_name, terms, request.node_id, held)
+            });
+        match joined {
+            Ok(()) => {
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.broker_config_id = Some(self.broker_check_sum());
+                response.broker_config_list = vec![self.broker_text()];
+                response.authorized_info = Some(self.visit());
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::BalanceRegister(Box::new(response))
+    }
+
+    pub(super) fn balance_heartbeat(&mut self, request: pb::HeartRequestC2mv2) -> Response {
+        let mut response =
+            pb::HeartResponseM2cv2 { ops_task_info: Some(pb::OpsTaskInfo::default()), ..Default::default() };
+        let deadline = self.deadline();
+        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+            let group = self.groups.get_mut(request.group_name.as_str());
+            if group.is_some_and(|group| group.beat(&request.client_id, None, deadline)) {
+                return Ok(());
+            }
+            Err((Code::NoNode, format!("{} has to register", request.client_id)))
+        });
+        match known {
+            Ok(()) => {
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.authorized_info = Some(self.visit());
+                let (brokers, topics) = self.metadata_ids(&request.group_name);
+                let seen = request.sub_rep_info.unwrap_or_default();
+                response.broker_config_id = Some(brokers);
+                response.topic_meta_info_id = Some(topics);
+                if seen.broker_config_id != brokers {
+                    response.broker_config_list = vec![self.broker_text()];
+                }
+                if seen.topic_meta_info_id != topics {
+                    response.topic_meta_info_list = self.topic_texts(&request.group_name);
+                }
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::BalanceHeartbeat(Box::new(response))
+    }
+
+    pub(super) fn partition_metadata(&mut self, request: pb::GetPartMetaRequestC2m) -> Response {
+        let mut response = pb::GetPartMetaResponseM2c::default();
+        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+            if self.groups.contains_key(request.group_name.as_str()) {
+                return Ok(());
+            }
+            Err((Code::NoNode, format!("{} has to register", request.client_id)))
+        });
+        match known {
+            Ok(()) => {
+                let (brokers, topics) = self.metadata_ids(&request.group_name);
+                response.err_code = Code::Success as i32;
+                response.err_msg = "OK!".into();
+                response.broker_config_id = Some(brokers);
+                response.topic_meta_info_id = Some(topics);
+                if request.broker_config_id != brokers {
+                    response.broker_config_list = vec![self.broker_text()];
+                }
+                if request.topic_meta_info_id != topics {
+                    response.topic_meta_info_list = self.topic_texts(&request.group_name);
+                }
+            }
+            Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
+        }
+        Response::PartitionMetadata(response)
+    }
+
+    /// What a group is told of its topics.
+    fn topic_texts(&self, group: &str) -> Vec<String> {
+        let topics = self.groups.get(group).map(Group::topics);
+        topics.into_iter().flatten().filter_map(|topic| self.consumer_text(topic)).collect()
+    }
+
+    /// Numbers that change when brokers or a group's topics do.
+    fn metadata_ids(&self, group: &str) -> (i64, i64) {
+        (self.broker_check_sum(), i64::from(crc32(self.topic_texts(group).join("\n").as_bytes())))
+    }
+
+    /// Who has been silent for too long has left.
+    pub(super) fn forget_clients(&mut self) {
+        let now = self.now;
+        self.producers.retain(|_, producer| producer.expires > now);
+        let mut gone = Vec::new();
+        for (name, group) in &mut self.groups {
+            gone.extend(group.expire(now).into_iter().map(|client| (client, name.clone())));
+        }
+        for (client, name) in gone {
+            self.release(&client, &name);
+            self.balance(&name);
+        }
+        self.groups.retain(|_, group| group.members() > 0);
+        for partition in self.partitions.values_mut() {
+            partition.leases.retain(|_, lease| lease.expires > now);
+        }
+    }
+}
+
+/// The places in texts `client@group#broker:host:port#topic:partition`; those that are none of ours are left out.
+fn places(texts: &[String]) -> BTreeSet<Place> {
+    let place = |text: &String| {
+        let (rest, place) = text.rsplit_once('#')?;
+        let broker = rest.rsplit_once('#').map_or(rest, |(_, broker)| broker);
+        (broker.split(':').next()? == BROKER.to_string()).then_some(())?;
+        let (topic, id) = place.rsplit_once(':')?;
+        Some((topic.to_owned(), id.parse().ok()?))
+    };
+    texts.iter().filter_map(place).collect()
+}

@@ -1,0 +1,498 @@
+//! The broker as TubeMQ's clients see it, master and broker in one, sans-IO.
+//!
+//! * `master`: producers and consumers that make themselves known, and what they are told of topics
+//! * [`balance`]: groups, their members, and who gets which partition when the master decides
+//! * `produce`: messages on their way in
+//! * `consume`: partitions that are held, and messages on their way out
+//! * `topics`: topics and their partitions; `users`: who may come in; `status`: figures
+//!
+//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
+//!
+//! A message's offset is 28 times its number in the partition, because clients take offsets for positions in an
+//! index of 28 bytes for each message. The real broker counts over all partitions of a store; here each partition
+//! counts for itself, so that what is behind is exact. One broker has the number 1 and one store.
+//!
+//! Success is answered when the message, or the offset, is on disk. An offset that comes along with the next get
+//! is written soon after.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use crate::broker::hub::{Clock, Hub as Protocol};
+use crate::broker::store::{Found, Op};
+use crate::broker::topic::Numbers;
+use crate::broker::topic::log::{CACHE_BYTES, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::earliest;
+use crate::sqlite::Report;
+use crate::transmit::Transmit;
+use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service};
+use crate::tubemq::frame::Decoder;
+use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
+
+pub mod balance;
+mod consume;
+mod master;
+mod produce;
+mod status;
+mod topics;
+mod users;
+
+use balance::Group;
+use master::Producer;
+use topics::{Partition, Topic};
+
+pub use status::TubemqStats;
+pub use users::Users;
+
+/// Domain of the topics in the store.
+pub(crate) const DOMAIN: &str = "tubemq";
+/// What names of TubeMQ's topics begin with where they stand beside those of other protocols.
+pub(crate) const PREFIX: &str = "tubemq:";
+
+/// The broker's number.
+const BROKER: u32 = 1;
+/// Bytes of an offset for each message.
+const OFFSET_UNIT: u64 = 28;
+/// Bytes beside the largest message that a call may have.
+const CALL_ROOM: usize = 64 << 10;
+/// Bytes that wait for one connection before no more is read from it.
+const OUTPUT_LIMIT: usize = 8 << 20;
+/// Bytes of one connection that are not written yet before no more is read from it.
+const SEAT_QUEUE: usize = 16 << 20;
+/// The same of all connections.
+const TOTAL_QUEUE: usize = 64 << 20;
+/// Bytes of stored logs that memory keeps.
+const CACHE_TOTAL: usize = 64 << 20;
+/// Between looks for what can go.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// After this time an offset that came along with a get is written.
+const OFFSET_DELAY: Duration = Duration::from_millis(100);
+/// How long the master's token lets in, twice over.
+const TOKEN_PERIOD: Duration = Duration::from_secs(300);
+
+/// How a hub behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where clients find this broker: host and port.
+    pub address: (String, u16),
+    /// Where monotonic time is in calendar time.
+    pub clock: Clock,
+    /// Whether a store is behind the logs. If not, memory keeps all.
+    pub stored: bool,
+    /// Whether topics come into being when they are asked for.
+    pub auto_create: bool,
+    /// Partitions of topics that come into being.
+    pub partitions: u32,
+    /// Largest message in bytes, attributes included.
+    pub max_message_size: usize,
+    /// How long messages stay.
+    pub retention: Duration,
+    /// Bytes of the store, or of memory without one, at which producers are refused.
+    pub max_store: u64,
+    /// Most partitions of all topics.
+    pub max_topics: usize,
+    /// After this time without a sign of life a client has left, and what it held is free.
+    pub client_timeout: Duration,
+    /// Makes tokens different from those of another run.
+    pub seed: u64,
+    /// Who may come in; without users everybody may.
+    pub users: Option<Users>,
+    /// Numbers of topics, shared with the other protocols.
+    pub numbers: Numbers,
+}
+
+#[derive(Debug)]
+struct Seat {
+    decoder: Decoder,
+    output: Transmit,
+    /// Bytes taken in and not written yet.
+    queued: usize,
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    seat: u64,
+    serial: u32,
+}
+
+/// What waits for the store.
+#[derive(Debug)]
+enum Action {
+    /// A message is on disk: others may have it, and its producer is told.
+    Sent { partition: u64, sequence: u64, stored_ms: u64, asker: Asker, bytes: usize },
+    /// An answer that promises what was written.
+    Answer { asker: Asker, response: Box<Response> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Hub {
+    settings: Settings,
+    source: Option<Box<dyn Source>>,
+    seats: BTreeMap<u64, Seat>,
+    next_seat: u64,
+    topics: BTreeMap<Arc<str>, Topic>,
+    /// By number.
+    partitions: BTreeMap<u64, Partition>,
+    producers: HashMap<String, Producer>,
+    groups: BTreeMap<Arc<str>, Group>,
+    next_event: i64,
+    /// What lets clients of the master in at the broker: of now, and of before.
+    tokens: [i64; 2],
+    tokens_at: Instant,
+    ops: VecDeque<Op>,
+    issued: u64,
+    written: u64,
+    waiting: VecDeque<(u64, Action)>,
+    queued: usize,
+    paused: BTreeSet<u64>,
+    /// Set when the store failed: nothing is written any more.
+    failed: Option<Error>,
+    used: u64,
+    wakes: VecDeque<u64>,
+    /// Offsets that moved: partition and group.
+    dirty: BTreeSet<(u64, Arc<str>)>,
+    flush_at: Option<Instant>,
+    housekeeping_at: Instant,
+    now: Instant,
+    counters: status::Counters,
+}
+
+impl Hub {
+    /// A broker with the topics that were `found`.
+    pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
+        let first = (settings.seed >> 1) as i64;
+        let mut hub = Self {
+            source,
+            seats: BTreeMap::new(),
+            next_seat: 1,
+            topics: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            producers: HashMap::new(),
+            groups: BTreeMap::new(),
+            next_event: 1,
+            tokens: [first, first],
+            tokens_at: now + TOKEN_PERIOD,
+            ops: VecDeque::new(),
+            issued: 0,
+            written: 0,
+            waiting: VecDeque::new(),
+            queued: 0,
+            paused: BTreeSet::new(),
+            failed: None,
+            used: found.bytes,
+            wakes: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            flush_at: None,
+            housekeeping_at: now + HOUSEKEEPING,
+            now,
+            counters: status::Counters::default(),
+            settings,
+        };
+        hub.restore(found);
+        hub
+    }
+
+    /// Number of the last change that was asked of the store.
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Number of the last change that the store reported.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The store's failure, once there was one.
+    pub fn failure(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.settings.clock.wall_ms(self.now)
+    }
+
+    fn handle_call(&mut self, asker: Asker, call: Call, bytes: usize) {
+        let service = call.request.method().service();
+        // As with the real broker, messages may also come through the service for consumers.
+        let served = match (service, call.service) {
+            (Service::BrokerWrite, Some(number)) => {
+                number == Service::BrokerWrite as i32 || number == Service::BrokerRead as i32
+            }
+            (service, number) => number == Some(service as i32),
+        };
+        if !served {
+            let text = format!("the service {:?} does not have {:?}", call.service, call.request.method());
+            return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
+        }
+        let response = match call.request {
+            Request::ProducerRegister(request) => self.producer_register(request),
+            Request::ProducerHeartbeat(request) => self.producer_heartbeat(request),
+            Request::ProducerClose(request) => self.producer_close(request),
+            Request::ConsumerRegister(request) => self.consumer_register(*request),
+            Request::ConsumerHeartbeat(request) => self.consumer_heartbeat(*request),
+            Request::ConsumerClose(request) => self.consumer_close(request),
+            Request::BalanceRegister(request) => self.balance_register(*request),
+            Request::BalanceHeartbeat(request) => self.balance_heartbeat(*request),
+            Request::PartitionMetadata(request) => self.partition_metadata(request),
+            Request::SendMessage(request) => return self.send_message(asker, *request, bytes),
+            Request::PartitionRegister(request) => return self.partition_register(asker, *request),
+            Request::PartitionHeartbeat(request) => self.partition_heartbeat(*request),
+            Request::GetMessages(request) => self.get_messages(request),
+            Request::CommitOffset(request) => return self.commit_offset(asker, &request),
+            Request::BrokerRegister(_) | Request::BrokerHeartbeat(_) | Request::BrokerClose(_) => {
+                let text = "this master is its own only broker".to_owned();
+                return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
+            }
+        };
+        self.answer(asker, response);
+    }
+
+    /// Answers at once.
+    fn answer(&mut self, asker: Asker, response: Response) {
+        self.reply(asker, &Reply::response(response));
+    }
+
+    /// Answers when everything asked of the store so far is written.
+    fn answer_written(&mut self, asker: Asker, response: Response) {
+        self.when_written(Action::Answer { asker, response: Box::new(response) });
+    }
+
+    /// The RPC itself failed. The class goes by the caller's version, as in the real servers.
+    fn refuse(&mut self, asker: Asker, version: Option<i32>, fatal: bool, class: &str, text: String) {
+        let package = match version {
+            Some(1) => "com.tencent.tubemq",
+            Some(2) => "com.apache.tubemq",
+            _ => "org.apache.inlong.tubemq",
+        };
+        let exception = Exception {
+            fatal,
+            version: (!fatal).then_some(PROTOCOL_VERSION),
+            name: format!("{package}.{class}"),
+            text: Some(text),
+        };
+        self.reply(asker, &Reply::Exception(exception));
+    }
+
+    fn reply(&mut self, asker: Asker, reply: &Reply) {
+        let Some(seat) = self.seats.get_mut(&asker.seat) else { return };
+        if seat.output.is_empty() {
+            self.wakes.push_back(asker.seat);
+        }
+        let encoded = reply.encode(asker.serial, &mut seat.output);
+        debug_assert!(encoded.is_ok(), "answers are smaller than frames may be");
+    }
+
+    fn when_written(&mut self, action: Action) {
+        if self.issued == self.written && self.waiting.is_empty() {
+            self.act(action);
+        } else {
+            self.waiting.push_back((self.issued, action));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Sent { partition, sequence, stored_ms, asker, bytes } => {
+                self.queued -= bytes;
+                if let Some(seat) = self.seats.get_mut(&asker.seat) {
+                    seat.queued -= bytes;
+                }
+                let response = self.sent(partition, sequence, stored_ms);
+                self.answer(asker, response);
+            }
+            Action::Answer { asker, mut response } => {
+                if let Some(error) = &self.failed {
+                    fail(&mut response, Code::InternalServerError, error.message());
+                }
+                self.answer(asker, *response);
+            }
+        }
+    }
+
+    /// Asks the store for a change.
+    fn write(&mut self, op: Op) {
+        self.issued += 1;
+        self.ops.push_back(op);
+    }
+
+    /// Whether one who shows this token may come in at the broker.
+    fn check_visit(&self, info: Option<&pb::AuthorizedInfo>) -> bool {
+        self.settings.users.is_none()
+            || info.is_some_and(|info| self.tokens.contains(&info.visit_authorized_token))
+    }
+
+    fn housekeeping(&mut self) {
+        if self.tokens_at <= self.now {
+            self.tokens_at = self.now + TOKEN_PERIOD;
+            // Unlike before, and not to be guessed from it.
+            let next = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.tokens[0]);
+            self.tokens = [(next >> 1) as i64, self.tokens[0]];
+        }
+        self.forget_clients();
+        let wall_ms = self.wall_ms();
+        let before = wall_ms.saturating_sub(self.settings.retention.as_millis() as u64);
+        // With little room left, what every group has goes before its time.
+        let short = self.used > self.settings.max_store / 4 * 3;
+        let (mut cache, mut trims) = (0, Vec::new());
+        for (id, partition) in &mut self.partitions {
+            if let Some(first) = partition.cut(&mut self.source, before, short) {
+                partition.log.trim(first);
+                let (next, next_index) = (partition.log.next(), partition.log.next_index());
+                trims.push(Op::Trim { topic: *id, first, next, next_index });
+            }
+            cache += partition.log.cache_bytes();
+        }
+        if self.settings.stored && cache > CACHE_TOTAL {
+            let share = (CACHE_TOTAL / self.partitions.len().max(1)).min(CACHE_BYTES);
+            self.partitions.values_mut().for_each(|partition| partition.log.shrink(share));
+        }
+        if !self.settings.stored {
+            self.used = cache as u64;
+        }
+        if self.failed.is_none() {
+            trims.into_iter().for_each(|trim| self.write(trim));
+        }
+    }
+}
+
+/// Makes a refusal of a response.
+fn fail(response: &mut Response, code: Code, text: &str) {
+    macro_rules! flagged {
+        ($($name:ident),+) => {
+            match response {
+                $(Response::$name(response) => {
+                    response.success = false;
+                    response.err_code = code as i32;
+                    response.err_msg = text.into();
+                })+
+                _ => debug_assert!(false, "only what is written waits"),
+            }
+        };
+    }
+    flagged!(SendMessage, PartitionRegister, CommitOffset);
+}
+
+impl Protocol for Hub {
+    fn connect(&mut self, _now: Instant, _address: &str) -> u64 {
+        let id = self.next_seat;
+        self.next_seat += 1;
+        let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
+        self.seats.insert(id, Seat { decoder, output: Transmit::default(), queued: 0 });
+        id
+    }
+
+    fn disconnect(&mut self, now: Instant, id: u64) {
+        // Clients come back on another connection: what they hold goes by the time.
+        self.now = now;
+        self.seats.remove(&id);
+    }
+
+    fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
+        self.now = now;
+        while let Some(seat) = self.seats.get_mut(&id) {
+            let Some(frame) = seat.decoder.next(input)? else { break };
+            let asker = Asker { seat: id, serial: frame.serial };
+            match Call::decode(&frame.payload) {
+                Ok(call) => self.handle_call(asker, call, frame.payload.len()),
+                Err(error) => {
+                    let class = "corerpc.exception.UnknownProtocolException";
+                    self.refuse(asker, None, true, class, error.message().to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_session_timeout(&mut self, now: Instant, _id: u64) -> Result<()> {
+        self.now = now;
+        Ok(())
+    }
+
+    fn session_timeout(&self, _id: u64) -> Option<Instant> {
+        None
+    }
+
+    fn may_read(&mut self, id: u64) -> bool {
+        let total = self.queued;
+        let Some(seat) = self.seats.get_mut(&id) else { return true };
+        let full = total > TOTAL_QUEUE || seat.queued > SEAT_QUEUE;
+        if full {
+            self.paused.insert(id);
+        }
+        !full && seat.output.len() <= OUTPUT_LIMIT
+    }
+
+    fn finished(&self, _id: u64) -> bool {
+        false
+    }
+
+    fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
+        self.now = now;
+        if let Some(seat) = self.seats.get_mut(&id) {
+            std::mem::swap(&mut seat.output, output);
+        }
+    }
+
+    fn poll_op(&mut self) -> Option<Op> {
+        self.ops.pop_front()
+    }
+
+    fn poll_wake(&mut self) -> Option<u64> {
+        self.wakes.pop_front()
+    }
+
+    fn handle_report(&mut self, now: Instant, report: Report) {
+        self.now = now;
+        self.written += report.jobs;
+        match report.outcome {
+            Ok(used) => self.used = used,
+            Err(error) => self.failed = Some(error),
+        }
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
+            if let Some((_, action)) = self.waiting.pop_front() {
+                self.act(action);
+            }
+        }
+        if self.queued <= TOTAL_QUEUE {
+            self.wakes.extend(std::mem::take(&mut self.paused));
+        }
+    }
+
+    fn set_clock(&mut self, clock: Clock) {
+        self.settings.clock = clock;
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        earliest(Some(self.housekeeping_at), self.flush_at)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush_offsets();
+        }
+        if self.housekeeping_at <= now {
+            self.housekeeping_at = now + HOUSEKEEPING;
+            self.housekeeping();
+        }
+    }
+
+    fn shut_down(&mut self, now: Instant) {
+        self.now = now;
+        self.flush_offsets();
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used
+    }
+}
+
+fn too_many(text: String) -> Error {
+    Error::new(ErrorKind::TooManyRequests, text)
+}

@@ -1,0 +1,123 @@
+//! Messages on their way in.
+
+use super::topics::offset_of;
+use super::{Action, Asker, Hub, fail};
+use crate::broker::store::Op;
+use crate::broker::topic::log::Entry;
+use crate::checksum::crc32;
+use crate::tubemq::command::Response;
+use crate::tubemq::{Code, pb};
+
+/// How far a message may be above the limit: clients count in other ways.
+const SIZE_ROOM: usize = 10 << 10;
+/// The checksum that is not looked at.
+const UNCHECKED: i32 = -1;
+
+fn refused(code: Code, text: impl Into<String>) -> Response {
+    Response::SendMessage(pb::SendMessageResponseB2p {
+        success: false,
+        err_code: code as i32,
+        err_msg: text.into(),
+        ..Default::default()
+    })
+}
+
+/// The checksum that consumers are shown.
+pub(super) fn check_sum(data: &[u8]) -> u32 {
+    crc32(data) & 0x7fff_ffff
+}
+
+impl Hub {
+    pub(super) fn send_message(&mut self, asker: Asker, request: pb::SendMessageRequestP2b, bytes: usize) {
+        match self.take_in(request) {
+            Ok((partition, sequence, stored_ms)) => {
+                self.queued += bytes;
+                if let Some(seat) = self.seats.get_mut(&asker.seat) {
+                    seat.queued += bytes;
+                }
+                self.when_written(Action::Sent { partition, sequence, stored_ms, asker, bytes });
+            }
+            Err(response) => self.answer(asker, *response),
+        }
+    }
+
+    fn take_in(&mut self, request: pb::SendMessageRequestP2b) -> Result<(u64, u64, u64), Box<Response>> {
+        let refuse = |code, text: &str| Err(Box::new(refused(code, text)));
+        if !self.check_visit(request.auth_info.as_ref()) {
+            return refuse(Code::CertificateFailure, "the visit token is not the master's");
+        }
+        if let Some(error) = &self.failed {
+            return refuse(Code::ServiceUnavailable, error.message());
+        }
+        let data = request.data;
+        if data.is_empty() {
+            return refuse(Code::BadRequest, "the message is empty");
+        }
+        if data.len() > self.settings.max_message_size + SIZE_ROOM {
+            let text = format!(
+                "the message has {} bytes, the largest may have {}",
+                data.len(),
+                self.settings.max_message_size
+            );
+            return refuse(Code::BadRequest, &text);
+        }
+        let Some(id) = self.find_partition(&request.topic_name, request.partition_id) else {
+            let text = format!("{} has no partition {} here", request.topic_name, request.partition_id);
+            return refuse(Code::Forbidden, &text);
+        };
+        let check = check_sum(&data);
+        if request.check_sum != UNCHECKED && request.check_sum as u32 != check {
+            return refuse(Code::Forbidden, "the checksum does not match");
+        }
+        if self.used >= self.settings.max_store {
+            let text = format!("the store has {} bytes, the most that it may", self.settings.max_store);
+            return refuse(Code::ReceiveOverflow, &text);
+        }
+        let stored_ms = self.wall_ms();
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += data.len() as u64;
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return refuse(Code::Forbidden, "the partition is gone");
+        };
+        partition.received += 1;
+        let entry = partition.log.append(Entry {
+            sequence: 0,
+            last_index: 0,
+            stored_ms,
+            publish_ms: stored_ms,
+            deliver_ms: 0,
+            count: 1,
+            batch: request.flag & 1 != 0,
+            hash: 0,
+            checksum: Some(check),
+            body: data,
+        });
+        let (entry, sequence) = (entry.clone(), entry.sequence);
+        self.write(Op::Append { topic: id, entry, producer: None });
+        Ok((id, sequence, stored_ms))
+    }
+
+    /// The message is written, or nothing is any more.
+    pub(super) fn sent(&mut self, id: u64, sequence: u64, stored_ms: u64) -> Response {
+        let mut response = Response::SendMessage(pb::SendMessageResponseB2p {
+            success: true,
+            err_code: Code::Success as i32,
+            err_msg: message_id(id, sequence).to_string(),
+            require_auth: None,
+            message_id: Some(message_id(id, sequence)),
+            append_time: Some(stored_ms as i64),
+            append_offset: Some(offset_of(sequence)),
+        });
+        if let Some(error) = &self.failed {
+            fail(&mut response, Code::ServiceUnavailable, error.message());
+        } else if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.log.commit(sequence + 1);
+        }
+        response
+    }
+}
+
+/// A number that no other message here has.
+pub(super) fn message_id(partition: u64, sequence: u64) -> i64 {
+    ((partition & 0x7f_ffff) << 40 | sequence) as i64
+}

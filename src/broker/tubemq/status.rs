@@ -1,0 +1,93 @@
+//! Figures of the broker.
+
+use super::{Hub, PREFIX};
+use crate::broker::pulsar::{ConsumerStats, SubscriptionStats, TopicStats};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) messages_in: u64,
+    pub(super) bytes_in: u64,
+    pub(super) messages_out: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// TubeMQ as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TubemqStats {
+    /// Connections now.
+    pub connections: usize,
+    /// Topics.
+    pub topics: usize,
+    /// Producers that the master knows.
+    pub producers: usize,
+    /// Consumers that the master knows, in all groups.
+    pub consumers: usize,
+    /// Messages taken in.
+    pub messages_in: u64,
+    /// Messages given out.
+    pub messages_out: u64,
+    /// Bytes of them, attributes included.
+    pub bytes_in: u64,
+    /// Bytes of them, attributes included.
+    pub bytes_out: u64,
+}
+
+impl Hub {
+    /// Figures of now.
+    pub fn stats(&self) -> TubemqStats {
+        TubemqStats {
+            connections: self.seats.len(),
+            topics: self.topics.len(),
+            producers: self.producers.len(),
+            consumers: self.groups.values().map(|group| group.members()).sum(),
+            messages_in: self.counters.messages_in,
+            messages_out: self.counters.messages_out,
+            bytes_in: self.counters.bytes_in,
+            bytes_out: self.counters.bytes_out,
+        }
+    }
+
+    /// Figures of a topic; `name` without the prefix. Groups stand for subscriptions.
+    pub fn topic_stats(&self, name: &str) -> Result<TopicStats> {
+        let Some(topic) = self.topics.get(name) else {
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("there is no topic {PREFIX}{name}")));
+        };
+        let mut stats = TopicStats {
+            name: format!("{PREFIX}{name}"),
+            partitions: topic.partitions.len() as u32,
+            entries: 0,
+            messages_in: 0,
+            producers: Vec::new(),
+            subscriptions: Vec::new(),
+        };
+        let partitions = topic.partitions.iter().filter_map(|id| self.partitions.get(id));
+        for (index, partition) in partitions.enumerate() {
+            let (first, end) = (partition.log.first(), partition.log.committed());
+            stats.entries += end - first;
+            stats.messages_in += partition.received;
+            for (group, next) in &partition.offsets {
+                let consumers = partition.leases.get(group).map(|lease| ConsumerStats {
+                    name: lease.client.clone(),
+                    address: String::new(),
+                    permits: 0,
+                    unacked: lease.pack.map_or(0, |pack| pack.saturating_sub(*next) as i64),
+                    delivered: lease.delivered,
+                    active: true,
+                });
+                stats.subscriptions.push(SubscriptionStats {
+                    topic: format!("{PREFIX}{name}:{index}"),
+                    name: group.to_string(),
+                    kind: "group".into(),
+                    durable: true,
+                    backlog: end - (*next).clamp(first, end),
+                    delayed: 0,
+                    replaying: 0,
+                    consumers: consumers.into_iter().collect(),
+                });
+            }
+        }
+        Ok(stats)
+    }
+}

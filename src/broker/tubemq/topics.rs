@@ -1,0 +1,230 @@
+//! Topics and their partitions. In the store a topic is a row with a number of partitions, and each of those a row
+//! of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{BROKER, DOMAIN, Hub, OFFSET_UNIT, PREFIX, too_many};
+use crate::broker::store::{Found, Op};
+use crate::broker::topic::cursor::Cursor;
+use crate::broker::topic::log::{Entry, Log, Source};
+use crate::broker::topic::subscription::Kind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tubemq::topic::{STORE_BASE, check_topic};
+
+/// A topic.
+#[derive(Debug)]
+pub(super) struct Topic {
+    /// Its number in the store.
+    id: u64,
+    /// Numbers of its partitions, in order.
+    pub(super) partitions: Vec<u64>,
+}
+
+/// A partition of a topic.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) log: Log,
+    /// Next message of each group.
+    pub(super) offsets: BTreeMap<Arc<str>, u64>,
+    /// Who holds it, by group.
+    pub(super) leases: BTreeMap<Arc<str>, Lease>,
+    /// Messages taken in since start.
+    pub(super) received: u64,
+}
+
+/// A client of a group holds a partition.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) client: String,
+    pub(super) expires: Instant,
+    /// Types of messages that it wants; none is all.
+    pub(super) filters: Vec<String>,
+    /// Behind what was given out and is not acknowledged.
+    pub(super) pack: Option<u64>,
+    /// Messages given to it.
+    pub(super) delivered: u64,
+    /// Read ahead from the store.
+    pub(super) ahead: VecDeque<Entry>,
+}
+
+impl Partition {
+    fn new(log: Log) -> Self {
+        Self { log, offsets: BTreeMap::new(), leases: BTreeMap::new(), received: 0 }
+    }
+
+    /// The next message of a group, which cannot be one that is gone.
+    pub(super) fn offset(&self, group: &str) -> Option<u64> {
+        Some((*self.offsets.get(group)?).clamp(self.log.first(), self.log.committed()))
+    }
+
+    /// Where to cut: messages stored before this time, and, when room is short, those that every group has.
+    pub(super) fn cut(
+        &self,
+        source: &mut Option<Box<dyn Source>>,
+        stored_before: u64,
+        short: bool,
+    ) -> Option<u64> {
+        let first = self.log.first();
+        let mut cut = first;
+        if self.log.peek(first, source).is_some_and(|entry| entry.stored_ms < stored_before) {
+            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before);
+        }
+        if short && let Some(had) = self.offsets.values().min() {
+            cut = cut.max((*had).min(self.log.committed()));
+        }
+        (cut > first).then_some(cut)
+    }
+}
+
+/// An offset as clients have it.
+pub(super) fn offset_of(sequence: u64) -> i64 {
+    (sequence * OFFSET_UNIT) as i64
+}
+
+/// Name of a partition's row.
+fn row_name(topic: &str, index: usize) -> Arc<str> {
+    format!("{topic}:{index}").into()
+}
+
+impl Hub {
+    /// Takes over what the store has.
+    pub(super) fn restore(&mut self, found: Found) {
+        let (parents, rows): (Vec<_>, Vec<_>) = found.topics.into_iter().partition(|t| t.partitions > 0);
+        let mut numbers = BTreeMap::new();
+        for row in rows {
+            let log = Log::new(row.id, self.settings.stored, row.first, row.next, row.next_index, row.last);
+            let mut partition = Partition::new(log);
+            for (group, _, cursor) in row.cursors {
+                partition.offsets.insert(group, cursor.below());
+            }
+            self.partitions.insert(row.id, partition);
+            numbers.insert(row.name, row.id);
+        }
+        for parent in parents {
+            let partitions = (0..parent.partitions as usize)
+                .filter_map(|index| numbers.get(&row_name(&parent.name, index)).copied())
+                .collect();
+            self.topics.insert(parent.name, Topic { id: parent.id, partitions });
+        }
+    }
+
+    /// The number of a partition, by the name of its topic and its own number there.
+    pub(super) fn find_partition(&self, topic: &str, id: i32) -> Option<u64> {
+        let index = usize::try_from(id).ok()?;
+        self.topics.get(topic)?.partitions.get(index).copied()
+    }
+
+    /// Makes a topic that a client asks for, if it may come into being so.
+    pub(super) fn ensure_topic(&mut self, name: &str) {
+        if self.settings.auto_create && !self.topics.contains_key(name) {
+            // A name that is none, or one too many, stays unknown: that is what its client is told.
+            let _ = self.make_topic(name, self.settings.partitions);
+        }
+    }
+
+    fn make_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        check_topic(name)?;
+        if self.topics.contains_key(name) {
+            return Err(Error::new(ErrorKind::NotAllowed, format!("the topic {name} exists")));
+        }
+        if partitions == 0 || partitions > STORE_BASE {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("a topic of TubeMQ has 1 to {STORE_BASE} partitions, not {partitions}"),
+            ));
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.partitions.len() + partitions as usize > self.settings.max_topics {
+            return Err(too_many(format!("there are {} partitions", self.partitions.len())));
+        }
+        let id = self.settings.numbers.next();
+        self.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
+        let mut numbers = Vec::new();
+        for index in 0..partitions as usize {
+            let id = self.settings.numbers.next();
+            self.write(Op::CreateTopic { id, domain: DOMAIN, name: row_name(name, index), partitions: 0 });
+            let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
+            self.partitions.insert(id, Partition::new(log));
+            numbers.push(id);
+        }
+        self.topics.insert(name.into(), Topic { id, partitions: numbers });
+        self.balance_topic(name);
+        Ok(())
+    }
+
+    /// Creates a topic; `name` without the prefix.
+    pub fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        let partitions = if partitions == 0 { self.settings.partitions } else { partitions };
+        self.make_topic(name, partitions)
+    }
+
+    /// Deletes a topic with all that is in it.
+    pub fn delete_topic(&mut self, name: &str) -> Result<()> {
+        let Some(topic) = self.topics.remove(name) else {
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("there is no topic {PREFIX}{name}")));
+        };
+        for id in topic.partitions.iter().chain([&topic.id]) {
+            self.partitions.remove(id);
+            self.dirty.retain(|(partition, _)| partition != id);
+            self.write(Op::DeleteTopic { id: *id });
+        }
+        self.balance_topic(name);
+        Ok(())
+    }
+
+    /// Names, with their prefix, and partition counts.
+    pub fn topics(&self) -> Vec<(String, u32)> {
+        let named =
+            |(name, topic): (&Arc<str>, &Topic)| (format!("{PREFIX}{name}"), topic.partitions.len() as u32);
+        self.topics.iter().map(named).collect()
+    }
+
+    /// `1:host:port`.
+    pub(super) fn broker_text(&self) -> String {
+        let (host, port) = &self.settings.address;
+        format!("{BROKER}:{host}:{port}")
+    }
+
+    /// What producers are told of a topic.
+    pub(super) fn producer_text(&self, name: &str) -> Option<String> {
+        let topic = self.topics.get(name)?;
+        Some(format!("{name}#{BROKER}:{}:1#{}", topic.partitions.len(), self.settings.max_message_size))
+    }
+
+    /// What consumers that balance by themselves are told of a topic.
+    pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
+        let topic = self.topics.get(name)?;
+        Some(format!("{name}#{BROKER}:1:{}:1", topic.partitions.len()))
+    }
+
+    /// A group's offset moved: the store learns of it soon.
+    pub(super) fn mark_dirty(&mut self, partition: u64, group: &Arc<str>) {
+        self.dirty.insert((partition, group.clone()));
+        self.flush_at.get_or_insert(self.now + super::OFFSET_DELAY);
+    }
+
+    /// A group's offset moved: the store learns of it now.
+    pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
+        self.dirty.remove(&(partition, group.clone()));
+        let Some(below) = self.partitions.get(&partition).and_then(|p| p.offsets.get(group)) else { return };
+        let op = Op::Cursor {
+            topic: partition,
+            subscription: group.clone(),
+            kind: Kind::Exclusive,
+            below: *below,
+            state: Cursor::new(*below).encode(),
+        };
+        self.write(op);
+    }
+
+    pub(super) fn flush_offsets(&mut self) {
+        self.flush_at = None;
+        for (partition, group) in std::mem::take(&mut self.dirty) {
+            self.write_offset(partition, &group);
+        }
+    }
+}

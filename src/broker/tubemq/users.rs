@@ -1,0 +1,114 @@
+//! Users and their passwords. Clients prove that they know the password by a signature made with it, so that the
+//! broker needs the password itself, not a hash of it.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::tubemq::pb;
+
+/// How far a client's clock may be off, in milliseconds; as with the real master.
+const CLOCK_SLACK_MS: i64 = 20_000;
+
+/// Users by name.
+#[derive(Clone)]
+pub struct Users(HashMap<String, hmac::Key>);
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Users").field("users", &self.0.len()).finish()
+    }
+}
+
+impl Users {
+    /// Reads a file with a line `name:password` for each user. Empty lines and lines that start with `#` are
+    /// passed over.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut users = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, password) = line
+                .split_once(':')
+                .filter(|(name, password)| !name.is_empty() && !password.is_empty())
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("user file, line {}: not name:password", number + 1),
+                    )
+                })?;
+            let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, password.as_bytes());
+            users.insert(name.to_owned(), key);
+        }
+        Ok(Self(users))
+    }
+
+    /// Whether the signature is this user's and of now; if not, why.
+    pub fn verify(&self, info: &pb::AuthenticateInfo, wall_ms: u64) -> std::result::Result<(), &'static str> {
+        if (wall_ms as i64).abs_diff(info.timestamp) > CLOCK_SLACK_MS as u64 {
+            return Err("the signature's time is more than 20 s from the broker's");
+        }
+        let wrong = "the user name or the signature is wrong";
+        let key = self.0.get(&info.user_name).ok_or(wrong)?;
+        let tag = unquoted(&info.signature).and_then(|text| STANDARD.decode(text).ok()).ok_or(wrong)?;
+        let text = format!("{}{}{}", info.user_name, info.timestamp, info.nonce);
+        hmac::verify(key, text.as_bytes(), &tag).map_err(|_| wrong)
+    }
+}
+
+/// Percent-coded Base64 as text.
+fn unquoted(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let code = u8::from_str_radix(rest.get(at + 1..at + 3)?, 16).ok()?;
+        out.push(code as char);
+        rest = &rest[at + 3..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(user: &str, timestamp: i64, signature: &str) -> pb::AuthenticateInfo {
+        pb::AuthenticateInfo {
+            user_name: user.into(),
+            timestamp,
+            nonce: 12_345,
+            oth_params: String::new(),
+            signature: signature.into(),
+        }
+    }
+
+    #[test]
+    fn a_signature_of_the_official_client_lets_in_for_20_s() {
+        let users = Users::parse("# who may\nuser:pass\nother:word:with:colons\n").unwrap();
+        let good = signed("user", 1_700_000_000_000, "RLhXalsHekYJuwfCUQXEBOxNoUc%3D");
+        assert_eq!(users.verify(&good, 1_700_000_019_000), Ok(()));
+        assert!(users.verify(&good, 1_700_000_021_000).is_err());
+        for bad in [
+            signed("other", good.timestamp, &good.signature),
+            signed("nobody", good.timestamp, &good.signature),
+            signed("user", good.timestamp + 1, &good.signature),
+            signed("user", good.timestamp, ""),
+            signed("user", good.timestamp, "%"),
+            signed("user", good.timestamp, "RLhXalsHekYJuwfCUQXEBOxNoUc%"),
+            signed("user", i64::MIN, "x"),
+        ] {
+            assert!(users.verify(&bad, 1_700_000_000_000).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        assert!(Users::parse("a:b\nc").unwrap_err().message().contains("line 2"));
+    }
+}

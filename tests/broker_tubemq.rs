@@ -1,0 +1,696 @@
+//! The embedded master and broker as sentences of TubeMQ. No socket and no clock: a hub on a database is driven by
+//! hand.
+#![cfg(feature = "broker")]
+
+use std::time::Duration;
+
+use penstock::broker::tubemq::Users;
+use penstock::tubemq::command::{Call, Reply, Request, Response};
+use penstock::tubemq::pb;
+
+mod hub;
+
+use hub::tubemq::*;
+
+const NO_FILTERS: &[&str] = &[];
+
+fn attributed(attributes: &str, body: &str) -> Vec<u8> {
+    [&(attributes.len() as u32).to_be_bytes(), attributes.as_bytes(), body.as_bytes()].concat()
+}
+
+/// What the calls of a client give, by the names of the fields that matter here.
+impl Bench {
+    fn produce(&mut self, seat: u64, topic: &str, partition: i32, data: &[u8]) -> pb::SendMessageResponseB2p {
+        match self.call(seat, Request::SendMessage(Box::new(message(topic, partition, data)))) {
+            Response::SendMessage(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn register_producer(&mut self, seat: u64, client: &str) -> pb::RegisterResponseM2p {
+        let request = pb::RegisterRequestP2m {
+            client_id: client.into(),
+            broker_check_sum: -1,
+            host_name: "127.0.0.1".into(),
+            ..Default::default()
+        };
+        match self.call(seat, Request::ProducerRegister(request)) {
+            Response::ProducerRegister(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn beat_producer(&mut self, seat: u64, client: &str, topics: &[&str]) -> pb::HeartResponseM2p {
+        let request = pb::HeartRequestP2m {
+            client_id: client.into(),
+            broker_check_sum: -1,
+            host_name: "127.0.0.1".into(),
+            topic_list: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+            ..Default::default()
+        };
+        match self.call(seat, Request::ProducerHeartbeat(request)) {
+            Response::ProducerHeartbeat(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn take(
+        &mut self,
+        seat: u64,
+        client: &str,
+        id: i32,
+        change: impl FnOnce(&mut pb::RegisterRequestC2b),
+    ) -> pb::RegisterResponseB2c {
+        let mut request = pb::RegisterRequestC2b {
+            op_type: 31,
+            client_id: client.into(),
+            group_name: "g".into(),
+            topic_name: "demo".into(),
+            partition_id: id,
+            ..Default::default()
+        };
+        change(&mut request);
+        match self.call(seat, Request::PartitionRegister(Box::new(request))) {
+            Response::PartitionRegister(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn get(
+        &mut self,
+        seat: u64,
+        client: &str,
+        id: i32,
+        consumed: bool,
+        manual: bool,
+    ) -> pb::GetMessageResponseB2c {
+        let request = pb::GetMessageRequestC2b {
+            client_id: client.into(),
+            partition_id: id,
+            group_name: "g".into(),
+            topic_name: "demo".into(),
+            last_pack_consumed: Some(consumed),
+            manual_commit_offset: Some(manual),
+            esc_flow_ctrl: Some(false),
+        };
+        match self.call(seat, Request::GetMessages(request)) {
+            Response::GetMessages(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn commit(&mut self, seat: u64, client: &str, id: i32, consumed: bool) -> pb::CommitOffsetResponseB2c {
+        match self.call(seat, Request::CommitOffset(commit(client, id, consumed))) {
+            Response::CommitOffset(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn beat_partitions(&mut self, seat: u64, client: &str, partitions: &[i32]) -> Vec<String> {
+        let request = pb::HeartBeatRequestC2b {
+            client_id: client.into(),
+            group_name: "g".into(),
+            partition_info: partitions.iter().map(|id| format!("1:127.0.0.1:8123#demo:{id}")).collect(),
+            ..Default::default()
+        };
+        match self.call(seat, Request::PartitionHeartbeat(Box::new(request))) {
+            Response::PartitionHeartbeat(response) => response.failure_info,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn join(
+        &mut self,
+        seat: u64,
+        client: &str,
+        topics: &[&str],
+        conditions: &[&str],
+    ) -> pb::RegisterResponseM2c {
+        let request = pb::RegisterRequestC2m {
+            client_id: client.into(),
+            group_name: "g".into(),
+            host_name: "127.0.0.1".into(),
+            topic_list: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+            topic_condition: conditions.iter().map(|condition| (*condition).to_owned()).collect(),
+            ..Default::default()
+        };
+        match self.call(seat, Request::ConsumerRegister(Box::new(request))) {
+            Response::ConsumerRegister(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn beat(
+        &mut self,
+        seat: u64,
+        client: &str,
+        held: Option<&[String]>,
+        event: Option<pb::EventProto>,
+    ) -> pb::HeartResponseM2c {
+        let request = pb::HeartRequestC2m {
+            client_id: client.into(),
+            group_name: "g".into(),
+            subscribe_info: held.unwrap_or_default().to_vec(),
+            report_subscribe_info: held.is_some(),
+            event,
+            ..Default::default()
+        };
+        match self.call(seat, Request::ConsumerHeartbeat(Box::new(request))) {
+            Response::ConsumerHeartbeat(response) => *response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A topic with two partitions.
+    fn demo() -> (Self, u64) {
+        let mut bench = Self::new();
+        bench.hub.create_topic("demo", 2).unwrap();
+        bench.settle();
+        let seat = bench.connect();
+        (bench, seat)
+    }
+}
+
+fn commit(client: &str, id: i32, consumed: bool) -> pb::CommitOffsetRequestC2b {
+    pb::CommitOffsetRequestC2b {
+        client_id: client.into(),
+        topic_name: "demo".into(),
+        partition_id: id,
+        group_name: "g".into(),
+        last_pack_consumed: Some(consumed),
+    }
+}
+
+fn bodies(response: &pb::GetMessageResponseB2c) -> Vec<String> {
+    let text = |m: &pb::TransferedMessage| String::from_utf8(m.pay_load_data.to_vec()).unwrap();
+    response.messages.iter().map(text).collect()
+}
+
+fn done(event: &pb::EventProto) -> Option<pb::EventProto> {
+    Some(pb::EventProto { status: Some(2), ..event.clone() })
+}
+
+// Producers
+
+#[test]
+fn a_producer_registers_and_is_told_where_its_topics_are() {
+    let mut bench = Bench::new();
+    let seat = bench.connect();
+    let registered = bench.register_producer(seat, "p");
+    assert!(registered.success);
+    assert_eq!(registered.broker_infos, ["1:127.0.0.1:8123"]);
+    assert_eq!(registered.appd_config.unwrap().max_msg_size, Some(1 << 20));
+    let beat = bench.beat_producer(seat, "p", &["demo", "not a name"]);
+    assert_eq!(beat.topic_infos, ["demo#1:2:1#1048576"], "it has come into being; the other cannot");
+    assert_eq!(beat.broker_check_sum, registered.broker_check_sum);
+    assert_eq!(bench.hub.topics(), [("tubemq:demo".to_owned(), 2)]);
+}
+
+#[test]
+fn topics_do_not_come_into_being_unless_they_may() {
+    let mut bench = Bench::with(|settings| settings.auto_create = false);
+    let seat = bench.connect();
+    bench.register_producer(seat, "p");
+    assert!(bench.beat_producer(seat, "p", &["demo"]).topic_infos.is_empty());
+    assert_eq!(bench.join(seat, "c", &["demo"], &[]).err_code, 431);
+    bench.hub.create_topic("demo", 5).unwrap();
+    assert_eq!(bench.beat_producer(seat, "p", &["demo"]).topic_infos, ["demo#1:5:1#1048576"]);
+    assert!(bench.hub.create_topic("demo", 5).is_err());
+    assert!(bench.hub.create_topic("de mo", 5).is_err());
+}
+
+#[test]
+fn a_producer_that_the_master_does_not_know_has_to_register() {
+    let mut bench = Bench::new();
+    let seat = bench.connect();
+    assert_eq!(bench.beat_producer(seat, "p", &[]).err_code, 411);
+    bench.register_producer(seat, "p");
+    assert_eq!(bench.beat_producer(seat, "p", &[]).err_code, 200);
+    bench.pass(Duration::from_secs(32));
+    assert_eq!(bench.beat_producer(seat, "p", &[]).err_code, 411, "it was silent for too long");
+}
+
+#[test]
+fn success_is_answered_when_the_message_is_on_disk() {
+    let (mut bench, seat) = Bench::demo();
+    bench.held = true;
+    let call = Call::new(Request::SendMessage(Box::new(message("demo", 1, b"a"))), Duration::from_secs(1));
+    let serial = bench.ask(seat, &call);
+    assert!(bench.replies(seat).is_empty());
+    let reader = bench.connect();
+    bench.write();
+    let replies = bench.replies(seat);
+    let [(answered, Reply::Response { response: Response::SendMessage(sent), .. })] = &replies[..] else {
+        panic!("{replies:?}")
+    };
+    assert_eq!((*answered, sent.success, sent.append_offset), (serial, true, Some(0)));
+    assert_eq!(sent.append_time, Some(WALL_MS as i64));
+    bench.take(reader, "c", 1, |_| {});
+    assert_eq!(bodies(&bench.get(reader, "c", 1, false, false)), ["a"]);
+    assert_eq!(bench.produce(seat, "demo", 1, b"b").append_offset, Some(28));
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_refused_and_nobody_gets_it() {
+    let (mut bench, seat) = Bench::demo();
+    bench.take(seat, "c", 0, |_| {});
+    bench.held = true;
+    let call = Call::new(Request::SendMessage(Box::new(message("demo", 0, b"a"))), Duration::from_secs(1));
+    bench.ask(seat, &call);
+    bench.fail();
+    let replies = bench.replies(seat);
+    let [(_, Reply::Response { response: Response::SendMessage(sent), .. })] = &replies[..] else {
+        panic!("{replies:?}")
+    };
+    assert_eq!((sent.success, sent.err_code), (false, 503));
+    assert_eq!(bench.produce(seat, "demo", 0, b"b").err_code, 503);
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 404);
+}
+
+#[test]
+fn a_message_that_cannot_be_is_refused_with_the_servers_codes() {
+    let (mut bench, seat) = Bench::demo();
+    assert_eq!(bench.produce(seat, "demo", 0, b"").err_code, 400);
+    assert_eq!(bench.produce(seat, "demo", 0, &vec![0; (1 << 20) + (10 << 10)]).err_code, 200);
+    assert_eq!(bench.produce(seat, "demo", 0, &vec![0; (1 << 20) + (10 << 10) + 1]).err_code, 400);
+    assert_eq!(bench.produce(seat, "demo", 2, b"x").err_code, 403);
+    assert_eq!(bench.produce(seat, "demo", 10_000, b"x").err_code, 403, "a store that nobody would read");
+    assert_eq!(bench.produce(seat, "demo", -1, b"x").err_code, 403);
+    assert_eq!(bench.produce(seat, "other", 0, b"x").err_code, 403);
+    let sent = |bench: &mut Bench, check_sum| {
+        let request = pb::SendMessageRequestP2b { check_sum, ..message("demo", 0, b"hello") };
+        let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
+            panic!("a response to a message")
+        };
+        sent.err_code
+    };
+    assert_eq!(sent(&mut bench, 907_060_870), 200);
+    assert_eq!(sent(&mut bench, 907_060_871), 403);
+}
+
+#[test]
+fn a_full_store_pushes_producers_back() {
+    let mut bench = Bench::with(|settings| settings.max_store = 1000);
+    bench.hub.create_topic("demo", 1).unwrap();
+    bench.settle();
+    let seat = bench.connect();
+    assert_eq!(bench.produce(seat, "demo", 0, b"x").err_code, 419);
+}
+
+// Consumers at the broker
+
+#[test]
+fn a_pack_comes_again_until_it_is_said_to_be_consumed() {
+    let (mut bench, seat) = Bench::demo();
+    for body in ["a", "b"] {
+        bench.produce(seat, "demo", 0, body.as_bytes());
+    }
+    let taken = bench.take(seat, "c", 0, |_| {});
+    assert_eq!((taken.curr_offset, taken.max_offset), (Some(0), Some(56)));
+    let pack = bench.get(seat, "c", 0, false, false);
+    assert_eq!(
+        (bodies(&pack), pack.curr_offset, pack.max_offset),
+        (vec!["a".into(), "b".into()], Some(0), Some(56))
+    );
+    assert_eq!(bodies(&bench.get(seat, "c", 0, false, false)), ["a", "b"]);
+    bench.produce(seat, "demo", 0, b"c");
+    assert_eq!(bodies(&bench.get(seat, "c", 0, true, false)), ["c"], "the last was consumed, says the get");
+    let committed = bench.commit(seat, "c", 0, true);
+    assert_eq!((committed.success, committed.curr_offset), (true, Some(84)));
+    let end = bench.get(seat, "c", 0, false, false);
+    assert_eq!((end.err_code, end.err_msg.as_deref()), (404, Some("The request offset reached maxOffset!")));
+    assert_eq!(bench.commit(seat, "c", 0, true).curr_offset, Some(84), "twice is no harm");
+}
+
+#[test]
+fn with_manual_commits_gets_go_on_and_a_commit_is_of_all() {
+    let (mut bench, seat) = Bench::demo();
+    bench.take(seat, "c", 0, |_| {});
+    bench.produce(seat, "demo", 0, b"a");
+    assert_eq!(bodies(&bench.get(seat, "c", 0, false, true)), ["a"]);
+    bench.produce(seat, "demo", 0, b"b");
+    assert_eq!(bodies(&bench.get(seat, "c", 0, false, true)), ["b"]);
+    assert_eq!(bench.commit(seat, "c", 0, false).curr_offset, Some(0), "given back");
+    assert_eq!(bodies(&bench.get(seat, "c", 0, false, true)), ["a", "b"]);
+    assert_eq!(bench.commit(seat, "c", 0, true).curr_offset, Some(56));
+}
+
+#[test]
+fn only_who_holds_a_partition_reads_it() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 0, b"a");
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 411);
+    assert_eq!(bench.commit(seat, "c", 0, true).err_code, 401);
+    assert_eq!(bench.take(seat, "c", 0, |_| {}).err_code, 200);
+    assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 410);
+    assert_eq!(bench.beat_partitions(seat, "d", &[0]), ["411:1:127.0.0.1:8123#demo:0"]);
+    bench.pass(Duration::from_secs(20));
+    assert!(bench.beat_partitions(seat, "c", &[0]).is_empty());
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 410, "a heartbeat keeps it");
+    bench.pass(Duration::from_secs(11));
+    assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 200, "it was silent for too long");
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 411);
+    assert_eq!(bodies(&bench.get(seat, "d", 0, false, false)), ["a"]);
+}
+
+#[test]
+fn leaving_says_whether_the_last_pack_was_consumed() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 0, b"a");
+    let leave = |bench: &mut Bench, status| {
+        bench.take(seat, "c", 0, |request| {
+            request.op_type = 32;
+            request.read_status = status;
+        })
+    };
+    bench.take(seat, "c", 0, |_| {});
+    bench.get(seat, "c", 0, false, false);
+    assert_eq!(leave(&mut bench, 1).curr_offset, Some(-1));
+    assert_eq!(bench.take(seat, "c", 0, |_| {}).curr_offset, Some(0));
+    bench.get(seat, "c", 0, false, false);
+    leave(&mut bench, 0);
+    assert_eq!(bench.take(seat, "d", 0, |_| {}).curr_offset, Some(28));
+    assert_eq!(bench.take(seat, "d", 0, |request| request.op_type = 33).err_code, 400);
+}
+
+#[test]
+fn a_group_begins_where_its_first_member_says() {
+    for (status, offset, begins) in [
+        (0, None, 0),
+        (1, None, 84),
+        (2, None, 84),
+        (0, Some(28), 28),
+        (0, Some(29), 28),
+        (1, Some(0), 0),
+        (0, Some(9999), 84),
+        (0, Some(-2), 0),
+    ] {
+        let (mut bench, seat) = Bench::demo();
+        (0..3).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"x").success));
+        let begin = |request: &mut pb::RegisterRequestC2b| {
+            request.read_status = status;
+            request.curr_offset = offset;
+        };
+        assert_eq!(bench.take(seat, "c", 0, begin).curr_offset, Some(begins), "{status} {offset:?}");
+    }
+    let (mut bench, seat) = Bench::demo();
+    bench.take(seat, "c", 0, |_| {});
+    bench.produce(seat, "demo", 0, b"x");
+    assert_eq!(bench.take(seat, "c", 0, |r| r.read_status = 1).curr_offset, Some(0), "it is known already");
+    assert_eq!(bench.take(seat, "c", 0, |r| r.read_status = 2).curr_offset, Some(28), "always the end");
+    assert_eq!(bench.take(seat, "c", 0, |r| r.curr_offset = Some(0)).curr_offset, Some(0), "back again");
+}
+
+#[test]
+fn a_filter_lets_through_what_has_one_of_its_types() {
+    let (mut bench, seat) = Bench::demo();
+    for (attributes, body) in [("$msgType$=Aa,k=v", "1"), ("$msgType$=BB", "2"), ("k=$msgType$", "3")] {
+        let request =
+            pb::SendMessageRequestP2b { flag: 1, ..message("demo", 0, &attributed(attributes, body)) };
+        bench.call(seat, Request::SendMessage(Box::new(request)));
+    }
+    bench.produce(seat, "demo", 0, b"plain");
+    bench.take(seat, "c", 0, |request| request.filter_cond_str = vec!["Aa".into(), "x".into()]);
+    let pack = bench.get(seat, "c", 0, false, false);
+    assert_eq!(pack.messages.len(), 1, "BB has the same hash in Java");
+    assert_eq!(
+        (pack.messages[0].flag, pack.messages[0].pay_load_data.as_ref()),
+        (1, &attributed("$msgType$=Aa,k=v", "1")[..])
+    );
+    assert_eq!(bench.commit(seat, "c", 0, true).curr_offset, Some(112), "with what was left out");
+    bench.produce(seat, "demo", 0, b"plain");
+    let pack = bench.get(seat, "c", 0, false, false);
+    assert_eq!((pack.err_code, pack.messages.len()), (200, 0), "progress, not the end");
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 404);
+}
+
+#[test]
+fn a_pack_ends_at_half_a_mebibyte() {
+    let (mut bench, seat) = Bench::demo();
+    (0..9).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 100 << 10]).success));
+    bench.take(seat, "c", 0, |_| {});
+    assert_eq!(bench.get(seat, "c", 0, false, false).messages.len(), 6);
+    let rest = bench.get(seat, "c", 0, true, false);
+    assert_eq!((rest.messages.len(), rest.curr_data_dlt), (3, Some(0)));
+}
+
+#[test]
+fn offsets_and_messages_outlive_a_kill() {
+    let (mut bench, seat) = Bench::demo();
+    for body in ["a", "b", "c"] {
+        bench.produce(seat, "demo", 1, body.as_bytes());
+    }
+    bench.take(seat, "c", 1, |_| {});
+    bench.get(seat, "c", 1, false, false);
+    bench.commit(seat, "c", 1, true);
+    bench.produce(seat, "demo", 1, b"d");
+    bench.kill(0);
+    let seat = bench.connect();
+    assert_eq!(bench.take(seat, "c", 1, |_| {}).curr_offset, Some(84));
+    assert_eq!(bodies(&bench.get(seat, "c", 1, false, false)), ["d"]);
+    assert_eq!(bench.produce(seat, "demo", 1, b"e").append_offset, Some(112));
+    assert_eq!(bench.hub.topics(), [("tubemq:demo".to_owned(), 2)]);
+}
+
+#[test]
+fn a_commit_is_answered_when_it_is_on_disk() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 0, b"a");
+    bench.take(seat, "c", 0, |_| {});
+    bench.get(seat, "c", 0, false, false);
+    bench.held = true;
+    bench.ask(seat, &Call::new(Request::CommitOffset(commit("c", 0, true)), Duration::from_secs(1)));
+    assert!(bench.replies(seat).is_empty());
+    bench.write();
+    assert_eq!(bench.replies(seat).len(), 1);
+}
+
+#[test]
+fn an_offset_that_came_with_a_get_is_written_soon_after() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 0, b"a");
+    bench.take(seat, "c", 0, |_| {});
+    bench.get(seat, "c", 0, false, false);
+    bench.get(seat, "c", 0, true, false);
+    bench.pass(Duration::from_millis(100));
+    bench.kill(0);
+    let seat = bench.connect();
+    assert_eq!(bench.take(seat, "c", 0, |_| {}).curr_offset, Some(28));
+}
+
+#[test]
+fn messages_go_by_their_age_whoever_has_had_them() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 0, b"old");
+    bench.pass(Duration::from_secs(3000));
+    bench.produce(seat, "demo", 0, b"new");
+    bench.pass(Duration::from_secs(700));
+    bench.take(seat, "c", 0, |_| {});
+    let pack = bench.get(seat, "c", 0, false, false);
+    assert_eq!((bodies(&pack), pack.curr_offset), (vec!["new".into()], Some(28)));
+}
+
+// Groups that the master balances
+
+#[test]
+fn a_member_is_told_to_take_partitions_and_another_gets_its_share() {
+    let (mut bench, seat) = Bench::demo();
+    assert!(bench.join(seat, "a", &["demo"], NO_FILTERS).success);
+    let first = bench.beat(seat, "a", Some(&[]), None);
+    let event = first.event.unwrap();
+    assert_eq!(first.not_allocated, Some(true));
+    assert_eq!((event.op_type, event.status), (Some(10), Some(0)));
+    let all = ["a@g#1:127.0.0.1:8123#demo:0".to_owned(), "a@g#1:127.0.0.1:8123#demo:1".to_owned()];
+    assert_eq!(event.subscribe_info, all);
+    let done_first = bench.beat(seat, "a", Some(&all), done(&event));
+    assert_eq!((done_first.event, done_first.not_allocated), (None, Some(false)));
+
+    assert!(bench.join(seat, "b", &["demo"], NO_FILTERS).success);
+    assert_eq!(bench.beat(seat, "b", Some(&[]), None).event, None, "nothing is free yet");
+    let leave = bench.beat(seat, "a", Some(&all), None).event.unwrap();
+    assert_eq!((leave.op_type, &leave.subscribe_info[..]), (Some(20), &all[1..]));
+    bench.beat(seat, "a", Some(&all[..1]), done(&leave));
+    let take = bench.beat(seat, "b", Some(&[]), None).event.unwrap();
+    assert_eq!(
+        (take.op_type, &take.subscribe_info[..]),
+        (Some(10), &["b@g#1:127.0.0.1:8123#demo:1".to_owned()][..])
+    );
+
+    let close = pb::CloseRequestC2m { client_id: "a".into(), group_name: "g".into(), auth_info: None };
+    bench.call(seat, Request::ConsumerClose(close));
+    let held = ["b@g#1:127.0.0.1:8123#demo:1".to_owned()];
+    let rest = bench.beat(seat, "b", Some(&held), done(&take)).event.unwrap();
+    assert_eq!(rest.subscribe_info, ["b@g#1:127.0.0.1:8123#demo:0"]);
+}
+
+#[test]
+fn a_member_that_falls_silent_loses_its_partitions_at_once() {
+    let (mut bench, seat) = Bench::demo();
+    bench.join(seat, "a", &["demo"], NO_FILTERS);
+    let event = bench.beat(seat, "a", Some(&[]), None).event.unwrap();
+    let held = event.subscribe_info.clone();
+    bench.beat(seat, "a", Some(&held), done(&event));
+    bench.take(seat, "a", 0, |_| {});
+    bench.join(seat, "b", &["demo"], NO_FILTERS);
+    for _ in 0..4 {
+        bench.pass(Duration::from_secs(10));
+        bench.beat(seat, "b", Some(&[]), None);
+        bench.beat_partitions(seat, "a", &[0]);
+    }
+    assert_eq!(bench.beat(seat, "a", None, None).err_code, 411);
+    assert_eq!(bench.take(seat, "b", 0, |_| {}).err_code, 200);
+    bench.pass(Duration::from_secs(16));
+    let event = bench.beat(seat, "b", Some(&[]), None).event.unwrap();
+    assert_eq!(event.subscribe_info.len(), 2);
+}
+
+#[test]
+fn a_group_agrees_or_a_member_stays_out() {
+    let mut bench = Bench::new();
+    let seat = bench.connect();
+    assert!(bench.join(seat, "a", &["demo"], &["demo#x"]).success);
+    assert_eq!(bench.join(seat, "b", &["demo", "more"], &["demo#x"]).err_code, 425);
+    assert_eq!(bench.join(seat, "b", &["demo"], NO_FILTERS).err_code, 426);
+    assert!(bench.join(seat, "b", &["demo"], &["demo#x"]).success);
+    assert_eq!(bench.join(seat, "c@d", &["demo"], &["demo#x"]).err_code, 400);
+}
+
+// Groups that balance by themselves
+
+#[test]
+fn a_member_that_balances_by_itself_is_told_of_partitions() {
+    let (mut bench, seat) = Bench::demo();
+    let register = pb::RegisterRequestC2mv2 {
+        client_id: "a".into(),
+        group_name: "g".into(),
+        host_name: "127.0.0.1".into(),
+        source_count: -1,
+        node_id: -1,
+        topic_list: vec!["demo".into()],
+        ..Default::default()
+    };
+    let Response::BalanceRegister(registered) =
+        bench.call(seat, Request::BalanceRegister(Box::new(register)))
+    else {
+        panic!("a response to a register")
+    };
+    assert_eq!(
+        (registered.err_code, &registered.broker_config_list[..]),
+        (200, &["1:127.0.0.1:8123".to_owned()][..])
+    );
+    let ask = |topics| pb::GetPartMetaRequestC2m {
+        client_id: "a".into(),
+        group_name: "g".into(),
+        broker_config_id: registered.broker_config_id.unwrap(),
+        topic_meta_info_id: topics,
+        auth_info: None,
+    };
+    let Response::PartitionMetadata(first) = bench.call(seat, Request::PartitionMetadata(ask(-2))) else {
+        panic!("a response to a question")
+    };
+    assert_eq!(
+        (first.broker_config_list.len(), &first.topic_meta_info_list[..]),
+        (0, &["demo#1:1:2:1".to_owned()][..])
+    );
+    let again = ask(first.topic_meta_info_id.unwrap());
+    let Response::PartitionMetadata(same) = bench.call(seat, Request::PartitionMetadata(again)) else {
+        panic!("a response to a question")
+    };
+    assert!(same.topic_meta_info_list.is_empty(), "nothing is new");
+    let beat = pb::HeartRequestC2mv2 { client_id: "a".into(), group_name: "g".into(), ..Default::default() };
+    let Response::BalanceHeartbeat(beaten) =
+        bench.call(seat, Request::BalanceHeartbeat(Box::new(beat.clone())))
+    else {
+        panic!("a response to a heartbeat")
+    };
+    assert_eq!(beaten.err_code, 200);
+    bench.pass(Duration::from_secs(32));
+    let Response::BalanceHeartbeat(late) = bench.call(seat, Request::BalanceHeartbeat(Box::new(beat))) else {
+        panic!("a response to a heartbeat")
+    };
+    assert_eq!(late.err_code, 411);
+}
+
+// Who may come in
+
+#[test]
+fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
+    let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
+    bench.hub.create_topic("demo", 1).unwrap();
+    bench.settle();
+    let seat = bench.connect();
+    assert_eq!(bench.register_producer(seat, "p").err_code, 415);
+    assert_eq!(bench.produce(seat, "demo", 0, b"x").err_code, 415);
+    let signed = pb::AuthenticateInfo {
+        user_name: "user".into(),
+        timestamp: WALL_MS as i64,
+        nonce: 12_345,
+        oth_params: String::new(),
+        signature: "RLhXalsHekYJuwfCUQXEBOxNoUc%3D".into(),
+    };
+    let request = pb::RegisterRequestP2m {
+        client_id: "p".into(),
+        broker_check_sum: -1,
+        host_name: "127.0.0.1".into(),
+        auth_info: Some(pb::MasterCertificateInfo { auth_info: Some(signed), authorized_token: None }),
+        ..Default::default()
+    };
+    let Response::ProducerRegister(registered) = bench.call(seat, Request::ProducerRegister(request)) else {
+        panic!("a response to a register")
+    };
+    assert!(registered.success, "{}", registered.err_msg);
+    let token = registered.authorized_info.unwrap().visit_authorized_token;
+    let send = |bench: &mut Bench, token| {
+        let auth_info =
+            Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
+        let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, b"x") };
+        let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
+            panic!("a response to a message")
+        };
+        sent.err_code
+    };
+    assert_eq!(send(&mut bench, token), 200);
+    assert_eq!(send(&mut bench, token + 1), 415);
+    bench.pass(Duration::from_secs(301));
+    assert_eq!(send(&mut bench, token), 200, "the one before is good for a while");
+    bench.pass(Duration::from_secs(301));
+    assert_eq!(send(&mut bench, token), 415);
+}
+
+// Calls that are none
+
+#[test]
+fn a_call_that_cannot_be_read_or_placed_is_an_exception_and_the_connection_goes_on() {
+    let (mut bench, seat) = Bench::demo();
+    let mut call =
+        Call::new(Request::SendMessage(Box::new(message("demo", 0, b"x"))), Duration::from_secs(1));
+    call.service = Some(1);
+    let Reply::Exception(exception) = bench.reply(seat, &call) else { panic!("an exception") };
+    assert!(!exception.fatal && exception.name.starts_with("org.apache.inlong.tubemq."));
+    call.version = Some(1);
+    let Reply::Exception(exception) = bench.reply(seat, &call) else { panic!("an exception") };
+    assert!(exception.name.starts_with("com.tencent.tubemq."));
+    // A payload that is no message at all.
+    bench.input(seat, &[0xff, 0x7f, 0xf4, 0xfe, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2]).unwrap();
+    let replies = bench.replies(seat);
+    let [(9, Reply::Exception(exception))] = &replies[..] else { panic!("{replies:?}") };
+    assert!(exception.fatal);
+    assert!(bench.produce(seat, "demo", 0, b"x").success);
+    let service = Call { service: Some(2), ..Call::new(call.request, Duration::from_secs(1)) };
+    assert!(matches!(bench.reply(seat, &service), Reply::Response { .. }), "as at the real broker");
+}
+
+#[test]
+fn bytes_that_are_no_frame_end_the_connection() {
+    let mut bench = Bench::new();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        &[0xff, 0x7f, 0xf4, 0xfe, 0, 0, 0, 1, 0, 0, 0, 0],
+        &[0xff, 0x7f, 0xf4, 0xfe, 0, 0, 0, 1, 0, 0, 0x0e, 1],
+        &[0xff, 0x7f, 0xf4, 0xfe, 0, 0, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff],
+    ] {
+        let seat = bench.connect();
+        assert!(bench.input(seat, bytes).is_err(), "{bytes:x?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! A TubeMQ master and broker without socket and clock, on a real database, driven by hand.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use penstock::broker::hub::{Clock, Hub as _};
+use penstock::broker::store::{Directory, Op, Stored, load, prepare};
+use penstock::broker::topic::Numbers;
+use penstock::broker::topic::log::Source;
+use penstock::broker::tubemq::{Hub, Settings};
+use penstock::error::{Error, ErrorKind};
+use penstock::sqlite::{Connection, Job, Report, Sync};
+use penstock::transmit::Transmit;
+use penstock::tubemq::command::{Call, Reply, Request, Response};
+use penstock::tubemq::frame::Decoder;
+use penstock::tubemq::pb;
+
+pub const WALL_MS: u64 = 1_700_000_000_000;
+
+/// A master and broker, its store and its time.
+pub struct Bench {
+    pub hub: Hub,
+    pub now: Instant,
+    /// Whether the store keeps its reports back.
+    pub held: bool,
+    ops: VecDeque<Op>,
+    db: Connection,
+    directory: tempfile::TempDir,
+    settings: Settings,
+    serial: u32,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let now = Instant::now();
+        let mut settings = Settings {
+            address: ("127.0.0.1".into(), 8123),
+            clock: Clock::new(now, WALL_MS),
+            stored: true,
+            auto_create: true,
+            partitions: 2,
+            max_message_size: 1 << 20,
+            retention: Duration::from_secs(3600),
+            max_store: 1 << 30,
+            max_topics: 100,
+            client_timeout: Duration::from_secs(30),
+            seed: 7,
+            users: None,
+            numbers: Numbers::new(1),
+        };
+        change(&mut settings);
+        let directory = tempfile::tempdir().unwrap();
+        let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let hub = Self::open(&settings, &db, &directory, now);
+        Self { hub, now, held: false, ops: VecDeque::new(), db, directory, settings, serial: 0 }
+    }
+
+    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Hub {
+        let found = load(db, "tubemq", WALL_MS).unwrap();
+        let second = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
+        let source: Box<dyn Source> = Box::new(Stored::new(second));
+        Hub::new(settings.clone(), found, Some(source), now)
+    }
+
+    pub fn connect(&mut self) -> u64 {
+        self.hub.connect(self.now, "127.0.0.1:1")
+    }
+
+    /// Takes the changes and, unless held, writes and reports them.
+    pub fn settle(&mut self) {
+        self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
+        if !self.held && !self.ops.is_empty() {
+            let jobs = self.ops.len();
+            self.apply(jobs);
+            self.hub.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            self.settle();
+        }
+    }
+
+    fn apply(&mut self, count: usize) {
+        let transaction = self.db.unchecked_transaction().unwrap();
+        for op in self.ops.drain(..count) {
+            op.apply(&transaction).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    /// The store writes what it had kept back.
+    pub fn write(&mut self) {
+        self.held = false;
+        self.settle();
+    }
+
+    /// The store cannot write what it had kept back.
+    pub fn fail(&mut self) {
+        let jobs = self.ops.drain(..).count() as u64;
+        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        self.hub.handle_report(self.now, Report { jobs, outcome });
+    }
+
+    /// The process is killed, after `written` of the changes that wait reached the disk, and started anew.
+    pub fn kill(&mut self, written: usize) {
+        self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
+        self.apply(written.min(self.ops.len()));
+        self.ops.clear();
+        self.held = false;
+        self.hub = Self::open(&self.settings, &self.db, &self.directory, self.now);
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(due) = self.hub.poll_timeout().filter(|due| *due <= end) {
+            self.now = due;
+            self.hub.handle_timeout(due);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    /// Bytes as they come.
+    pub fn input(&mut self, seat: u64, bytes: &[u8]) -> penstock::error::Result<()> {
+        let result = self.hub.handle_input(self.now, seat, &mut BytesMut::from(bytes));
+        self.settle();
+        result
+    }
+
+    /// What is there to be read.
+    pub fn replies(&mut self, seat: u64) -> Vec<(u32, Reply)> {
+        let mut out = Transmit::default();
+        self.hub.take_output(self.now, seat, &mut out);
+        let (mut bytes, mut decoder) = (out.take(), Decoder::new(28 << 20));
+        let mut replies = Vec::new();
+        while let Some(frame) = decoder.next(&mut bytes).unwrap() {
+            replies.push((frame.serial, Reply::decode(&frame.payload).unwrap()));
+        }
+        assert!(bytes.is_empty());
+        replies
+    }
+
+    /// Asks, and gives the serial number.
+    pub fn ask(&mut self, seat: u64, call: &Call) -> u32 {
+        self.serial += 1;
+        let mut out = Transmit::default();
+        call.encode(self.serial, &mut out).unwrap();
+        let bytes = out.take();
+        self.input(seat, &bytes).unwrap();
+        self.serial
+    }
+
+    /// Asks and gives the one answer, be it a response or an exception.
+    pub fn reply(&mut self, seat: u64, call: &Call) -> Reply {
+        let serial = self.ask(seat, call);
+        let mut replies = self.replies(seat);
+        assert_eq!(replies.len(), 1, "{replies:?}");
+        let (answered, reply) = replies.pop().unwrap();
+        assert_eq!(answered, serial);
+        reply
+    }
+
+    pub fn call(&mut self, seat: u64, request: Request) -> Response {
+        match self.reply(seat, &Call::new(request, Duration::from_secs(10))) {
+            Reply::Response { response, .. } => response,
+            Reply::Exception(exception) => panic!("{exception:?}"),
+        }
+    }
+}
+
+pub fn message(topic: &str, partition: i32, data: &[u8]) -> pb::SendMessageRequestP2b {
+    pb::SendMessageRequestP2b {
+        client_id: "producer".into(),
+        topic_name: topic.into(),
+        partition_id: partition,
+        data: Bytes::copy_from_slice(data),
+        flag: 0,
+        check_sum: -1,
+        sent_addr: 0x7f00_0001,
+        msg_type: None,
+        msg_time: None,
+        auth_info: None,
+    }
+}
