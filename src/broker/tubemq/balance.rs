@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::tubemq::Code;
+use crate::tubemq::topic::Condition;
 
 /// A topic and a partition of it.
 pub type Place = (String, u32);
@@ -45,11 +46,8 @@ pub struct Terms {
 impl Terms {
     /// Terms of the requests' texts: a condition is `topic#type,type`.
     pub fn new(mode: Mode, topics: Vec<String>, conditions: &[String], sources: i32) -> Self {
-        let filters = conditions
-            .iter()
-            .filter_map(|condition| condition.split_once('#'))
-            .map(|(topic, types)| (topic.to_owned(), types.split(',').map(str::to_owned).collect()))
-            .collect();
+        let conditions = conditions.iter().filter_map(|condition| Condition::parse(condition).ok());
+        let filters = conditions.map(|one| (one.topic, one.types.into_iter().collect())).collect();
         Self { mode, topics: topics.into_iter().collect(), filters, sources }
     }
 
@@ -106,11 +104,6 @@ impl Group {
     /// What is consumed.
     pub fn topics(&self) -> &BTreeSet<String> {
         &self.terms.topics
-    }
-
-    /// Who have joined.
-    pub fn clients(&self) -> impl Iterator<Item = &String> {
-        self.members.keys()
     }
 
     /// How many have joined.

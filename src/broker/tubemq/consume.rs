@@ -13,7 +13,7 @@ use super::{Asker, Hub, OFFSET_UNIT};
 use crate::broker::topic::log::Entry;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::TYPE;
-use crate::tubemq::topic::check_group;
+use crate::tubemq::topic::{SubscribeInfo, check_group};
 use crate::tubemq::{Code, pb};
 
 const REGISTER: i32 = 31;
@@ -138,10 +138,8 @@ impl Hub {
         let expires = self.now + self.settings.client_timeout;
         let mut failure_info = Vec::new();
         for info in request.partition_info {
-            let id = info
-                .rsplit_once('#')
-                .and_then(|(_, place)| place.rsplit_once(':'))
-                .and_then(|(topic, id)| self.find_partition(topic, id.parse().ok()?));
+            let place = SubscribeInfo::parse_place(&info, self.settings.address.1).ok();
+            let id = place.and_then(|place| self.find_partition(&place.topic, place.partition.id as i32));
             let lease = id
                 .and_then(|id| self.partitions.get_mut(&id))
                 .and_then(|partition| partition.leases.get_mut(request.group_name.as_str()))

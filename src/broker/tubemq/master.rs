@@ -8,7 +8,7 @@ use super::balance::{Event, Group, Mode, Place, Terms};
 use super::{BROKER, Hub};
 use crate::checksum::crc32;
 use crate::tubemq::command::Response;
-use crate::tubemq::topic::check_group;
+use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
 use crate::tubemq::{Code, UNDEFINED, pb};
 
 /// Flow control that there is none of.
@@ -18,6 +18,8 @@ const CONFIG_ID: i64 = 1;
 const CONNECT: i32 = 10;
 const DISCONNECT: i32 = 20;
 const TODO: i32 = 0;
+/// Of a broker that a text gives none.
+const DEFAULT_PORT: u16 = 8123;
 /// Most topics of a client, and bytes of its name, as in the real master.
 const MAX_CLIENT_TOPICS: usize = 1024;
 const MAX_NAME: usize = 1024;
@@ -189,7 +191,8 @@ impl Hub {
     }
 
     fn subscribe_text(&self, client: &str, group: &str, (topic, id): &Place) -> String {
-        format!("{client}@{group}#{}#{topic}:{id}", self.broker_text())
+        let partition = Partition { broker: BROKER, id: *id };
+        SubscribeInfo { topic: topic.clone(), partition, broker: self.broker() }.to_text(client, group)
     }
 
     fn event_message(&self, client: &str, group: &str, event: &Event) -> pb::EventProto {
@@ -432,12 +435,6 @@ impl Hub {
 
 /// The places in texts `client@group#broker:host:port#topic:partition`; those that are none of ours are left out.
 fn places(texts: &[String]) -> BTreeSet<Place> {
-    let place = |text: &String| {
-        let (rest, place) = text.rsplit_once('#')?;
-        let broker = rest.rsplit_once('#').map_or(rest, |(_, broker)| broker);
-        (broker.split(':').next()? == BROKER.to_string()).then_some(())?;
-        let (topic, id) = place.rsplit_once(':')?;
-        Some((topic.to_owned(), id.parse().ok()?))
-    };
-    texts.iter().filter_map(place).collect()
+    let held = texts.iter().filter_map(|text| SubscribeInfo::parse(text, DEFAULT_PORT).ok());
+    held.filter(|info| info.broker.id == BROKER).map(|info| (info.topic, info.partition.id)).collect()
 }

@@ -4,8 +4,8 @@ use super::topics::offset_of;
 use super::{Action, Asker, Hub, fail};
 use crate::broker::store::Op;
 use crate::broker::topic::log::Entry;
-use crate::checksum::crc32;
 use crate::tubemq::command::Response;
+use crate::tubemq::message::checksum;
 use crate::tubemq::{Code, pb};
 
 /// How far a message may be above the limit: clients count in other ways.
@@ -20,11 +20,6 @@ fn refused(code: Code, text: impl Into<String>) -> Response {
         err_msg: text.into(),
         ..Default::default()
     })
-}
-
-/// The checksum that consumers are shown.
-pub(super) fn check_sum(data: &[u8]) -> u32 {
-    crc32(data) & 0x7fff_ffff
 }
 
 impl Hub {
@@ -65,8 +60,8 @@ impl Hub {
             let text = format!("{} has no partition {} here", request.topic_name, request.partition_id);
             return refuse(Code::Forbidden, &text);
         };
-        let check = check_sum(&data);
-        if request.check_sum != UNCHECKED && request.check_sum as u32 != check {
+        let check = checksum(&data);
+        if request.check_sum != UNCHECKED && request.check_sum != check {
             return refuse(Code::Forbidden, "the checksum does not match");
         }
         if self.used >= self.settings.max_store {
@@ -89,7 +84,7 @@ impl Hub {
             count: 1,
             batch: request.flag & 1 != 0,
             hash: 0,
-            checksum: Some(check),
+            checksum: Some(check as u32),
             body: data,
         });
         let (entry, sequence) = (entry.clone(), entry.sequence);

@@ -11,7 +11,10 @@ use crate::broker::topic::cursor::Cursor;
 use crate::broker::topic::log::{Entry, Log, Source};
 use crate::broker::topic::subscription::Kind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::topic::{STORE_BASE, check_topic};
+use crate::tubemq::topic::{Broker, ConsumerTopic, Extent, ProducerTopic, STORE_BASE, check_topic};
+
+/// Status of a topic that consumers may read.
+const READABLE: i32 = 1;
 
 /// A topic.
 #[derive(Debug)]
@@ -20,6 +23,12 @@ pub(super) struct Topic {
     id: u64,
     /// Numbers of its partitions, in order.
     pub(super) partitions: Vec<u64>,
+}
+
+impl Topic {
+    fn extent(&self) -> Extent {
+        Extent { broker: BROKER, stores: 1, partitions: self.partitions.len() as u32 }
+    }
 }
 
 /// A partition of a topic.
@@ -183,22 +192,27 @@ impl Hub {
         self.topics.iter().map(named).collect()
     }
 
-    /// `1:host:port`.
+    /// This broker, as clients are told of it.
+    pub(super) fn broker(&self) -> Broker {
+        let (host, port) = self.settings.address.clone();
+        Broker { id: BROKER, host, port }
+    }
+
+    /// `1:host:port`. No port is left out, as the real master does with the default one: clients take both.
     pub(super) fn broker_text(&self) -> String {
-        let (host, port) = &self.settings.address;
-        format!("{BROKER}:{host}:{port}")
+        self.broker().to_text(0)
     }
 
     /// What producers are told of a topic.
     pub(super) fn producer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        Some(format!("{name}#{BROKER}:{}:1#{}", topic.partitions.len(), self.settings.max_message_size))
+        Some(ProducerTopic::to_text(name, &[topic.extent()], Some(self.settings.max_message_size)))
     }
 
     /// What consumers that balance by themselves are told of a topic.
     pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        Some(format!("{name}#{BROKER}:1:{}:1", topic.partitions.len()))
+        Some(ConsumerTopic::to_text(name, &[(topic.extent(), READABLE)]))
     }
 
     /// A group's offset moved: the store learns of it soon.
