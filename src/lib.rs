@@ -7,11 +7,11 @@
 //! client      what a user holds: pool, lookup, partitions, reconnect
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for every protocol
-//! pulsar mqtt sans-IO cores: frames and state machines
+//! pulsar mqtt tubemq    sans-IO cores: frames and state machines
 //! wire checksum compression transmit machine error    the ground floor
 //! ```
 //!
-//! Beside `pulsar` and `mqtt`, `tubemq` has the frames and messages of TubeMQ; no client speaks it yet.
+//! The third protocol, TubeMQ, has `tubemq` beside `pulsar` and `mqtt`, with the same file names and verbs.
 //! Features: none compiles the cores alone, with neither tokio nor pyo3 in the graph; `client` adds the
 //! tokio layer, `sqlite` the store, `broker` both and the broker, `arrow` the C data interface, `python`
 //! the native module.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import mqtt as mqtt
     from . import spark as spark
+    from . import tubemq as tubemq
     from ._engine import Message as Message
     from ._engine import MessageId as MessageId
     from ._engine import MessageIds as MessageIds
@@ -52,7 +53,7 @@ _HOME = {
     "QueueFull": "errors",
     "Timeout": "errors",
 }
-_MODULES = ("blocking", "errors", "mqtt", "spark")
+_MODULES = ("blocking", "errors", "mqtt", "spark", "tubemq")
 
 __all__ = [
     "Broker",
@@ -71,6 +72,7 @@ __all__ = [
     "errors",
     "mqtt",
     "spark",
+    "tubemq",
 ]
 
 

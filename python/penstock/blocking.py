@@ -107,6 +107,10 @@ def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Clie
         from .mqtt.blocking import MqttClient
 
         return MqttClient(native, base, defaults, broker)
+    if protocol == "tubemq":
+        from .tubemq.blocking import TubeClient
+
+        return TubeClient(native, base, defaults, broker)
     return Client(native, base, defaults, broker)
 
 

@@ -102,11 +102,13 @@ def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Open
 
     Args:
         url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``; ``mqtt://host:1883``, ``mqtts://``,
-            ``ws://``, ``wss://``, ``mqtt+unix:///path``; ``embedded:`` or ``embedded:./data`` starts a broker
+            ``ws://``, ``wss://``, ``mqtt+unix:///path``; ``tubemq://master:8715[,master:8715]``,
+            ``tubemq+ssl://...``; ``embedded:`` or ``embedded:./data`` starts a broker
             in this process and ends it with the client. Default: ``PENSTOCK_URL``. Its query may hold
             options: ``pulsar://host:6650?compression=zstd``.
-        options: see :class:`penstock.options.ClientOptions` and, for MQTT,
-            :class:`penstock.options.MqttClientOptions`. Durations are seconds, sizes bytes.
+        options: see :class:`penstock.options.ClientOptions`, for MQTT
+            :class:`penstock.options.MqttClientOptions`, for TubeMQ
+            :class:`penstock.options.TubeClientOptions`. Durations are seconds, sizes bytes.
 
     Returns:
         What can be awaited or entered; both give a :class:`Client` with its first connection up.
@@ -161,6 +163,10 @@ def _class_of(protocol: str) -> type[Client]:
         from .mqtt.client import MqttClient
 
         return MqttClient
+    if protocol == "tubemq":
+        from .tubemq.client import TubeClient
+
+        return TubeClient
     return Client
 
 

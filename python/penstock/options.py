@@ -14,7 +14,7 @@ penstock.errors.InvalidArgument: producer has no option 'compresion'; did you me
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
@@ -24,6 +24,7 @@ from .errors import InvalidArgument, Unsupported
 if TYPE_CHECKING:
     from ._engine import MessageId
     from .mqtt import Will
+    from .tubemq import Position
 
 Duration = float | timedelta | str
 """Seconds, a ``timedelta``, or text such as ``"250ms"``."""
@@ -124,7 +125,7 @@ class ConsumerOptions(TypedDict, total=False):
         ),
     ]
     position: Annotated[
-        "MessageId | str",
+        "MessageId | Position | Sequence[Position] | str",
         Option(parse.position, "latest", '"earliest", "latest" or an id: where a new subscription begins'),
     ]
     start_inclusive: Annotated[bool, Option(_flag, False, "gives the message of `position`, too")]
@@ -265,15 +266,97 @@ class MqttConsumerOptions(TypedDict, total=False):
     ]
 
 
-class AnyClientOptions(ClientOptions, MqttClientOptions, total=False):
+def _tube_position(value: Any) -> Any:
+    from . import tubemq
+
+    return tubemq.position(value)
+
+
+def _tube_filters(value: Any) -> Any:
+    from . import tubemq
+
+    return tubemq.filters(value)
+
+
+class TubeClientOptions(TypedDict, total=False):
+    """Options of :func:`penstock.connect` with a TubeMQ URL."""
+
+    connect_timeout: Annotated[Duration, Option(parse.duration, 10.0, "seconds for one connection to be up")]
+    operation_timeout: Annotated[Duration, Option(parse.duration, 30.0, "seconds for open, seek, close")]
+    request_timeout: Annotated[
+        Duration, Option(parse.duration, 10.0, "seconds for one call, by the server's clock too")
+    ]
+    heartbeat_interval: Annotated[
+        Duration,
+        Option(parse.duration, 10.0, "seconds between signs of life; servers forget who is silent for 30"),
+    ]
+    max_backoff: Annotated[
+        Duration, Option(parse.duration, 10.0, "longest pause in seconds before a reconnect")
+    ]
+    memory_limit: Annotated[Size, Option(parse.size, 64 << 20, "bytes waiting for answers, all producers")]
+    receive_buffer: Annotated[
+        Size, Option(parse.size, 16 << 20, "bytes fetched and not taken before a consumer fetches no more")
+    ]
+    username: Annotated[str, Option(_text, None, "user name")]
+    password: Annotated[Secret, Option(parse.secret, None, "password", secret=True)]
+    tls_ca: Annotated[Pem, Option(parse.pem, None, "authorities to trust instead of the platform's")]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "own certificate chain; TLS is mutual only")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "own private key", secret=True)]
+    tls_skip_hostname_check: Annotated[bool, Option(_flag, False, "accepts any host name; for tests")]
+    threads: Annotated[
+        int, Option(parse.whole(1, 64), 1, "of the engine; the first client of a process decides")
+    ]
+
+
+class TubeProducerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.producer` with a TubeMQ URL."""
+
+    max_pending: Annotated[int, Option(parse.whole(1, 1 << 24), 1000, "messages without an answer")]
+    send_timeout: Annotated[Duration, Option(parse.duration, 30.0, "seconds to the answer; 0: no limit")]
+    message_type: Annotated[str, Option(_text, None, "of messages that say nothing else; for filters")]
+
+
+class TubeConsumerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.Client.consumer` with a TubeMQ URL."""
+
+    position: Annotated[
+        "MessageId | Position | Sequence[Position] | str",
+        Option(
+            _tube_position,
+            "latest",
+            'where a new group begins: "first" or "latest"; "max": at the end in any case; or positions',
+        ),
+    ]
+    filters: Annotated[
+        Sequence[str] | Mapping[str, Sequence[str]],
+        Option(_tube_filters, None, "message types that are wanted, or topics with theirs"),
+    ]
+    balance: Annotated[
+        Literal["client", "server"],
+        Option(parse.one_of("client", "server"), "client", "who decides which member has which partition"),
+    ]
+    source_count: Annotated[
+        int, Option(parse.whole(1), None, "members of the group; then each has a node_id (client balance)")
+    ]
+    node_id: Annotated[int, Option(parse.whole(0), None, "own number, from 0 (client balance)")]
+    auto_ack: Annotated[bool, Option(_flag, False, "messages are acknowledged when they are taken")]
+    nack_delay: Annotated[
+        Duration, Option(parse.duration, 1.0, "seconds until the pack of a nacked message comes again")
+    ]
+    poll_interval: Annotated[
+        Duration, Option(parse.duration, 0.1, "longest wait in seconds before a look at an empty partition")
+    ]
+
+
+class AnyClientOptions(ClientOptions, MqttClientOptions, TubeClientOptions, total=False):
     """Options of :func:`penstock.connect`. Those of another protocol than the URL's are refused by name."""
 
 
-class AnyProducerOptions(ProducerOptions, MqttProducerOptions, total=False):
+class AnyProducerOptions(ProducerOptions, MqttProducerOptions, TubeProducerOptions, total=False):
     """Options of producers of every protocol."""
 
 
-class AnyConsumerOptions(ConsumerOptions, MqttConsumerOptions, total=False):
+class AnyConsumerOptions(ConsumerOptions, MqttConsumerOptions, TubeConsumerOptions, total=False):
     """Options of consumers of every protocol."""
 
 
@@ -383,6 +466,9 @@ TABLES: dict[str, dict[str, Option]] = {
     "mqtt.client": _table(MqttClientOptions),
     "mqtt.producer": _table(MqttProducerOptions),
     "mqtt.consumer": _table(MqttConsumerOptions),
+    "tubemq.client": _table(TubeClientOptions),
+    "tubemq.producer": _table(TubeProducerOptions),
+    "tubemq.consumer": _table(TubeConsumerOptions),
     "broker": _table(BrokerOptions),
 }
 _WIRE = ("client", "producer", "consumer")
@@ -395,11 +481,14 @@ _SCHEMES = {
     "ws": "mqtt",
     "wss": "mqtt",
     "mqtt+unix": "mqtt",
+    "tubemq": "tubemq",
+    "tubemq+ssl": "tubemq",
 }
+_NAMES = {"": "Pulsar", "mqtt": "MQTT", "tubemq": "TubeMQ"}
 
 
 def protocol_of(url: str) -> str:
-    """``"pulsar"`` or ``"mqtt"``: what a URL that :func:`split_url` has passed speaks."""
+    """``"pulsar"``, ``"mqtt"`` or ``"tubemq"``: what a URL that :func:`split_url` has passed speaks."""
     return _SCHEMES[url.partition(":")[0]]
 
 
@@ -427,9 +516,8 @@ def resolve(
     for name in given:
         if name not in table:
             protocol, _, bare = scope.rpartition(".")
-            other = bare if protocol else f"mqtt.{bare}"
-            if name in TABLES.get(other, {}):
-                raise Unsupported(f"{'MQTT' if protocol else 'Pulsar'} has no {bare} option {name!r}")
+            if any(name in TABLES[f"{other}.{bare}".lstrip(".")] for other in _NAMES if bare in _WIRE):
+                raise Unsupported(f"{_NAMES[protocol]} has no {bare} option {name!r}")
             hint = parse.did_you_mean(name, list(table))
             raise InvalidArgument(f"{scope} has no option {name!r}{hint}")
     values: dict[str, Any] = {}
@@ -503,15 +591,12 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
 
     Raises:
         InvalidArgument: no URL, or a scheme that does not exist.
-        Unsupported: a scheme whose protocol this version does not speak.
     """
     url = url or os.environ.get("PENSTOCK_URL")
     if not url:
         raise InvalidArgument("a URL is needed: pulsar://host:6650, embedded:, or PENSTOCK_URL")
     base, _, query = url.partition("?")
     scheme, colon, _ = base.partition(":")
-    if colon and scheme == "tubemq":
-        raise Unsupported(f"{scheme}: is not spoken by this version, only {', '.join(_SCHEMES)}")
     if not colon or scheme not in _SCHEMES:
         hint = parse.did_you_mean(scheme, list(_SCHEMES))
         raise InvalidArgument(f"the URL's scheme is {scheme!r}, not one of {', '.join(_SCHEMES)}{hint}")

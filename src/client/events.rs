@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::Error;
 use crate::mqtt::Reason;
 use crate::pulsar::MessageId;
+use crate::tubemq::producer::Position;
 
 /// What a broker says of messages that it has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub enum Receipt {
     Id(MessageId),
     /// MQTT: the reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
     Reason(Reason),
+    /// TubeMQ: where the message is.
+    Position(Position),
 }
 
 /// Where the outcomes of sends go. Called on the engine's thread with no lock of the producer held; must

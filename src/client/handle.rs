@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{mqtt, pulsar};
+use crate::client::{mqtt, pulsar, tubemq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::MessageId;
+use crate::tubemq::Partition;
+use crate::tubemq::consumer::{Message as TubeMessage, Start};
 
 fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::new(ErrorKind::Unsupported, what))
@@ -19,6 +21,8 @@ pub enum Message {
     Pulsar(crate::pulsar::Message),
     /// Of MQTT.
     Mqtt(mqtt::Message),
+    /// Of TubeMQ.
+    Tube(TubeMessage),
 }
 
 impl From<crate::pulsar::Message> for Message {
@@ -33,6 +37,12 @@ impl From<mqtt::Message> for Message {
     }
 }
 
+impl From<TubeMessage> for Message {
+    fn from(message: TubeMessage) -> Self {
+        Self::Tube(message)
+    }
+}
+
 /// What an acknowledgement names.
 #[derive(Clone, Debug)]
 pub enum Target {
@@ -40,6 +50,17 @@ pub enum Target {
     Pulsar(Arc<str>, MessageId),
     /// The message itself.
     Mqtt(mqtt::Message),
+    /// The message itself.
+    Tube(TubeMessage),
+}
+
+/// Where a seek goes.
+#[derive(Clone, Copy, Debug)]
+pub enum SeekTo {
+    /// Of Pulsar: to a message or a time.
+    Pulsar(pulsar::SeekTo),
+    /// Of TubeMQ: to an offset of a partition.
+    Position(Partition, i64),
 }
 
 /// A consumer.
@@ -49,12 +70,16 @@ pub enum Consumer {
     Pulsar(pulsar::Consumer),
     /// Of MQTT filters.
     Mqtt(mqtt::Consumer),
+    /// Of a TubeMQ group.
+    Tube(tubemq::Consumer),
 }
 
 fn positions(targets: &[Target]) -> Result<Vec<(Arc<str>, MessageId)>> {
     let position = |target: &Target| match target {
         Target::Pulsar(topic, id) => Ok((Arc::clone(topic), *id)),
-        Target::Mqtt(_) => unsupported("a message of MQTT is not this consumer's"),
+        Target::Mqtt(_) | Target::Tube(_) => {
+            unsupported("a message of another protocol is not this consumer's")
+        }
     };
     targets.iter().map(position).collect()
 }
@@ -64,9 +89,22 @@ fn packets(targets: &[Target]) -> Result<Vec<&mqtt::Message>> {
         match target {
             Target::Mqtt(message) => Ok(message),
             Target::Pulsar(..) => unsupported("MQTT has no message ids: acknowledge the message itself"),
+            Target::Tube(_) => unsupported("a message of another protocol is not this consumer's"),
         }
     }
     targets.iter().map(packet).collect()
+}
+
+fn tube_messages(targets: &[Target]) -> Result<Vec<&TubeMessage>> {
+    targets.iter().map(tube_message).collect()
+}
+
+fn tube_message(target: &Target) -> Result<&TubeMessage> {
+    match target {
+        Target::Tube(message) => Ok(message),
+        Target::Pulsar(..) => unsupported("TubeMQ's messages have no ids: acknowledge the message itself"),
+        Target::Mqtt(_) => unsupported("a message of another protocol is not this consumer's"),
+    }
 }
 
 impl Consumer {
@@ -75,6 +113,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.take(max, out),
             Self::Mqtt(consumer) => consumer.take(max, out),
+            Self::Tube(consumer) => consumer.take(max, out),
         }
     }
 
@@ -83,6 +122,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.arm(),
             Self::Mqtt(consumer) => consumer.arm(),
+            Self::Tube(consumer) => consumer.arm(),
         }
     }
 
@@ -91,6 +131,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.topic(),
             Self::Mqtt(consumer) => consumer.topic(),
+            Self::Tube(consumer) => consumer.topic(),
         }
     }
 
@@ -99,6 +140,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.subscription(),
             Self::Mqtt(consumer) => consumer.subscription(),
+            Self::Tube(consumer) => consumer.subscription(),
         }
     }
 
@@ -107,6 +149,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.ack(&positions(targets)?),
             Self::Mqtt(consumer) => consumer.ack(packets(targets)?),
+            Self::Tube(consumer) => consumer.ack(tube_messages(targets)?),
         }
     }
 
@@ -115,6 +158,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.ack_receipt(&positions(targets)?, cumulative).await,
             Self::Mqtt(_) => unsupported("MQTT has no receipts for acknowledgements"),
+            Self::Tube(_) => unsupported("TubeMQ has no receipts for single acknowledgements"),
         }
     }
 
@@ -122,7 +166,8 @@ impl Consumer {
     pub fn ack_cumulative(&self, target: &Target) -> Result<()> {
         match (self, target) {
             (Self::Pulsar(consumer), Target::Pulsar(topic, id)) => consumer.ack_cumulative(topic, *id),
-            (Self::Pulsar(_), Target::Mqtt(_)) => unsupported("a message of MQTT is not this consumer's"),
+            (Self::Pulsar(_), _) => unsupported("a message of another protocol is not this consumer's"),
+            (Self::Tube(consumer), target) => consumer.ack_cumulative(tube_message(target)?),
             (Self::Mqtt(_), _) => unsupported("MQTT has no cumulative acknowledgement"),
         }
     }
@@ -131,6 +176,7 @@ impl Consumer {
     pub fn nack(&self, targets: &[Target], delay: Option<Duration>) -> Result<()> {
         match self {
             Self::Pulsar(consumer) => consumer.nack(&positions(targets)?, delay),
+            Self::Tube(consumer) => consumer.nack(tube_messages(targets)?, delay),
             Self::Mqtt(_) => unsupported("MQTT has no redelivery on a live session"),
         }
     }
@@ -139,15 +185,31 @@ impl Consumer {
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         match self {
             Self::Pulsar(consumer) => consumer.redeliver_unacknowledged(),
+            Self::Tube(consumer) => consumer.redeliver_unacknowledged(),
             Self::Mqtt(_) => unsupported("MQTT has no redelivery on a live session"),
         }
     }
 
     /// Moves the subscription.
-    pub async fn seek(&self, to: pulsar::SeekTo) -> Result<()> {
-        match self {
-            Self::Pulsar(consumer) => consumer.seek(to).await,
-            Self::Mqtt(_) => unsupported("MQTT has no seek"),
+    pub async fn seek(&self, to: SeekTo) -> Result<()> {
+        match (self, to) {
+            (Self::Pulsar(consumer), SeekTo::Pulsar(to)) => consumer.seek(to).await,
+            (Self::Pulsar(_), SeekTo::Position(..)) => {
+                unsupported("a position of TubeMQ is none of this consumer's")
+            }
+            (Self::Mqtt(_), _) => unsupported("MQTT has no seek"),
+            (Self::Tube(consumer), SeekTo::Position(partition, offset)) => {
+                consumer.seek(tubemq::SeekTo::One(partition, offset)).await
+            }
+            (Self::Tube(consumer), SeekTo::Pulsar(pulsar::SeekTo::Id { id, .. })) => match id {
+                // The words for both ends are the same for every protocol.
+                MessageId::EARLIEST => consumer.seek(tubemq::SeekTo::All(Start::First)).await,
+                MessageId::LATEST => consumer.seek(tubemq::SeekTo::All(Start::Latest)).await,
+                _ => unsupported("TubeMQ's messages have no ids: seek to a Position"),
+            },
+            (Self::Tube(_), SeekTo::Pulsar(pulsar::SeekTo::Time(_))) => {
+                unsupported("TubeMQ's brokers find no offsets by time, but through their web interface")
+            }
         }
     }
 
@@ -156,6 +218,8 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.unsubscribe().await,
             Self::Mqtt(consumer) => consumer.unsubscribe().await,
+            // A group's offsets stay at the brokers, which have no call to forget them.
+            Self::Tube(consumer) => consumer.close().await,
         }
     }
 
@@ -164,6 +228,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.close().await,
             Self::Mqtt(consumer) => consumer.close().await,
+            Self::Tube(consumer) => consumer.close().await,
         }
     }
 
@@ -172,6 +237,15 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.last_message_ids().await,
             Self::Mqtt(_) => unsupported("MQTT has no message ids"),
+            Self::Tube(_) => unsupported("TubeMQ has no message ids: partitions() tells the offsets"),
+        }
+    }
+
+    /// The TubeMQ consumer, for what only TubeMQ has.
+    pub fn tubemq(&self) -> Result<&tubemq::Consumer> {
+        match self {
+            Self::Tube(consumer) => Ok(consumer),
+            Self::Pulsar(_) | Self::Mqtt(_) => unsupported("only TubeMQ has this"),
         }
     }
 }
@@ -183,6 +257,8 @@ pub enum Client {
     Pulsar(pulsar::Client),
     /// Of an MQTT server.
     Mqtt(mqtt::Client),
+    /// Of a TubeMQ cluster.
+    Tube(tubemq::Client),
 }
 
 impl Client {
@@ -191,6 +267,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.close().await,
             Self::Mqtt(client) => client.close().await,
+            Self::Tube(client) => client.close().await,
         }
     }
 
@@ -199,6 +276,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.is_closed(),
             Self::Mqtt(client) => client.is_closed(),
+            Self::Tube(client) => client.is_closed(),
         }
     }
 
@@ -207,6 +285,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.memory_used(),
             Self::Mqtt(client) => client.memory_used(),
+            Self::Tube(client) => client.memory_used(),
         }
     }
 
@@ -215,6 +294,15 @@ impl Client {
         match self {
             Self::Pulsar(client) => Ok(client),
             Self::Mqtt(_) => unsupported("MQTT has neither partitions nor a list of topics"),
+            Self::Tube(_) => unsupported("TubeMQ's masters list no topics"),
+        }
+    }
+
+    /// Number of partitions of a topic.
+    pub async fn partitions(&self, topic: &str) -> Result<u32> {
+        match self {
+            Self::Tube(client) => client.partitions(topic).await,
+            other => other.pulsar()?.partitions(topic).await,
         }
     }
 
@@ -222,7 +310,7 @@ impl Client {
     pub fn mqtt(&self) -> Result<&mqtt::Client> {
         match self {
             Self::Mqtt(client) => Ok(client),
-            Self::Pulsar(_) => unsupported("only MQTT has this"),
+            Self::Pulsar(_) | Self::Tube(_) => unsupported("only MQTT has this"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! * [`options`]: every knob with its default
 //! * `outbox`: publications in a file until the broker has them
 //! * [`events`]: what producers and consumers tell their owner
-//! * [`pulsar`], [`mqtt`]: the clients, one for each protocol
+//! * [`pulsar`], [`mqtt`], [`tubemq`]: the clients, one for each protocol
 //! * [`handle`]: one of any protocol, for the bindings
 //!
 //! An [`Engine`] owns one named thread with a current-thread tokio runtime: on two cores that beats a
@@ -25,6 +25,7 @@ pub mod mqtt;
 pub mod options;
 pub mod outbox;
 pub mod pulsar;
+pub mod tubemq;
 
 pub use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 

@@ -30,6 +30,8 @@ pub enum Protocol {
     Pulsar,
     /// MQTT.
     Mqtt,
+    /// Apache InLong TubeMQ; the addresses are those of its masters.
+    TubeMq,
 }
 
 /// What carries the protocol's bytes.
@@ -44,7 +46,7 @@ pub enum Transport {
 }
 
 /// Scheme, protocol, transport, TLS, default port.
-const SCHEMES: [(&str, Protocol, Transport, bool, u16); 7] = [
+const SCHEMES: [(&str, Protocol, Transport, bool, u16); 9] = [
     ("pulsar", Protocol::Pulsar, Transport::Tcp, false, 6650),
     ("pulsar+ssl", Protocol::Pulsar, Transport::Tcp, true, 6651),
     ("mqtt", Protocol::Mqtt, Transport::Tcp, false, 1883),
@@ -52,6 +54,8 @@ const SCHEMES: [(&str, Protocol, Transport, bool, u16); 7] = [
     ("ws", Protocol::Mqtt, Transport::WebSocket, false, 80),
     ("wss", Protocol::Mqtt, Transport::WebSocket, true, 443),
     ("mqtt+unix", Protocol::Mqtt, Transport::Unix, false, 0),
+    ("tubemq", Protocol::TubeMq, Transport::Tcp, false, 8715),
+    ("tubemq+ssl", Protocol::TubeMq, Transport::Tcp, true, 8716),
 ];
 
 /// A parsed service URL.
@@ -71,7 +75,8 @@ pub struct ServiceUrl {
 
 impl ServiceUrl {
     /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `mqtt://` (1883), `mqtts://` (8883), `ws://`
-    /// (80), `wss://` (443), each with one or several hosts, and `mqtt+unix:///path/of/socket`.
+    /// (80), `wss://` (443), `tubemq://` (8715), `tubemq+ssl://` (8716), each with one or several hosts, and
+    /// `mqtt+unix:///path/of/socket`.
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
@@ -135,9 +140,14 @@ mod tests {
         assert!(!url.tls);
         let text: Vec<_> = url.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(text, ["a:1", "b:6650", "[::1]:7", "[::2]:6650"]);
-        for (scheme, port) in
-            [("pulsar+ssl", 6651), ("mqtt", 1883), ("mqtts", 8883), ("ws", 80), ("wss", 443)]
-        {
+        for (scheme, port) in [
+            ("pulsar+ssl", 6651),
+            ("mqtt", 1883),
+            ("mqtts", 8883),
+            ("ws", 80),
+            ("wss", 443),
+            ("tubemq", 8715),
+        ] {
             let url = ServiceUrl::parse(&format!("{scheme}://h/mqtt?x=1")).unwrap();
             assert_eq!((url.addresses[0].port, url.path.as_str()), (port, "/mqtt"), "{scheme}");
         }

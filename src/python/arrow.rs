@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, MapBuilder, MapFieldNames, StringBuilder, TimestampMillisecondBuilder,
-    UInt8Builder, UInt32Builder,
+    BinaryBuilder, BooleanBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
+    TimestampMillisecondBuilder, UInt8Builder, UInt32Builder,
 };
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
@@ -19,6 +19,7 @@ use crate::client::handle::{Consumer, Message};
 use crate::client::mqtt;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar;
+use crate::tubemq::consumer as tubemq;
 
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";
@@ -60,11 +61,15 @@ pub(super) fn to_batch(consumer: &Consumer, messages: &[Message]) -> Result<Reco
     match consumer {
         Consumer::Pulsar(_) => pulsar_batch(messages.iter().filter_map(|message| match message {
             Message::Pulsar(message) => Some(message),
-            Message::Mqtt(_) => None,
+            Message::Mqtt(_) | Message::Tube(_) => None,
         })),
         Consumer::Mqtt(_) => mqtt_batch(messages.iter().filter_map(|message| match message {
             Message::Mqtt(message) => Some(message),
-            Message::Pulsar(_) => None,
+            Message::Pulsar(_) | Message::Tube(_) => None,
+        })),
+        Consumer::Tube(_) => tube_batch(messages.iter().filter_map(|message| match message {
+            Message::Tube(message) => Some(message),
+            Message::Pulsar(_) | Message::Mqtt(_) => None,
         })),
     }
 }
@@ -111,6 +116,45 @@ fn mqtt_batch<'a>(messages: impl Iterator<Item = &'a mqtt::Message>) -> Result<R
         ("retain", Arc::new(retain.finish())),
         ("received_time", Arc::new(received.finish())),
         ("content_type", Arc::new(content_type.finish())),
+        ("properties", Arc::new(properties.finish())),
+    ])
+}
+
+fn tube_batch<'a>(messages: impl Iterator<Item = &'a tubemq::Message>) -> Result<RecordBatch> {
+    let mut value = BinaryBuilder::new();
+    let mut key = StringBuilder::new();
+    let mut topic = StringBuilder::new();
+    let mut message_type = StringBuilder::new();
+    let mut event = TimestampMillisecondBuilder::new().with_timezone("UTC");
+    let mut broker = UInt32Builder::new();
+    let mut partition = UInt32Builder::new();
+    let mut offset = Int64Builder::new();
+    let mut properties = properties_builder();
+    for message in messages {
+        let place = &message.pack.place;
+        value.append_value(&message.payload);
+        key.append_option(message.attributes.key());
+        topic.append_value(&place.topic);
+        message_type.append_option(message.attributes.message_type());
+        event.append_option(message.attributes.time().map(|time| time as i64));
+        broker.append_value(place.partition.broker);
+        partition.append_value(place.partition.id);
+        offset.append_value(message.pack.offset);
+        for (name, text) in message.attributes.properties() {
+            properties.keys().append_value(name);
+            properties.values().append_value(text);
+        }
+        properties.append(true).map_err(arrow_error)?;
+    }
+    batch(vec![
+        ("value", Arc::new(value.finish())),
+        ("key", Arc::new(key.finish())),
+        ("topic", Arc::new(topic.finish())),
+        ("message_type", Arc::new(message_type.finish())),
+        ("event_time", Arc::new(event.finish())),
+        ("broker_id", Arc::new(broker.finish())),
+        ("partition", Arc::new(partition.finish())),
+        ("offset", Arc::new(offset.finish())),
         ("properties", Arc::new(properties.finish())),
     ])
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use crate::client::events::ConsumerEvents;
 use crate::client::handle;
-use crate::client::{mqtt as native_mqtt, pulsar as native};
+use crate::client::{mqtt as native_mqtt, pulsar as native, tubemq as native_tubemq};
 use crate::error::Result;
 use crate::python::bridge::Loop;
 use crate::python::convert::{client_options, consumer_options, producer_options, py_result, threads};
 use crate::python::promise::{Door, Outcome, Value};
 use crate::python::runtime::{Native, engine};
-use crate::python::{inbox, mqtt, outbox};
+use crate::python::{inbox, mqtt, outbox, tubemq};
 
-/// Connects to a Pulsar service, or to an MQTT server, as the scheme of `url` says.
+/// Connects to a Pulsar service, an MQTT server or a TubeMQ cluster, as the scheme of `url` says.
 #[pyfunction]
 #[pyo3(signature = (url, options, r#loop))]
 pub(super) fn connect(
@@ -29,6 +29,12 @@ pub(super) fn connect(
         None => Door::Blocking,
     };
     let threads = threads(options)?;
+    if url.starts_with("tubemq") {
+        let options = tubemq::client_options(url, options)?;
+        return run(py, &door, threads, async move {
+            Ok(Value::Client(handle::Client::Tube(native_tubemq::Client::connect(options).await?)))
+        });
+    }
     if !url.starts_with("pulsar") {
         let options = mqtt::client_options(url, options)?;
         return run(py, &door, threads, async move {
@@ -83,6 +89,12 @@ impl Client {
                 let producer = client.producer(&topic, mqtt::producer_options(options)?, events);
                 self.door.ready(py, producer.map(|producer| Value::MqttProducer(producer, outbox)))
             }
+            handle::Client::Tube(client) => {
+                let options = tubemq::producer_options(options)?;
+                run(py, &self.door, 1, async move {
+                    Ok(Value::TubeProducer(client.producer(&topic, options, events).await?, outbox))
+                })
+            }
         }
     }
 
@@ -112,6 +124,12 @@ impl Client {
                         async move { Ok(handle::Consumer::Mqtt(client.consumer(options, told).await?)) },
                     );
             }
+            handle::Client::Tube(client) => {
+                let options = tubemq::consumer_options(&topics, options)?;
+                opening = Box::pin(async move {
+                    Ok(handle::Consumer::Tube(client.consumer(topics, subscription, options, told).await?))
+                });
+            }
         }
         let door = self.door.clone();
         run(py, &self.door, 1, async move {
@@ -122,7 +140,7 @@ impl Client {
     }
 
     fn partitions(&self, py: Python<'_>, topic: String) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, py_result(py, self.native.get())?.pulsar())?.clone();
+        let client = py_result(py, self.native.get())?.clone();
         run(py, &self.door, 1, async move { client.partitions(&topic).await.map(Value::Number) })
     }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::client::pulsar::SeekTo;
+use crate::client::handle::SeekTo;
+use crate::client::pulsar;
 use crate::error::ErrorKind;
 use crate::python::client::run;
 use crate::python::convert::{py_result, raise, seconds};
@@ -16,6 +18,7 @@ use crate::python::message::{Message, MessageId, target};
 use crate::python::promise::{Door, Value};
 use crate::python::ready::ready;
 use crate::python::runtime::{Native, engine};
+use crate::python::tubemq::{self, Position};
 
 /// Messages of `async for` between two turns of the loop.
 const FAIR: u32 = 256;
@@ -152,13 +155,17 @@ impl Consumer {
 
     #[pyo3(signature = (message, delay))]
     fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
-        py_result(py, self.inbox(py)?.consumer.nack(&[target(message)?], delay.map(seconds)))
+        let (inbox, targets) = (self.inbox(py)?, [target(message)?]);
+        inbox.forget_with(&targets);
+        py_result(py, inbox.consumer.nack(&targets, delay.map(seconds)))
     }
 
     #[pyo3(signature = (messages, delay))]
     fn nack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
         let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
-        py_result(py, self.inbox(py)?.consumer.nack(&targets, delay.map(seconds)))
+        let inbox = self.inbox(py)?;
+        inbox.forget_with(&targets);
+        py_result(py, inbox.consumer.nack(&targets, delay.map(seconds)))
     }
 
     fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
@@ -168,11 +175,15 @@ impl Consumer {
     }
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
-        let to = match position.cast::<MessageId>() {
-            Ok(id) => SeekTo::Id { id: id.get().0, inclusive },
-            Err(_) => SeekTo::Time(position.extract().map_err(|_| {
-                PyTypeError::new_err("a position is a MessageId or a time in milliseconds since 1970")
-            })?),
+        let to = if let Ok(id) = position.cast::<MessageId>() {
+            SeekTo::Pulsar(pulsar::SeekTo::Id { id: id.get().0, inclusive })
+        } else if let Ok(position) = position.cast::<Position>() {
+            let position = position.get();
+            SeekTo::Position(position.of(), position.0.offset)
+        } else {
+            SeekTo::Pulsar(pulsar::SeekTo::Time(position.extract().map_err(|_| {
+                PyTypeError::new_err("a position is an id, a Position or a time in milliseconds since 1970")
+            })?))
         };
         let inbox = Arc::clone(self.inbox(py)?);
         run(py, &self.door, 1, async move {
@@ -189,6 +200,19 @@ impl Consumer {
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let consumer = self.inbox(py)?.consumer.clone();
         run(py, &self.door, 1, async move { consumer.close().await.map(|()| Value::None) })
+    }
+
+    /// Stops fetching from partitions of TubeMQ, given as pairs of broker and partition, or goes on; of all
+    /// without any.
+    fn set_paused(&self, py: Python<'_>, partitions: Option<Vec<(u32, u32)>>, paused: bool) -> PyResult<()> {
+        let consumer = py_result(py, self.inbox(py)?.consumer.tubemq())?;
+        let partitions = partitions.map(tubemq::partitions);
+        py_result(py, consumer.set_paused(partitions.as_deref(), paused))
+    }
+
+    /// What is known of each partition of TubeMQ.
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        tubemq::partition_states(py, py_result(py, self.inbox(py)?.consumer.tubemq())?)
     }
 
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::client::events::ConsumerEvents;
-use crate::client::handle::{Consumer, Message};
+use crate::client::handle::{Consumer, Message, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::arrow::to_batch;
 use crate::python::promise::{Door, Outcome, Promise, Value};
@@ -143,6 +143,17 @@ impl Inbox {
     /// Takes a message back that was the next one.
     pub(super) fn give_back(&self, message: Message) {
         self.state().ahead.push_front(message);
+    }
+
+    /// Forgets what was taken ahead and will be given again with these.
+    pub(super) fn forget_with(&self, targets: &[Target]) {
+        let gone = |message: &Message| match message {
+            Message::Tube(message) => targets.iter().any(
+                |target| matches!(target, Target::Tube(named) if Arc::ptr_eq(&named.pack, &message.pack)),
+            ),
+            Message::Pulsar(_) | Message::Mqtt(_) => false,
+        };
+        self.state().ahead.retain(|message| !gone(message));
     }
 
     /// Forgets what was taken ahead: the subscription is about to move.

@@ -1,5 +1,6 @@
 //! Messages and their ids.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::mqtt::packet::Publish;
 use crate::pulsar as core;
 use crate::python::convert::raise;
+use crate::python::tubemq::Position;
+use crate::tubemq::consumer::Message as TubeMessage;
 
 /// A message that was received.
 #[pyclass(frozen, module = "penstock._engine")]
@@ -31,21 +34,29 @@ impl Message {
     fn pulsar(&self) -> Option<&core::Message> {
         match &self.0 {
             handle::Message::Pulsar(message) => Some(message),
-            handle::Message::Mqtt(_) => None,
+            handle::Message::Mqtt(_) | handle::Message::Tube(_) => None,
         }
     }
 
-    /// For what every message of Pulsar has and none of MQTT.
+    /// For what every message of Pulsar has and none of others.
     fn only_pulsar(&self, py: Python<'_>, what: &str) -> PyResult<&core::Message> {
+        let protocol = if self.tube().is_some() { "TubeMQ" } else { "MQTT" };
         self.pulsar().ok_or_else(|| {
-            raise(py, &Error::new(ErrorKind::Unsupported, format!("a message of MQTT has no {what}")))
+            raise(py, &Error::new(ErrorKind::Unsupported, format!("a message of {protocol} has no {what}")))
         })
+    }
+
+    fn tube(&self) -> Option<&TubeMessage> {
+        match &self.0 {
+            handle::Message::Tube(message) => Some(message),
+            handle::Message::Pulsar(_) | handle::Message::Mqtt(_) => None,
+        }
     }
 
     fn mqtt(&self) -> Option<&Publish> {
         match &self.0 {
             handle::Message::Mqtt(message) => Some(message.publish()),
-            handle::Message::Pulsar(_) => None,
+            handle::Message::Pulsar(_) | handle::Message::Tube(_) => None,
         }
     }
 }
@@ -57,12 +68,17 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => PyBytes::new(py, &message.payload),
             handle::Message::Mqtt(message) => PyBytes::new(py, &message.publish().payload),
+            handle::Message::Tube(message) => PyBytes::new(py, &message.payload),
         }
     }
 
     #[getter]
-    fn key(&self) -> Option<&str> {
-        self.pulsar()?.key.as_deref()
+    fn key(&self) -> Option<Cow<'_, str>> {
+        match &self.0 {
+            handle::Message::Pulsar(message) => message.key.as_deref().map(Cow::Borrowed),
+            handle::Message::Mqtt(_) => None,
+            handle::Message::Tube(message) => message.attributes.key(),
+        }
     }
 
     #[getter]
@@ -84,6 +100,11 @@ impl Message {
                     dict.set_item(&**name, &**value)?;
                 }
             }
+            handle::Message::Tube(message) => {
+                for (name, value) in message.attributes.properties() {
+                    dict.set_item(name, value)?;
+                }
+            }
         }
         Ok(dict)
     }
@@ -96,8 +117,40 @@ impl Message {
     }
 
     #[getter]
-    fn id(&self, py: Python<'_>) -> PyResult<MessageId> {
-        Ok(MessageId(self.only_pulsar(py, "id")?.id))
+    fn id(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.tube() {
+            Some(message) => Position::of_message(message).into_py_any(py),
+            None => MessageId(self.only_pulsar(py, "id")?.id).into_py_any(py),
+        }
+    }
+
+    #[getter]
+    fn message_type(&self) -> Option<&str> {
+        self.tube()?.attributes.message_type()
+    }
+
+    #[getter]
+    fn broker_id(&self) -> Option<u32> {
+        Some(self.tube()?.pack.place.partition.broker)
+    }
+
+    #[getter]
+    fn partition(&self) -> Option<i64> {
+        match &self.0 {
+            handle::Message::Pulsar(message) => Some(message.id.partition.into()),
+            handle::Message::Mqtt(_) => None,
+            handle::Message::Tube(message) => Some(message.pack.place.partition.id.into()),
+        }
+    }
+
+    #[getter]
+    fn offset(&self) -> Option<i64> {
+        Some(self.tube()?.pack.offset)
+    }
+
+    #[getter]
+    fn message_id(&self) -> Option<i64> {
+        Some(self.tube()?.message_id)
     }
 
     #[getter]
@@ -105,6 +158,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => &message.entry.topic,
             handle::Message::Mqtt(message) => &message.publish().topic,
+            handle::Message::Tube(message) => &message.pack.place.topic,
         }
     }
 
@@ -115,7 +169,10 @@ impl Message {
 
     #[getter]
     fn event_time(&self) -> Option<u64> {
-        self.pulsar().map(|message| message.event_time).filter(|time| *time != 0)
+        match self.tube() {
+            Some(message) => message.attributes.time(),
+            None => self.pulsar().map(|message| message.event_time).filter(|time| *time != 0),
+        }
     }
 
     #[getter]
@@ -127,7 +184,7 @@ impl Message {
     fn received_time(&self) -> Option<u64> {
         match &self.0 {
             handle::Message::Mqtt(message) => Some(message.received_ms()),
-            handle::Message::Pulsar(_) => None,
+            handle::Message::Pulsar(_) | handle::Message::Tube(_) => None,
         }
     }
 
@@ -136,6 +193,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => message.entry.redelivery_count,
             handle::Message::Mqtt(message) => u32::from(message.publish().dup),
+            handle::Message::Tube(message) => message.pack.redelivered,
         }
     }
 
@@ -225,6 +283,11 @@ impl Message {
                 let publish = message.publish();
                 let (topic, qos, size) = (&*publish.topic, publish.qos as u8, publish.payload.len());
                 format!("Message(topic={topic:?}, qos={qos}, {size} bytes)")
+            }
+            handle::Message::Tube(message) => {
+                let (place, size) = (&message.pack.place, message.payload.len());
+                let (topic, broker, id) = (&place.topic, place.partition.broker, place.partition.id);
+                format!("Message(topic={topic:?}, partition={broker}:{id}, {size} bytes)")
             }
         }
     }
@@ -357,6 +420,7 @@ pub(super) fn target(value: &Bound<'_, PyAny>) -> PyResult<Target> {
         return Ok(match &message.get().0 {
             handle::Message::Pulsar(message) => Target::Pulsar(Arc::clone(&message.entry.topic), message.id),
             handle::Message::Mqtt(message) => Target::Mqtt(message.clone()),
+            handle::Message::Tube(message) => Target::Tube(message.clone()),
         });
     }
     let id = value.cast::<MessageId>().map_err(|_| {

@@ -6,6 +6,7 @@
 //! * [`ready`]: the awaitable that already holds its message
 //! * [`outbox`] and [`inbox`]: who waits for which message
 //! * [`client`], [`producer`], [`consumer`], [`message`], [`broker`]: the classes
+//! * [`mqtt`], [`tubemq`]: what only these have
 //! * [`arrow`]: the Arrow C data interface; [`frame`] and [`topics`]: the rows of a frame as messages
 //! * [`convert`]: Python values to options and back
 //!
@@ -30,6 +31,7 @@ mod promise;
 mod ready;
 mod runtime;
 mod topics;
+mod tubemq;
 
 #[pymodule(gil_used = false)]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -40,6 +42,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<producer::Producer>()?;
     module.add_class::<mqtt::MqttProducer>()?;
+    module.add_class::<tubemq::TubeProducer>()?;
+    module.add_class::<tubemq::Position>()?;
     module.add_class::<consumer::Consumer>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<message::MessageId>()?;

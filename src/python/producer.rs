@@ -63,7 +63,7 @@ impl Extras<'_> {
     }
 }
 
-fn pairs(properties: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
+pub(super) fn pairs(properties: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
     properties.map_or(Ok(Vec::new()), |properties| {
         properties.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
     })

@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyString};
 
 use crate::client::events::Receipt;
 use crate::client::handle;
-use crate::client::{mqtt, pulsar};
+use crate::client::{mqtt, pulsar, tubemq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar as core;
 use crate::python::arrow::ArrowBatch;
@@ -20,6 +20,7 @@ use crate::python::message::{Message, MessageId, MessageIds};
 use crate::python::mqtt::reason_code;
 use crate::python::outbox::Outbox;
 use crate::python::runtime::Native;
+use crate::python::tubemq::Position;
 
 /// What an operation gives. Plain data: made on the engine's thread, converted where it is wanted.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(super) enum Value {
     Client(handle::Client),
     Producer(pulsar::Producer, Arc<Outbox>),
     MqttProducer(mqtt::Producer, Arc<Outbox>),
+    TubeProducer(tubemq::Producer, Arc<Outbox>),
     Consumer(Arc<Inbox>),
     Receipt(Receipt),
     Receipts(Vec<Receipt>),
@@ -56,6 +58,9 @@ pub(super) fn to_python(py: Python<'_>, value: Value, door: &Door) -> PyResult<P
         Value::MqttProducer(producer, outbox) => {
             Py::new(py, super::mqtt::MqttProducer::new(producer, outbox, door.clone()))?.into_any()
         }
+        Value::TubeProducer(producer, outbox) => {
+            Py::new(py, super::tubemq::TubeProducer::new(producer, outbox, door.clone()))?.into_any()
+        }
         Value::Consumer(inbox) => {
             Py::new(py, super::consumer::Consumer::new(inbox, door.clone()))?.into_any()
         }
@@ -79,18 +84,19 @@ fn receipt_to_python(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
     Ok(match receipt {
         Receipt::Id(id) => Py::new(py, MessageId(id))?.into_any(),
         Receipt::Reason(reason) => reason_code(py, reason)?,
+        Receipt::Position(position) => Py::new(py, Position(position))?.into_any(),
     })
 }
 
-/// Ids together in one object, which a million of them would not fit into otherwise; reasons as a list.
+/// Ids together in one object, which a million of them would not fit into otherwise; others as a list.
 fn receipts_to_python(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
-    if receipts.iter().any(|receipt| matches!(receipt, Receipt::Reason(_))) {
-        let codes = receipts.into_iter().map(|receipt| receipt_to_python(py, receipt));
-        return Ok(PyList::new(py, codes.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
+    if receipts.iter().any(|receipt| !matches!(receipt, Receipt::Id(_))) {
+        let receipts = receipts.into_iter().map(|receipt| receipt_to_python(py, receipt));
+        return Ok(PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
     }
     let ids = receipts.into_iter().filter_map(|receipt| match receipt {
         Receipt::Id(id) => Some(id),
-        Receipt::Reason(_) => None,
+        Receipt::Reason(_) | Receipt::Position(_) => None,
     });
     Ok(Py::new(py, MessageIds(ids.collect()))?.into_any())
 }

@@ -4,14 +4,24 @@
 //! * [`command`]: the envelope, the methods with their requests and responses, exceptions
 //! * [`message`]: payloads with attributes, checksums, filters by message type
 //! * [`topic`]: names, partitions, and the texts in which clients, master and brokers tell each other about them
+//! * [`connection`]: calls and their answers
+//! * [`master`]: a producer at the master
+//! * [`balance`]: a member of a consumer group at the master, and which partitions are its own
+//! * [`producer`]: messages on their way to the brokers
+//! * [`consumer`]: one partition at its broker
 //!
 //! Nothing here knows a socket, a clock, a task or Python.
 
 use crate::error::{Error, ErrorKind};
 
+pub mod balance;
 pub mod command;
+pub mod connection;
+pub mod consumer;
 pub mod frame;
+pub mod master;
 pub mod message;
+pub mod producer;
 pub mod topic;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 """Options: one table; keyword over URL over environment over default; mistakes are named at once."""
 
 import datetime
+import functools
 import inspect
 
 import pytest
@@ -130,7 +131,6 @@ def test_an_ambiguous_name_needs_its_prefix():
         ("pulsr://h", errors.InvalidArgument),
         ("localhost:6650", errors.InvalidArgument),
         ("pulsar://user:secret@h", errors.InvalidArgument),
-        ("tubemq://h", errors.Unsupported),
     ],
 )
 def test_a_wrong_scheme_is_refused(url, kind):
@@ -182,3 +182,39 @@ def test_the_documented_keywords_are_the_table():
     ):
         assert inspect.getdoc(kind)
         assert all(isinstance(hint.__metadata__[0], options.Option) for hint in kind.__annotations__.values())
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "says"),
+    [
+        ("tubemq.producer", "compression", "TubeMQ has no producer option"),
+        ("tubemq.producer", "qos", "TubeMQ has no producer option"),
+        ("tubemq.consumer", "type", "TubeMQ has no consumer option"),
+        ("consumer", "filters", "Pulsar has no consumer option"),
+        ("mqtt.consumer", "balance", "MQTT has no consumer option"),
+        ("mqtt.client", "request_timeout", "MQTT has no client option"),
+    ],
+)
+def test_an_option_of_another_protocol_is_refused_by_name(scope: str, name: str, says: str) -> None:
+    with pytest.raises(errors.Unsupported, match=says):
+        options.resolve(scope, {name: "x"})
+
+
+def test_positions_and_filters_of_tubemq() -> None:
+    from penstock.tubemq import Position
+
+    at = Position(1, 10_002, 560)
+    resolve = functools.partial(options.resolve, "tubemq.consumer")
+    assert resolve({"position": "earliest"})["position"] == "first"
+    assert resolve({"position": "MAX"})["position"] == "max"
+    assert resolve({"position": at})["position"] == [at]
+    assert resolve({"position": "1:10002:560"})["position"] == [at]
+    assert resolve({"position": [at, Position(1, 0, 0)]})["position"] == [at, Position(1, 0, 0)]
+    assert resolve({"filters": "a,b"})["filters"] == {"a", "b"}
+    assert resolve({"filters": {"demo": ["a"]}})["filters"] == {"demo": {"a"}}
+    for wrong in ("first day", "1:2", 7, [], [1], object()):
+        with pytest.raises(errors.InvalidArgument, match="position"):
+            resolve({"position": wrong})
+    for wrong in ([""], ["a=b"], ["x" * 257], [7], [f"t{i}" for i in range(501)]):
+        with pytest.raises(errors.InvalidArgument, match="filters"):
+            resolve({"filters": wrong})

@@ -1,0 +1,740 @@
+//! A consumer: a member of a group, with the partitions that are its own.
+//!
+//! Each partition is a `Part` (in `part`): the sans-IO machine behind a short lock, and a task that finds it a
+//! connection. Two more tasks keep the member known: one beats at the master and takes and leaves partitions as the
+//! balance wants, the other beats at the brokers.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use crate::client::events::{ConsumerEvents, Signal};
+use crate::client::tubemq::options::ConsumerOptions;
+use crate::client::tubemq::{Shared, auth, client_id, lock, wall_ms};
+use crate::error::{Error, ErrorKind, Result};
+use crate::tubemq::balance::{Balance, Event, Member, Options as MemberOptions, Place};
+use crate::tubemq::consumer::{INDEX_UNIT, Message, Options as MachineOptions, Phase, Start, heartbeat};
+use crate::tubemq::master::Identity;
+use crate::tubemq::topic::SubscribeInfo;
+use crate::tubemq::{Code, Partition, Response};
+
+mod part;
+
+pub(in crate::client::tubemq) use part::Part;
+use part::supervise;
+
+/// How long a broker is waited for when a partition is given back.
+const LEAVE: Duration = Duration::from_secs(3);
+
+/// Where [`Consumer::seek`] goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// All partitions.
+    All(Start),
+    /// One partition.
+    One(Partition, i64),
+}
+
+/// What is known of a partition of a consumer.
+#[derive(Clone, Debug)]
+pub struct PartitionState {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: Partition,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Where the last pack began, or the next begins.
+    pub offset: Option<i64>,
+    /// End of the store's index.
+    pub max_offset: Option<i64>,
+    /// Messages of the store from `offset` to the end; those of its other partitions count too.
+    pub lag: Option<i64>,
+    /// Bytes of the store behind the end.
+    pub lag_bytes: Option<i64>,
+}
+
+/// A handle that receives. Cheap to clone; all clones are the same consumer.
+#[derive(Clone, Debug)]
+pub struct Consumer(Arc<Handle>);
+
+/// Does not keep the consumer alive.
+#[derive(Clone, Debug)]
+pub struct WeakConsumer(Weak<Handle>);
+
+impl WeakConsumer {
+    /// The consumer, unless it is gone.
+    pub fn upgrade(&self) -> Option<Consumer> {
+        self.0.upgrade().map(Consumer)
+    }
+}
+
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+    title: String,
+    tasks: [AbortHandle; 2],
+    /// The part that is served first next time, so that none starves.
+    next: AtomicUsize,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        for part in lock(&self.core.parts).values() {
+            part.leave_quietly();
+        }
+        self.core.leave_quietly();
+    }
+}
+
+type Parts = BTreeMap<(Arc<str>, Partition), Arc<Part>>;
+
+/// What the tasks of a consumer know.
+#[derive(Debug)]
+pub(in crate::client::tubemq) struct Core {
+    client_id: String,
+    group: String,
+    options: ConsumerOptions,
+    member: Mutex<Member>,
+    /// Rung when the member has something to ask.
+    due: Notify,
+    parts: Mutex<Parts>,
+    /// What the group's setting says, if it does.
+    priority: Mutex<Option<i32>>,
+    /// Whether all, or some, are left alone.
+    paused: Mutex<Paused>,
+    state: watch::Sender<MemberState>,
+    signal: Signal,
+    unread: AtomicUsize,
+    /// Fetching has stopped because too much is unread.
+    full: AtomicBool,
+    closed: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Paused {
+    all: bool,
+    some: BTreeSet<Partition>,
+}
+
+/// How far the member has come.
+#[derive(Clone, Debug)]
+enum MemberState {
+    New,
+    Registered,
+    /// It has been told what is its own.
+    Assigned,
+    Closed,
+    Refused(Error),
+}
+
+impl Consumer {
+    pub(super) async fn open(
+        shared: Arc<Shared>,
+        topics: Vec<String>,
+        group: String,
+        options: ConsumerOptions,
+        events: Arc<dyn ConsumerEvents>,
+    ) -> Result<Self> {
+        if let Some(topic) = options.filters.keys().find(|topic| !topics.contains(topic)) {
+            let text = format!("filters name the topic {topic:?}, which is not consumed");
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        let title = topics.join(",");
+        let client_id = format!("{group}_{}", client_id(&shared.identity.host_name));
+        let member = Member::new(
+            MemberOptions {
+                identity: Identity { client_id: client_id.clone(), ..shared.identity.clone() },
+                group: group.clone(),
+                topics: topics.into_iter().collect(),
+                filters: options.filters.clone(),
+                balance: options.balance,
+                interval: shared.options.heartbeat_interval,
+                started_ms: wall_ms(),
+            },
+            Instant::now(),
+        );
+        let runtime = shared.runtime.clone();
+        let core = Arc::new(Core {
+            client_id,
+            group,
+            options,
+            member: Mutex::new(member),
+            due: Notify::new(),
+            parts: Mutex::default(),
+            priority: Mutex::new(None),
+            paused: Mutex::default(),
+            state: watch::channel(MemberState::New).0,
+            signal: Signal::new(events),
+            unread: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            shared,
+        });
+        let tasks = [
+            runtime.spawn(keep_member(Arc::downgrade(&core))).abort_handle(),
+            runtime.spawn(keep_leases(Arc::downgrade(&core))).abort_handle(),
+        ];
+        // From here on dropping it undoes what was done.
+        let consumer = Self(Arc::new(Handle { core, title, tasks, next: AtomicUsize::new(0) }));
+        consumer.opened().await.map_err(|error| {
+            if error.topic().is_some() { error } else { error.with_topic(consumer.0.title.as_str()) }
+        })?;
+        Ok(consumer)
+    }
+
+    /// Waits until the member is known, and with client balance until each partition has been tried.
+    async fn opened(&self) -> Result<()> {
+        let core = &self.0.core;
+        let limit = core.shared.options.operation_timeout;
+        let wait = async {
+            let server = core.options.balance == Balance::Server;
+            let mut state = core.state.subscribe();
+            let reached = state.wait_for(|state| match state {
+                MemberState::New => false,
+                MemberState::Registered => server,
+                MemberState::Assigned | MemberState::Closed | MemberState::Refused(_) => true,
+            });
+            if let Ok(reached) = reached.await
+                && let MemberState::Refused(error) = &*reached
+            {
+                return Err(error.clone());
+            }
+            let parts: Vec<_> = lock(&core.parts).values().cloned().collect();
+            for part in parts {
+                match part.tried().await {
+                    // Another member holds it, or its broker is away: it is tried again.
+                    Err(error) if !error.retriable() => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("the consumer was not registered within {limit:?}")))
+        })
+    }
+
+    /// Moves up to `max` messages to `out` and gives their number; 0 when there are none now.
+    pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
+        self.check_open()?;
+        let parts = lock(&self.0.core.parts);
+        let count = parts.len();
+        let mut taken = 0;
+        if count > 0 {
+            let first = self.0.next.fetch_add(1, Ordering::Relaxed) % count;
+            let now = Instant::now();
+            for part in parts.values().skip(first).chain(parts.values().take(first)) {
+                if taken >= max {
+                    break;
+                }
+                taken += part.change(|machine| machine.take(now, max - taken, out));
+            }
+        }
+        drop(parts);
+        if taken == 0 {
+            return self.0.core.signal.ended().map_or(Ok(0), Err);
+        }
+        Ok(taken)
+    }
+
+    /// Messages that [`Self::take`] would give now.
+    pub fn available(&self) -> usize {
+        lock(&self.0.core.parts).values().map(|part| part.machine().available()).sum()
+    }
+
+    /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is something to take
+    /// already (a message or the end).
+    pub fn arm(&self) -> bool {
+        self.0.core.signal.arm(|| self.0.core.closed.load(Ordering::Acquire) || self.available() > 0)
+    }
+
+    /// Acknowledges messages. The broker hears of it when all of a pack are.
+    pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
+        self.check_open()?;
+        let now = Instant::now();
+        let mut messages = messages.into_iter().peekable();
+        while let Some(message) = messages.next() {
+            let part = self.part(message);
+            let same = |other: &&Message| Arc::ptr_eq(&other.pack, &message.pack);
+            let rest = std::iter::from_fn(|| messages.next_if(same));
+            let Some(part) = part else {
+                // Its partition is another member's now, who has it given again.
+                rest.for_each(drop);
+                continue;
+            };
+            part.change(|machine| std::iter::once(message).chain(rest).for_each(|m| machine.ack(now, m)));
+        }
+        Ok(())
+    }
+
+    /// Acknowledges a message and all of its partition before it.
+    pub fn ack_cumulative(&self, message: &Message) -> Result<()> {
+        self.check_open()?;
+        if let Some(part) = self.part(message) {
+            part.change(|machine| machine.ack_cumulative(Instant::now(), message));
+        }
+        Ok(())
+    }
+
+    /// Gives messages back: their packs come again after `delay`, without what was acknowledged.
+    pub fn nack<'a>(
+        &self,
+        messages: impl IntoIterator<Item = &'a Message>,
+        delay: Option<Duration>,
+    ) -> Result<()> {
+        self.check_open()?;
+        for message in messages {
+            if let Some(part) = self.part(message) {
+                part.change(|machine| machine.nack(Instant::now(), message, delay));
+                part.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for everything again that is not acknowledged.
+    pub fn redeliver_unacknowledged(&self) -> Result<()> {
+        self.check_open()?;
+        for part in lock(&self.0.core.parts).values() {
+            part.change(|machine| machine.redeliver(Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// Moves the group in this consumer's partitions. Resolves when their brokers have taken note.
+    pub async fn seek(&self, to: SeekTo) -> Result<()> {
+        self.check_open()?;
+        let core = &self.0.core;
+        let (parts, start): (Vec<Arc<Part>>, Start) = match to {
+            SeekTo::All(start) => (lock(&core.parts).values().cloned().collect(), start),
+            SeekTo::One(partition, offset) => {
+                let parts = lock(&core.parts);
+                let mut own = parts.iter().filter(|((_, known), _)| *known == partition);
+                let part = own.next().map(|(_, part)| Arc::clone(part)).ok_or_else(|| {
+                    let text = format!("partition {}:{} is not held here", partition.broker, partition.id);
+                    Error::new(ErrorKind::InvalidArgument, text)
+                })?;
+                if own.next().is_some() {
+                    let text = "several topics have this partition: use a consumer of one topic to seek";
+                    return Err(Error::new(ErrorKind::InvalidArgument, text));
+                }
+                (vec![part], Start::Offset(offset))
+            }
+        };
+        let limit = core.shared.options.operation_timeout;
+        let seek = async {
+            for part in parts {
+                part.seek(start).await?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(limit, seek).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("the brokers did not take note within {limit:?}")))
+        })
+    }
+
+    /// Stops fetching from partitions, or goes on; `None` is all, those to come included. What has been fetched is
+    /// still given, and the partitions stay held.
+    pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
+        self.check_open()?;
+        let core = &self.0.core;
+        let parts = lock(&core.parts);
+        if let Some(strange) = partitions.into_iter().flatten().find(|p| !parts.keys().any(|(_, k)| k == *p))
+        {
+            let text = format!("partition {}:{} is not this consumer's", strange.broker, strange.id);
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        {
+            let mut state = lock(&core.paused);
+            match partitions {
+                None => *state = Paused { all: paused, some: BTreeSet::new() },
+                Some(partitions) if paused => state.some.extend(partitions),
+                Some(partitions) => {
+                    if std::mem::take(&mut state.all) {
+                        state.some.extend(parts.keys().map(|(_, partition)| *partition));
+                    }
+                    state.some.retain(|partition| !partitions.contains(partition));
+                }
+            }
+        }
+        for ((_, partition), part) in parts.iter() {
+            let paused = core.is_paused(*partition);
+            part.change(|machine| machine.set_paused(paused));
+            part.wake();
+        }
+        Ok(())
+    }
+
+    /// What is known of each partition.
+    pub fn partitions(&self) -> Vec<PartitionState> {
+        let parts = lock(&self.0.core.parts);
+        let state = |((topic, partition), part): (&(Arc<str>, Partition), &Arc<Part>)| {
+            let machine = part.machine();
+            let (offset, max_offset) = (machine.offset(), machine.max_offset());
+            let lag = offset.zip(max_offset).map(|(offset, max)| ((max - offset) / INDEX_UNIT).max(0));
+            PartitionState {
+                topic: Arc::clone(topic),
+                partition: *partition,
+                phase: machine.phase(),
+                offset,
+                max_offset,
+                lag,
+                lag_bytes: machine.behind(),
+            }
+        };
+        parts.iter().map(state).collect()
+    }
+
+    /// Leaves the group: the partitions can be taken by others at once. What was taken and not acknowledged is given
+    /// to them.
+    pub async fn close(&self) -> Result<()> {
+        let core = &self.0.core;
+        if core.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let parts: Vec<_> = std::mem::take(&mut *lock(&core.parts)).into_values().collect();
+        let mut leaving = tokio::task::JoinSet::new();
+        for part in parts {
+            leaving.spawn(async move { part.leave(LEAVE).await });
+        }
+        leaving.join_all().await;
+        lock(&core.member).close(Instant::now());
+        core.due.notify_one();
+        let mut state = core.state.subscribe();
+        let gone = state.wait_for(|state| matches!(state, MemberState::Closed | MemberState::Refused(_)));
+        // A master that cannot be told forgets the member by itself.
+        let _ = tokio::time::timeout(LEAVE, gone).await;
+        self.0.tasks.iter().for_each(AbortHandle::abort);
+        core.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));
+        Ok(())
+    }
+
+    /// The topics, joined by commas.
+    pub fn topic(&self) -> &str {
+        &self.0.title
+    }
+
+    /// The group.
+    pub fn subscription(&self) -> &str {
+        &self.0.core.group
+    }
+
+    pub(super) fn downgrade(&self) -> WeakConsumer {
+        WeakConsumer(Arc::downgrade(&self.0))
+    }
+
+    fn part(&self, message: &Message) -> Option<Arc<Part>> {
+        let place = &message.pack.place;
+        lock(&self.0.core.parts).get(&(Arc::clone(&place.topic), place.partition)).cloned()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.0.core.closed.load(Ordering::Acquire) {
+            let error = Error::new(ErrorKind::Closed, "the consumer is closed");
+            return Err(error.with_topic(self.0.title.as_str()));
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Whether there is room for more.
+    pub(super) fn may_fetch(&self) -> bool {
+        let room = self.unread.load(Ordering::Acquire) < self.shared.options.receive_buffer;
+        if !room {
+            self.full.store(true, Ordering::Release);
+        }
+        room
+    }
+
+    /// A part had `before` bytes unread and now has `after`.
+    pub(super) fn count(&self, before: usize, after: usize) {
+        if after >= before {
+            self.unread.fetch_add(after - before, Ordering::AcqRel);
+            return;
+        }
+        let unread = self.unread.fetch_sub(before - after, Ordering::AcqRel) - (before - after);
+        if unread <= self.shared.options.receive_buffer / 2 && self.full.swap(false, Ordering::AcqRel) {
+            // Rung by a task: who counts may hold the parts.
+            self.due.notify_one();
+        }
+    }
+
+    fn is_paused(&self, partition: Partition) -> bool {
+        let paused = lock(&self.paused);
+        paused.all || paused.some.contains(&partition)
+    }
+
+    fn take_place(self: &Arc<Self>, place: Place) -> Arc<Part> {
+        let key = (Arc::clone(&place.topic), place.partition);
+        let mut parts = lock(&self.parts);
+        if let Some(part) = parts.get(&key) {
+            return Arc::clone(part);
+        }
+        let start = self.options.offsets.get(&place.partition);
+        let part = Arc::new(Part::new(
+            self,
+            MachineOptions {
+                client_id: self.client_id.clone(),
+                group: self.group.clone(),
+                filters: Arc::new(self.options.filters.get(&*place.topic).cloned().unwrap_or_default()),
+                start: start.map_or(self.options.start, |offset| Start::Offset(*offset)),
+                nack_delay: self.options.nack_delay,
+                poll_interval: self.options.poll_interval,
+                auto_ack: self.options.auto_ack,
+                place,
+            },
+        ));
+        {
+            let mut machine = part.machine();
+            machine.set_paused(self.is_paused(key.1));
+            if let Some(priority) = *lock(&self.priority) {
+                machine.set_priority(priority);
+            }
+        }
+        let task = self.shared.runtime.spawn(supervise(Arc::downgrade(&part), Arc::downgrade(self)));
+        *lock(&part.task) = Some(task.abort_handle());
+        parts.insert(key, Arc::clone(&part));
+        part
+    }
+
+    /// Tells the member what is really held.
+    fn report(&self) {
+        let held: Vec<Place> = lock(&self.parts)
+            .values()
+            .filter_map(|part| {
+                let machine = part.machine();
+                machine.is_held().then(|| machine.place().clone())
+            })
+            .collect();
+        lock(&self.member).hold(held);
+    }
+
+    /// These, and no others.
+    fn assign(self: &Arc<Self>, places: Vec<Place>) {
+        let wanted: BTreeSet<_> =
+            places.iter().map(|place| (Arc::clone(&place.topic), place.partition)).collect();
+        let gone: Vec<Arc<Part>> = {
+            let mut parts = lock(&self.parts);
+            let gone: Vec<_> = parts.keys().filter(|key| !wanted.contains(*key)).cloned().collect();
+            gone.iter().filter_map(|key| parts.remove(key)).collect()
+        };
+        for part in gone {
+            self.shared.runtime.spawn(async move { part.leave(LEAVE).await });
+        }
+        for place in places {
+            // A broker that has moved is another place.
+            let key = (Arc::clone(&place.topic), place.partition);
+            let mut parts = lock(&self.parts);
+            if let Some(part) = parts.get(&key).cloned()
+                && part.machine().place().broker != place.broker
+            {
+                parts.remove(&key);
+                part.stop();
+            }
+            drop(parts);
+            self.take_place(place);
+        }
+    }
+
+    /// What the master wants taken or left; then it is told.
+    async fn carry_out(self: Arc<Self>, taken: Vec<Place>, left: Vec<Place>) {
+        for place in left {
+            let part = lock(&self.parts).remove(&(place.topic, place.partition));
+            if let Some(part) = part {
+                part.leave(LEAVE).await;
+            }
+        }
+        let limit = self.shared.options.request_timeout;
+        for place in taken {
+            let key = (Arc::clone(&place.topic), place.partition);
+            let part = self.take_place(place);
+            // Whom another member still holds the balance gives out again.
+            if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
+                lock(&self.parts).remove(&key);
+                part.leave(LEAVE).await;
+            }
+        }
+        self.report();
+        lock(&self.member).finished(Instant::now());
+        self.due.notify_one();
+    }
+
+    fn handle_event(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Registered => {
+                self.state.send_if_modified(|state| {
+                    let new = matches!(state, MemberState::New);
+                    if new {
+                        *state = MemberState::Registered;
+                    }
+                    new
+                });
+            }
+            Event::Assigned(places) => {
+                self.assign(places);
+                self.state.send_replace(MemberState::Assigned);
+            }
+            Event::Take(places) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(places, Vec::new()));
+            }
+            Event::Leave(places) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(Vec::new(), places));
+            }
+            Event::VisitToken(token) => self.shared.visit_token.store(token, Ordering::Relaxed),
+            Event::Priority(priority) => {
+                *lock(&self.priority) = Some(priority);
+                for part in lock(&self.parts).values() {
+                    part.machine().set_priority(priority);
+                }
+            }
+            Event::JumpToMax => {
+                for part in lock(&self.parts).values() {
+                    part.change(|machine| machine.seek(Instant::now(), Start::Max));
+                    part.wake();
+                }
+            }
+            Event::Failed(_) => {}
+            Event::Refused(error) => {
+                self.state.send_replace(MemberState::Refused(error.clone()));
+                self.signal.end(error);
+            }
+        }
+    }
+
+    /// For a consumer that is dropped without `close`: the master is told, and nobody waits.
+    fn leave_quietly(self: &Arc<Self>) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let core = Arc::clone(self);
+        self.shared.runtime.spawn(async move {
+            lock(&core.member).close(Instant::now());
+            let certificate = auth::certificate(&core.shared.options).await.unwrap_or_default();
+            let request = lock(&core.member).poll_request(Instant::now(), certificate);
+            if let Some(request) = request {
+                let _ = core.shared.masters.ask(request).await;
+            }
+        });
+    }
+}
+
+/// Registers at the master, beats, and does what it or the balance wants, until the member has left.
+async fn keep_member(weak: Weak<Core>) {
+    while let Some(core) = weak.upgrade() {
+        let due = lock(&core.member).poll_timeout();
+        let Some(due) = due else {
+            core.state.send_if_modified(|state| {
+                let open = !matches!(state, MemberState::Refused(_));
+                if open {
+                    *state = MemberState::Closed;
+                }
+                open
+            });
+            return;
+        };
+        // Those that wait for room are asked again: this task is rung when there is some.
+        lock(&core.parts).values().for_each(|part| part.wake());
+        if due > Instant::now() {
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                () = core.due.notified() => {}
+            }
+            continue;
+        }
+        core.report();
+        let asked = match auth::certificate(&core.shared.options).await {
+            Ok(certificate) => {
+                let request = lock(&core.member).poll_request(Instant::now(), certificate);
+                match request {
+                    Some(request) => core.shared.masters.ask(request).await,
+                    None => continue,
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let events: Vec<Event> = {
+            let mut member = lock(&core.member);
+            member.handle_answer(Instant::now(), asked);
+            std::iter::from_fn(|| member.poll_event()).collect()
+        };
+        for event in events {
+            core.handle_event(event);
+        }
+    }
+}
+
+/// Beats at the brokers, so that they keep the partitions for this member.
+async fn keep_leases(weak: Weak<Core>) {
+    loop {
+        let Some(interval) = weak.upgrade().map(|core| core.shared.options.heartbeat_interval) else {
+            return;
+        };
+        tokio::time::sleep(interval).await;
+        let Some(core) = weak.upgrade() else { return };
+        let mut by_broker: HashMap<u32, Vec<Arc<Part>>> = HashMap::new();
+        for ((_, partition), part) in lock(&core.parts).iter() {
+            if part.machine().is_held() {
+                by_broker.entry(partition.broker).or_default().push(Arc::clone(part));
+            }
+        }
+        let mut beats = tokio::task::JoinSet::new();
+        for parts in by_broker.into_values() {
+            beats.spawn(beat(Arc::clone(&core), parts));
+        }
+        beats.join_all().await;
+        if core.options.balance == Balance::Server {
+            core.drop_lost();
+        }
+    }
+}
+
+impl Core {
+    /// What another member has been given in the meantime: the balance decides anew.
+    fn drop_lost(&self) {
+        let mut parts = lock(&self.parts);
+        let lost: Vec<_> = parts
+            .iter()
+            .filter(|(_, part)| part.machine().phase() == Phase::Occupied)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in lost {
+            if let Some(part) = parts.remove(&key) {
+                part.stop();
+            }
+        }
+    }
+}
+
+/// One beat for partitions of one broker.
+async fn beat(core: Arc<Core>, parts: Vec<Arc<Part>>) {
+    let Some(connection) = parts.iter().find_map(|part| part.connection()) else { return };
+    let name = |part: &Arc<Part>| part.machine().place().info().to_string();
+    let names: Vec<String> = parts.iter().map(name).collect();
+    let priority = parts.first().and_then(|part| part.machine().priority());
+    let token = core.shared.visit_token.load(Ordering::Relaxed);
+    let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, token);
+    let Ok(Response::PartitionHeartbeat(response)) = connection.request(request).await else { return };
+    if response.require_auth() || Code::from_number(response.err_code) == Some(Code::CertificateFailure) {
+        core.shared.refresh();
+    }
+    let now = Instant::now();
+    for failure in &response.failure_info {
+        let Ok((code, info)) = SubscribeInfo::parse_failure(failure, core.shared.identity.default_port)
+        else {
+            continue;
+        };
+        let name = info.to_string();
+        if let Some(index) = names.iter().position(|known| *known == name) {
+            parts[index].change(|machine| machine.lost(now, Code::from_number(code)));
+            parts[index].wake();
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! What only TubeMQ has: its producer, its options, positions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::client::tubemq::{Consumer, Outgoing, Producer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::python::client::run;
+use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
+use crate::python::frame::FrameRows;
+use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
+use crate::python::producer::{RowRef, Rows, Sink, is_full, one_waiting, pairs, push_one, push_rows};
+use crate::python::promise::{Door, Value};
+use crate::python::runtime::{Native, engine};
+use crate::tubemq::Partition;
+use crate::tubemq::balance::Balance;
+use crate::tubemq::consumer::{Message, Start};
+use crate::tubemq::producer::Position as At;
+
+/// Where a message is.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct Position(pub(super) At);
+
+impl Position {
+    /// Of a message that was received, which has only its pack's offset.
+    pub(super) fn of_message(message: &Message) -> Self {
+        let Partition { broker, id } = message.pack.place.partition;
+        let (offset, message_id) = (message.pack.offset, message.message_id);
+        Self(At { broker, partition: id, offset, time: -1, message_id })
+    }
+
+    pub(super) fn of(&self) -> Partition {
+        Partition { broker: self.0.broker, id: self.0.partition }
+    }
+
+    fn order(&self) -> (u32, u32, i64) {
+        (self.0.broker, self.0.partition, self.0.offset)
+    }
+}
+
+#[pymethods]
+impl Position {
+    #[new]
+    fn new(broker_id: u32, partition: u32, offset: i64) -> Self {
+        Self(At { broker: broker_id, partition, offset, time: -1, message_id: -1 })
+    }
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let mut fields = text.split(':');
+        let mut next = || fields.next();
+        let parsed = (|| {
+            let position = Self::new(next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?);
+            next().is_none().then_some(position)
+        })();
+        parsed.ok_or_else(|| {
+            let text = format!("{text:?} is not a position: broker:partition:offset is one");
+            raise(py, &Error::new(ErrorKind::InvalidArgument, text))
+        })
+    }
+
+    #[getter]
+    fn broker_id(&self) -> u32 {
+        self.0.broker
+    }
+
+    #[getter]
+    fn partition(&self) -> u32 {
+        self.0.partition
+    }
+
+    #[getter]
+    fn offset(&self) -> i64 {
+        self.0.offset
+    }
+
+    /// When the broker took it, in milliseconds since 1970.
+    #[getter]
+    fn time(&self) -> Option<i64> {
+        (self.0.time >= 0).then_some(self.0.time)
+    }
+
+    #[getter]
+    fn message_id(&self) -> Option<i64> {
+        (self.0.message_id >= 0).then_some(self.0.message_id)
+    }
+
+    fn __str__(&self) -> String {
+        let (broker, partition, offset) = self.order();
+        format!("{broker}:{partition}:{offset}")
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Position({})", self.__str__())
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.order().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        match other.cast::<Self>() {
+            Ok(other) => op.matches(self.order().cmp(&other.get().order())).into_py_any(py),
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    /// Time and message id are not part of where a message is, and stay behind.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let arguments = slf.get().order().into_pyobject(slf.py())?;
+        PyTuple::new(slf.py(), [slf.get_type().into_any(), arguments.into_any()])
+    }
+}
+
+/// Pairs of broker and partition.
+pub(super) fn partitions(pairs: Vec<(u32, u32)>) -> Vec<Partition> {
+    pairs.into_iter().map(|(broker, id)| Partition { broker, id }).collect()
+}
+
+/// What is known of each partition of a consumer.
+pub(super) fn partition_states<'py>(
+    py: Python<'py>,
+    consumer: &Consumer,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let state = |state: crate::client::tubemq::PartitionState| {
+        let dict = PyDict::new(py);
+        dict.set_item("topic", &*state.topic)?;
+        dict.set_item("broker_id", state.partition.broker)?;
+        dict.set_item("partition", state.partition.id)?;
+        dict.set_item("state", state.phase.name())?;
+        dict.set_item("offset", state.offset)?;
+        dict.set_item("max_offset", state.max_offset)?;
+        dict.set_item("lag", state.lag)?;
+        dict.set_item("lag_bytes", state.lag_bytes)?;
+        Ok(dict)
+    };
+    consumer.partitions().into_iter().map(state).collect()
+}
+
+/// Options of a client.
+pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
+    let fields = Fields(options);
+    let mut to = ClientOptions { url, ..ClientOptions::default() };
+    for (name, into) in [
+        ("connect_timeout", &mut to.connect_timeout),
+        ("operation_timeout", &mut to.operation_timeout),
+        ("request_timeout", &mut to.request_timeout),
+        ("heartbeat_interval", &mut to.heartbeat_interval),
+        ("max_backoff", &mut to.max_backoff),
+    ] {
+        fields.seconds(name, into)?;
+    }
+    fields.size("memory_limit", &mut to.memory_limit)?;
+    fields.size("receive_buffer", &mut to.receive_buffer)?;
+    to.username = fields.text("username")?;
+    to.password = secret(&fields, "password")?;
+    to.tls = tls(&fields)?;
+    Ok(to)
+}
+
+/// Options of a producer.
+pub(super) fn producer_options(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
+    let fields = Fields(options);
+    let mut to = ProducerOptions { message_type: fields.text("message_type")?, ..ProducerOptions::default() };
+    fields.size("max_pending", &mut to.max_pending)?;
+    let mut timeout = to.send_timeout.unwrap_or_default();
+    fields.seconds("send_timeout", &mut timeout)?;
+    to.send_timeout = (!timeout.is_zero()).then_some(timeout);
+    Ok(to)
+}
+
+/// Options of a consumer.
+pub(super) fn consumer_options(topics: &[String], options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions> {
+    let py = options.py();
+    let fields = Fields(options);
+    let mut to = ConsumerOptions::default();
+    if let Some(position) = fields.raw("position")? {
+        if let Ok(positions) = position.extract::<Vec<Bound<'_, Position>>>() {
+            to.offsets = positions.iter().map(|at| (at.get().of(), at.get().0.offset)).collect();
+        } else {
+            let words = [("latest", Start::Latest), ("first", Start::First), ("max", Start::Max)];
+            fields.word("position", &words, &mut to.start)?;
+        }
+    }
+    if let Some(filters) = fields.raw("filters")? {
+        to.filters = match filters.extract::<BTreeMap<String, BTreeSet<String>>>() {
+            Ok(by_topic) => by_topic,
+            Err(_) => {
+                let types: BTreeSet<String> = filters.extract()?;
+                topics.iter().map(|topic| (topic.clone(), types.clone())).collect()
+            }
+        };
+    }
+    let balances = [("client", Balance::Client(None)), ("server", Balance::Server)];
+    fields.word("balance", &balances, &mut to.balance)?;
+    let number = |name: &str| fields.raw(name)?.map(|value| value.extract::<u32>()).transpose();
+    match (number("source_count")?, number("node_id")?) {
+        (None, None) => {}
+        (Some(count), Some(node)) if node < count && to.balance != Balance::Server => {
+            to.balance = Balance::Client(Some((count, node)));
+        }
+        _ => {
+            let text = "source_count and node_id belong together, node_id is below source_count, and both \
+                        are of client balance";
+            return Err(raise(py, &Error::new(ErrorKind::InvalidArgument, text)));
+        }
+    }
+    fields.flag("auto_ack", &mut to.auto_ack)?;
+    fields.seconds("nack_delay", &mut to.nack_delay)?;
+    fields.seconds("poll_interval", &mut to.poll_interval)?;
+    Ok(to)
+}
+
+/// A producer of one topic.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(super) struct TubeProducer {
+    native: Native<Producer>,
+    outbox: Arc<Outbox>,
+    door: Door,
+}
+
+impl TubeProducer {
+    pub(super) fn new(producer: Producer, outbox: Arc<Outbox>, door: Door) -> Self {
+        Self { native: Native::new(producer), outbox, door }
+    }
+
+    fn native(&self, py: Python<'_>) -> PyResult<&Producer> {
+        py_result(py, self.native.get())
+    }
+}
+
+impl Sink for Producer {
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
+        let properties: Vec<(&str, &str)> =
+            row.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let message = Outgoing {
+            payload: row.payload,
+            key: row.key,
+            message_type: None,
+            time: (row.event_time != 0).then_some(row.event_time),
+            properties: &properties,
+        };
+        self.push(&message, false)
+    }
+}
+
+#[pymethods]
+impl TubeProducer {
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.native(py)?.topic().to_owned())
+    }
+
+    #[getter]
+    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.native(py)?.pending())
+    }
+
+    #[pyo3(signature = (payload, key=None, properties=None, message_type=None, event_time=None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        key: Option<&str>,
+        properties: Option<&Bound<'_, PyDict>>,
+        message_type: Option<&str>,
+        event_time: Option<u64>,
+    ) -> PyResult<Py<PyAny>> {
+        let native = self.native(py)?;
+        let payload = Payload::of(payload)?;
+        let properties = pairs(properties)?;
+        let properties = borrowed(&properties);
+        let message = Outgoing {
+            payload: payload.bytes(),
+            key,
+            message_type,
+            time: event_time,
+            properties: &properties,
+        };
+        let (waiting, pending) = one_waiting(py, &self.door)?;
+        py_result(py, push_one(&self.outbox, waiting, || native.push(&message, true)))?;
+        Ok(pending)
+    }
+
+    #[pyo3(signature = (payload, key=None, properties=None, message_type=None, event_time=None))]
+    fn send_nowait(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        key: Option<&str>,
+        properties: Option<&Bound<'_, PyDict>>,
+        message_type: Option<&str>,
+        event_time: Option<u64>,
+    ) -> PyResult<()> {
+        let native = self.native(py)?;
+        let payload = Payload::of(payload)?;
+        let properties = pairs(properties)?;
+        let properties = borrowed(&properties);
+        let message = Outgoing {
+            payload: payload.bytes(),
+            key,
+            message_type,
+            time: event_time,
+            properties: &properties,
+        };
+        py_result(py, push_one(&self.outbox, Waiting::Nobody(1), || native.push(&message, false)))
+    }
+
+    #[pyo3(signature = (payloads, keys=None))]
+    fn send_many(
+        &self,
+        py: Python<'_>,
+        payloads: &Bound<'_, PyAny>,
+        keys: Option<Vec<Option<String>>>,
+    ) -> PyResult<Py<PyAny>> {
+        let native = self.native(py)?;
+        let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
+        let payloads: Vec<Payload<'_>> = payloads.iter().map(Payload::of).collect::<PyResult<_>>()?;
+        if keys.as_ref().is_some_and(|keys| keys.len() != payloads.len()) {
+            return Err(PyValueError::new_err("keys and payloads differ in number"));
+        }
+        let key = |i: usize| keys.as_ref().and_then(|keys| keys[i].as_deref());
+        let (promise, pending) = self.door.promise(py)?;
+        let group = Group::new(promise, native.slots(), GroupKind::Many);
+        let mut taken = 0;
+        let result = {
+            let mut queues = self.outbox.queues();
+            let mut messages = payloads.iter().enumerate().map(|(i, payload)| Outgoing {
+                payload: payload.bytes(),
+                key: key(i),
+                ..Outgoing::default()
+            });
+            native.push_many(&mut messages, false, &mut |slot| {
+                queues.wait_group(slot, &group);
+                taken += 1;
+            })
+        };
+        match result {
+            Err(error) if is_full(&error) => {
+                // The rest is copied and follows as there is room.
+                let mut rows = Rows::default();
+                for (i, payload) in payloads.iter().enumerate().skip(taken) {
+                    rows.push(payload.bytes(), key(i));
+                }
+                let rest = push_rows(native.clone(), Arc::clone(&self.outbox), group, rows);
+                py_result(py, engine(1))?.handle().spawn(rest);
+            }
+            result => group.seal(payloads.len() - taken, result.err()),
+        }
+        Ok(pending)
+    }
+
+    fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
+        let native = self.native(py)?.clone();
+        let rows = py_result(py, rows.take())?;
+        let (promise, pending) = self.door.promise(py)?;
+        let group = Group::new(promise, native.slots(), GroupKind::Many);
+        py_result(py, engine(1))?.handle().spawn(push_rows(native, Arc::clone(&self.outbox), group, rows));
+        Ok(pending)
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let slots = self.native(py)?.slots();
+        let (promise, pending) = self.door.promise(py)?;
+        self.outbox.flush(promise, slots)();
+        Ok(pending)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let native = self.native(py)?.clone();
+        run(py, &self.door, 1, async move { native.close().await.map(|()| Value::None) })
+    }
+}
+
+fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}

@@ -1,0 +1,672 @@
+//! A member of a consumer group at the master, without its connection.
+//!
+//! ```text
+//!                   register: 200                    beat each interval
+//!   Unregistered ───────────────────► Registered ──┐
+//!        ▲  │ refused: the end            │   ▲     │ client balance: metadata each 5 s → Assigned
+//!        │  ▼ (first time only)           │   └─────┘ server balance: at most one event a beat
+//!        │ Closed        411: forgotten   │                → Take, Leave ── finished ──► next beat, at once
+//!        └────────────────────────────────┤
+//!                                         │ close
+//!                                         └──────────► Closing ──► Closed
+//! ```
+//! **Client balance** (methods 20 to 22): the master lists the partitions, and each member takes those that are its
+//! own by a rule: with a node id those whose index in the sorted list leaves that remainder, else all. A partition
+//! that another member holds is refused by its broker, and tried again later.
+//!
+//! **Server balance** (methods 4 and 5): the master tells each member what to take and to leave, by events in the
+//! answers to its beats. Each is answered in the next beat, with a true report of what is held, also where not
+//! everything worked. An event whose answer was lost is never sent again and would block the group, so that the beat
+//! after a lost one pops whatever the master believes to be under way; it then computes anew.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::tubemq::master::{Identity, RUNTIME, brokers};
+use crate::tubemq::topic::{Broker, Condition, ConsumerTopic, HeldInfo, Partition, SubscribeInfo};
+use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
+
+#[cfg(test)]
+mod tests;
+
+/// Pause after a call that failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often partitions are asked for.
+const METADATA: Duration = Duration::from_secs(5);
+/// How often while a topic has none.
+const METADATA_SOON: Duration = Duration::from_millis(500);
+/// How often a member beats that has not been given anything yet.
+const IMPATIENT: Duration = Duration::from_millis(500);
+/// Every so many beats everything held is reported.
+const REPORT_EACH: u32 = 6;
+
+/// Of partitions that may be consumed.
+const SUBSCRIBABLE: i32 = 1;
+
+const CONNECT: i32 = 1;
+const DISCONNECT: i32 = 2;
+const ONLY_CONNECT: i32 = 10;
+const ONLY_DISCONNECT: i32 = 20;
+const DONE: i32 = 2;
+
+/// Who decides what a member consumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// The members, by their number: `(count, own)`; without it each takes what is free.
+    Client(Option<(u32, u32)>),
+    /// The master.
+    Server,
+}
+
+/// What a member is made with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who it is.
+    pub identity: Identity,
+    /// The group.
+    pub group: String,
+    /// What is consumed.
+    pub topics: BTreeSet<String>,
+    /// Message types by topic; a topic without any is consumed whole.
+    pub filters: BTreeMap<String, BTreeSet<String>>,
+    /// Who decides.
+    pub balance: Balance,
+    /// Between two beats.
+    pub interval: Duration,
+    /// When the member began, in milliseconds since 1970.
+    pub started_ms: i64,
+}
+
+/// A partition of a topic, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: Partition,
+    /// Its broker.
+    pub broker: Broker,
+}
+
+impl Place {
+    /// As master and brokers are told of it.
+    pub fn info(&self) -> SubscribeInfo {
+        SubscribeInfo {
+            topic: self.topic.to_string(),
+            partition: self.partition,
+            broker: self.broker.clone(),
+        }
+    }
+}
+
+/// What a member has to tell.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The master knows the member.
+    Registered,
+    /// These are to be held, and no others.
+    Assigned(Vec<Place>),
+    /// These are to be taken; then [`Member::finished`].
+    Take(Vec<Place>),
+    /// These are to be left; then [`Member::finished`].
+    Leave(Vec<Place>),
+    /// Shown to brokers from now on.
+    VisitToken(i64),
+    /// The group's setting of where messages are read from.
+    Priority(i32),
+    /// An operator wants the group at the end of its partitions.
+    JumpToMax,
+    /// A call failed, and is made again.
+    Failed(Error),
+    /// The master does not take the member: the end.
+    Refused(Error),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unregistered,
+    Registered,
+    Closing,
+    Closed,
+}
+
+/// A member of a group.
+#[derive(Debug)]
+pub struct Member {
+    options: Options,
+    state: State,
+    asking: bool,
+    /// It has been registered once.
+    known: bool,
+    beat: Instant,
+    beats: u32,
+    /// What is held differs from what was reported.
+    dirty: bool,
+    held: Vec<Place>,
+    mode: Mode,
+    events: VecDeque<Event>,
+}
+
+#[derive(Debug)]
+enum Mode {
+    Client(ClientMode),
+    Server(ServerMode),
+}
+
+#[derive(Debug)]
+struct ClientMode {
+    metadata: Instant,
+    brokers: BTreeMap<u32, Broker>,
+    table: BTreeMap<String, ConsumerTopic>,
+    config: i64,
+    table_id: i64,
+    /// Of the last order to jump to the end.
+    jump: i64,
+    assigned: Option<Vec<Place>>,
+}
+
+#[derive(Debug)]
+struct ServerMode {
+    not_allocated: bool,
+    flow: (i64, i64),
+    priority: i32,
+    /// Being carried out by the owner.
+    working: Option<pb::EventProto>,
+    /// To be said in the next beat.
+    finished: Option<pb::EventProto>,
+    last_id: i64,
+    /// The answer to the last beat was lost.
+    lost: bool,
+}
+
+impl Member {
+    /// A member that registers at once.
+    pub fn new(options: Options, now: Instant) -> Self {
+        let mode = match options.balance {
+            Balance::Client(_) => Mode::Client(ClientMode {
+                metadata: now,
+                brokers: BTreeMap::new(),
+                table: BTreeMap::new(),
+                config: UNDEFINED,
+                table_id: UNDEFINED,
+                jump: UNDEFINED,
+                assigned: None,
+            }),
+            Balance::Server => Mode::Server(ServerMode {
+                not_allocated: true,
+                flow: (UNDEFINED, UNDEFINED),
+                priority: UNDEFINED as i32,
+                working: None,
+                finished: None,
+                last_id: 1,
+                lost: false,
+            }),
+        };
+        Self {
+            options,
+            state: State::Unregistered,
+            asking: false,
+            known: false,
+            beat: now,
+            beats: 0,
+            dirty: false,
+            held: Vec::new(),
+            mode,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// What is really held now.
+    pub fn hold(&mut self, held: Vec<Place>) {
+        self.dirty |= self.held != held;
+        self.held = held;
+    }
+
+    /// What the last [`Event::Take`] or [`Event::Leave`] wanted has been done, as far as it could be;
+    /// [`Self::hold`] says what came of it.
+    pub fn finished(&mut self, now: Instant) {
+        if let Mode::Server(mode) = &mut self.mode
+            && let Some(event) = mode.working.take()
+        {
+            mode.finished = Some(pb::EventProto { status: Some(DONE), ..event });
+            self.beat = now;
+        }
+    }
+
+    /// Leaves the group.
+    pub fn close(&mut self, now: Instant) {
+        self.state = match self.state {
+            State::Registered | State::Unregistered if self.known => State::Closing,
+            _ => State::Closed,
+        };
+        self.beat = now;
+    }
+
+    /// Whether there is nothing more to ask.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// The call that is due, if none is open. `certificate` is what proves who asks.
+    pub fn poll_request(
+        &mut self,
+        now: Instant,
+        certificate: Option<pb::MasterCertificateInfo>,
+    ) -> Option<Request> {
+        if self.asking {
+            return None;
+        }
+        let request = match self.state {
+            State::Closed => return None,
+            State::Closing => Request::ConsumerClose(pb::CloseRequestC2m {
+                client_id: self.options.identity.client_id.clone(),
+                group_name: self.options.group.clone(),
+                auth_info: certificate,
+            }),
+            State::Unregistered if self.beat <= now => self.register(certificate),
+            State::Registered if self.beat <= now => self.heartbeat(now, certificate),
+            State::Registered => self.metadata(now, certificate)?,
+            State::Unregistered => return None,
+        };
+        self.asking = true;
+        Some(request)
+    }
+
+    fn register(&self, certificate: Option<pb::MasterCertificateInfo>) -> Request {
+        let Options { identity, group, topics, filters, .. } = &self.options;
+        let condition = |(topic, types): (&String, &BTreeSet<String>)| {
+            let (topic, types) = (topic.clone(), types.iter().cloned().collect());
+            Condition { topic, types }.to_string()
+        };
+        let filtered = filters.iter().filter(|(_, types)| !types.is_empty());
+        let topic_condition: Vec<String> = filtered.map(condition).collect();
+        let topic_list = topics.iter().cloned().collect();
+        match &self.mode {
+            Mode::Client(mode) => {
+                let (count, node) = match self.options.balance {
+                    Balance::Client(Some((count, node))) => (count as i32, node as i32),
+                    _ => (-1, -1),
+                };
+                Request::BalanceRegister(Box::new(pb::RegisterRequestC2mv2 {
+                    client_id: identity.client_id.clone(),
+                    group_name: group.clone(),
+                    host_name: identity.host_name.clone(),
+                    source_count: count,
+                    node_id: node,
+                    topic_list,
+                    topic_condition,
+                    sub_rep_info: Some(self.report(mode, true)),
+                    ops_task_info: None,
+                    auth_info: certificate,
+                    jdk_version: Some(RUNTIME.into()),
+                }))
+            }
+            Mode::Server(mode) => Request::ConsumerRegister(Box::new(pb::RegisterRequestC2m {
+                client_id: identity.client_id.clone(),
+                group_name: group.clone(),
+                host_name: identity.host_name.clone(),
+                topic_list,
+                subscribe_info: self.subscribed(),
+                topic_condition,
+                require_bound: Some(false),
+                session_time: Some(self.options.started_ms),
+                // The server tells flow rules and priority only to those who ask.
+                group_flow_check_id: Some(UNDEFINED),
+                def_flow_check_id: Some(UNDEFINED),
+                qry_priority_id: Some(mode.priority),
+                auth_info: certificate,
+                jdk_version: Some(RUNTIME.into()),
+                ..Default::default()
+            })),
+        }
+    }
+
+    fn heartbeat(&mut self, now: Instant, certificate: Option<pb::MasterCertificateInfo>) -> Request {
+        self.beats = self.beats.wrapping_add(1);
+        let whole = std::mem::take(&mut self.dirty) || self.beats.is_multiple_of(REPORT_EACH);
+        let client_id = self.options.identity.client_id.clone();
+        let group_name = self.options.group.clone();
+        self.beat = now + self.options.interval;
+        let subscribed = self.subscribed();
+        match &mut self.mode {
+            Mode::Client(_) => {
+                let Mode::Client(mode) = &self.mode else { unreachable!("just matched") };
+                Request::BalanceHeartbeat(Box::new(pb::HeartRequestC2mv2 {
+                    client_id,
+                    group_name,
+                    sub_rep_info: Some(self.report(mode, whole)),
+                    ops_task_info: None,
+                    auth_info: certificate,
+                }))
+            }
+            Mode::Server(mode) => {
+                let mut event = mode.finished.take();
+                let lost = std::mem::take(&mut mode.lost);
+                if event.is_none() && lost && mode.working.is_none() {
+                    event = Some(pb::EventProto {
+                        rebalance_id: Some(mode.last_id),
+                        op_type: Some(CONNECT),
+                        status: Some(DONE),
+                        subscribe_info: Vec::new(),
+                    });
+                }
+                let whole = whole || event.is_some();
+                Request::ConsumerHeartbeat(Box::new(pb::HeartRequestC2m {
+                    client_id,
+                    group_name,
+                    subscribe_info: if whole { subscribed } else { Vec::new() },
+                    report_subscribe_info: whole,
+                    event,
+                    def_flow_check_id: Some(mode.flow.0),
+                    group_flow_check_id: Some(mode.flow.1),
+                    ssd_store_id: None,
+                    qry_priority_id: Some(mode.priority),
+                    auth_info: certificate,
+                }))
+            }
+        }
+    }
+
+    fn metadata(&mut self, now: Instant, certificate: Option<pb::MasterCertificateInfo>) -> Option<Request> {
+        let Mode::Client(mode) = &mut self.mode else { return None };
+        if mode.metadata > now {
+            return None;
+        }
+        mode.metadata = now + METADATA;
+        Some(Request::PartitionMetadata(pb::GetPartMetaRequestC2m {
+            client_id: self.options.identity.client_id.clone(),
+            group_name: self.options.group.clone(),
+            broker_config_id: mode.config,
+            topic_meta_info_id: mode.table_id,
+            auth_info: certificate,
+        }))
+    }
+
+    fn report(&self, mode: &ClientMode, whole: bool) -> pb::ClientSubRepInfo {
+        let mut by_topic: BTreeMap<&str, Vec<Partition>> = BTreeMap::new();
+        for place in self.held.iter().filter(|_| whole) {
+            by_topic.entry(&place.topic).or_default().push(place.partition);
+        }
+        let held = by_topic
+            .into_iter()
+            .map(|(topic, partitions)| HeldInfo { topic: topic.to_owned(), partitions }.to_string());
+        pb::ClientSubRepInfo {
+            broker_config_id: mode.config,
+            topic_meta_info_id: mode.table_id,
+            lst_assigned_time: None,
+            report_sub_info: Some(whole && self.known),
+            part_sub_info: held.collect(),
+        }
+    }
+
+    fn subscribed(&self) -> Vec<String> {
+        let (client, group) = (&self.options.identity.client_id, &self.options.group);
+        self.held.iter().map(|place| place.info().to_text(client, group)).collect()
+    }
+
+    /// The answer to what [`Self::poll_request`] gave.
+    pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
+        self.asking = false;
+        if matches!(self.state, State::Closing | State::Closed) {
+            // A master that could not be told drops the member when its beats fail to come.
+            self.state = State::Closed;
+            return;
+        }
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => {
+                if let Mode::Server(mode) = &mut self.mode {
+                    mode.lost = self.state == State::Registered;
+                }
+                self.dirty = true;
+                return self.failed(now, error);
+            }
+        };
+        if let Err(error) = response.outcome() {
+            return match Code::from_number(response.code().0) {
+                Some(Code::NoNode) => {
+                    self.state = State::Unregistered;
+                    self.dirty = true;
+                    self.beat = now;
+                }
+                _ if !self.known && self.state == State::Unregistered && !error.retriable() => {
+                    self.refused(error);
+                }
+                // The group's other members differ, or one has the node id: that does not mend itself soon.
+                Some(
+                    Code::InconsistentConsumeType
+                    | Code::InconsistentTopicSet
+                    | Code::InconsistentFilterSet
+                    | Code::InconsistentSessionKey
+                    | Code::InconsistentSelectBig
+                    | Code::InconsistentSourceCount
+                    | Code::DuplicateIndexId,
+                ) if !self.known => self.refused(error),
+                _ => self.failed(now, error),
+            };
+        }
+        match response {
+            Response::BalanceRegister(response) => {
+                self.registered(now);
+                self.take_token(response.authorized_info);
+                self.take_tasks(response.ops_task_info);
+                self.take_metadata(now, response.broker_config_id, &response.broker_config_list, None, &[]);
+                if let Mode::Client(mode) = &mut self.mode {
+                    mode.metadata = now;
+                }
+            }
+            Response::BalanceHeartbeat(response) => {
+                self.take_token(response.authorized_info);
+                self.take_tasks(response.ops_task_info);
+                self.take_metadata(
+                    now,
+                    response.broker_config_id,
+                    &response.broker_config_list,
+                    response.topic_meta_info_id,
+                    &response.topic_meta_info_list,
+                );
+            }
+            Response::PartitionMetadata(response) => self.take_metadata(
+                now,
+                response.broker_config_id,
+                &response.broker_config_list,
+                response.topic_meta_info_id,
+                &response.topic_meta_info_list,
+            ),
+            Response::ConsumerRegister(response) => {
+                self.registered(now);
+                self.take_token(response.authorized_info);
+                self.take_group(
+                    now,
+                    response.not_allocated,
+                    response.def_flow_check_id,
+                    response.group_flow_check_id,
+                    response.qry_priority_id,
+                );
+            }
+            Response::ConsumerHeartbeat(response) => {
+                self.take_token(response.authorized_info);
+                self.take_group(
+                    now,
+                    response.not_allocated,
+                    response.def_flow_check_id,
+                    response.group_flow_check_id,
+                    response.qry_priority_id,
+                );
+                self.take_event(now, response.event);
+            }
+            other => self.failed(now, Error::protocol(format!("{} out of turn", other.method().name()))),
+        }
+    }
+
+    fn refused(&mut self, error: Error) {
+        self.state = State::Closed;
+        self.events.push_back(Event::Refused(error));
+    }
+
+    fn registered(&mut self, now: Instant) {
+        self.state = State::Registered;
+        self.known = true;
+        self.dirty |= !self.held.is_empty();
+        self.beat = now + self.options.interval;
+        self.events.push_back(Event::Registered);
+    }
+
+    fn failed(&mut self, now: Instant, error: Error) {
+        self.beat = now + RETRY;
+        self.events.push_back(Event::Failed(error));
+    }
+
+    fn take_token(&mut self, info: Option<pb::MasterAuthorizedInfo>) {
+        if let Some(info) = info {
+            self.events.push_back(Event::VisitToken(info.visit_authorized_token));
+        }
+    }
+
+    fn take_tasks(&mut self, tasks: Option<pb::OpsTaskInfo>) {
+        let (Some(tasks), Mode::Client(mode)) = (tasks, &mut self.mode) else { return };
+        if let Some(priority) = tasks.qry_priority_id.filter(|priority| *priority >= 0) {
+            self.events.push_back(Event::Priority(priority));
+        }
+        if let Some(jump) = tasks.csm_frm_max_offset_ctrl_id
+            && jump > mode.jump
+        {
+            // The one that stands at the beginning is older than this member, unless it is younger.
+            let is_order = mode.jump != UNDEFINED || jump > self.options.started_ms;
+            mode.jump = jump;
+            if is_order {
+                self.events.push_back(Event::JumpToMax);
+            }
+        }
+    }
+
+    fn take_metadata(
+        &mut self,
+        now: Instant,
+        config: Option<i64>,
+        broker_list: &[String],
+        table_id: Option<i64>,
+        topics: &[String],
+    ) {
+        let Mode::Client(mode) = &mut self.mode else { return };
+        if !broker_list.is_empty() {
+            mode.config = config.unwrap_or(mode.config);
+            mode.brokers = brokers(broker_list, self.options.identity.default_port);
+        }
+        if !topics.is_empty() {
+            mode.table_id = table_id.unwrap_or(mode.table_id);
+            let parsed = topics.iter().filter_map(|text| ConsumerTopic::parse(text).ok());
+            mode.table = parsed.map(|topic| (topic.name.clone(), topic)).collect();
+        } else if table_id.is_none() && mode.table.is_empty() {
+            return;
+        }
+        let places = mode.places(&self.options);
+        let complete =
+            self.options.topics.iter().all(|topic| places.iter().any(|place| *place.topic == **topic));
+        if !complete {
+            mode.metadata = mode.metadata.min(now + METADATA_SOON);
+        }
+        let mine: Vec<Place> = match self.options.balance {
+            Balance::Client(Some((count, node))) => {
+                let own = |index: &usize| *index as u32 % count.max(1) == node;
+                places.into_iter().enumerate().filter(|(i, _)| own(i)).map(|(_, place)| place).collect()
+            }
+            _ => places,
+        };
+        if mode.assigned.as_ref() != Some(&mine) {
+            mode.assigned = Some(mine.clone());
+            self.events.push_back(Event::Assigned(mine));
+        }
+    }
+
+    fn take_group(
+        &mut self,
+        now: Instant,
+        not_allocated: Option<bool>,
+        default_flow: Option<i64>,
+        group_flow: Option<i64>,
+        priority: Option<i32>,
+    ) {
+        let Mode::Server(mode) = &mut self.mode else { return };
+        if let Some(not_allocated) = not_allocated {
+            mode.not_allocated = not_allocated;
+        }
+        mode.flow = (default_flow.unwrap_or(mode.flow.0), group_flow.unwrap_or(mode.flow.1));
+        if let Some(priority) = priority.filter(|priority| *priority >= 0 && *priority != mode.priority) {
+            mode.priority = priority;
+            self.events.push_back(Event::Priority(priority));
+        }
+        if mode.not_allocated {
+            self.beat = self.beat.min(now + IMPATIENT);
+        }
+    }
+
+    fn take_event(&mut self, now: Instant, event: Option<pb::EventProto>) {
+        let Mode::Server(mode) = &mut self.mode else { return };
+        let Some(event) = event else { return };
+        let Some(id) = event.rebalance_id.filter(|id| *id > 0) else { return };
+        mode.last_id = id;
+        let read = |text: &String| SubscribeInfo::parse(text, self.options.identity.default_port).ok();
+        let places: Vec<Place> = event
+            .subscribe_info
+            .iter()
+            .filter_map(read)
+            .map(|info| Place { topic: info.topic.into(), partition: info.partition, broker: info.broker })
+            // What is not asked for cannot be consumed: the report will not have it.
+            .filter(|place| self.options.topics.contains(&*place.topic))
+            .collect();
+        let todo = match event.op_type {
+            Some(CONNECT | ONLY_CONNECT) => Some(Event::Take(places)),
+            Some(DISCONNECT | ONLY_DISCONNECT) => Some(Event::Leave(places)),
+            _ => None,
+        };
+        match todo {
+            Some(todo) => {
+                mode.working = Some(event);
+                self.events.push_back(todo);
+            }
+            None => {
+                mode.finished = Some(pb::EventProto { status: Some(DONE), ..event });
+                self.beat = now;
+            }
+        }
+    }
+
+    /// When [`Self::poll_request`] has something again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.asking || self.state == State::Closed {
+            return None;
+        }
+        match &self.mode {
+            Mode::Client(mode) if self.state == State::Registered => Some(self.beat.min(mode.metadata)),
+            _ => Some(self.beat),
+        }
+    }
+
+    /// The next thing to tell, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+impl ClientMode {
+    /// Every partition that may be consumed, in the same order at every member.
+    fn places(&self, options: &Options) -> Vec<Place> {
+        let mut places = Vec::new();
+        for topic in self.table.values().filter(|topic| options.topics.contains(&topic.name)) {
+            let name: Arc<str> = topic.name.as_str().into();
+            for (partition, status) in &topic.partitions {
+                let broker = self.brokers.get(&partition.broker);
+                if let Some(broker) = broker.filter(|_| *status == SUBSCRIBABLE) {
+                    let topic = Arc::clone(&name);
+                    places.push(Place { topic, partition: *partition, broker: broker.clone() });
+                }
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}

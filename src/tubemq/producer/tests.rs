@@ -1,0 +1,392 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::tubemq::message::{Outgoing, pack};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn partition(broker: u32, id: u32) -> Partition {
+    Partition { broker, id }
+}
+
+fn producer(now: Instant, partitions: &[Partition]) -> Producer {
+    let mut producer = Producer::new(Options {
+        client_id: "c".into(),
+        topic: "demo".into(),
+        address: 0x7f00_0001,
+        max_pending: 100,
+        send_timeout: Some(TIMEOUT),
+        seed: 0,
+    });
+    producer.set_partitions(now, partitions.to_vec(), 1000);
+    producer
+}
+
+fn push(producer: &mut Producer, now: Instant, payload: &str, key: Option<&str>) {
+    let packed = pack(&Outgoing { payload: payload.as_bytes(), ..Outgoing::default() }).unwrap();
+    producer.push(now, packed, key, payload.len(), false).unwrap();
+}
+
+/// A message that was polled: its number, partition and payload.
+#[derive(Clone, Debug, PartialEq)]
+struct Sent(u64, u32, String);
+
+fn send_all(producer: &mut Producer, now: Instant, broker: u32) -> Vec<Sent> {
+    std::iter::from_fn(|| producer.poll_send(now, broker, 5))
+        .map(|(number, request)| {
+            let Request::SendMessage(request) = request else { panic!("{request:?}") };
+            assert_eq!(request.auth_info.unwrap().visit_authorized_token, 5);
+            Sent(number, request.partition_id as u32, String::from_utf8(request.data.to_vec()).unwrap())
+        })
+        .collect()
+}
+
+fn answer(code: i32, offset: i64) -> Result<Response> {
+    Ok(Response::SendMessage(pb::SendMessageResponseB2p {
+        success: code == 200,
+        err_code: code,
+        err_msg: String::new(),
+        require_auth: None,
+        message_id: Some(offset + 1),
+        append_time: Some(1000),
+        append_offset: Some(offset),
+    }))
+}
+
+fn disconnected() -> Error {
+    Error::new(ErrorKind::Disconnected, "cut")
+}
+
+/// Offsets of what was stored, kinds of what failed; without what asks for metadata.
+fn outcomes(producer: &mut Producer) -> Vec<Result<i64, ErrorKind>> {
+    std::iter::from_fn(|| producer.poll_event())
+        .filter_map(|event| match event {
+            Event::Stored { position, .. } => Some(Ok(position.offset)),
+            Event::Failed { error, .. } => Some(Err(error.kind())),
+            Event::Refresh => None,
+        })
+        .collect()
+}
+
+fn attach(producer: &mut Producer, broker: u32) {
+    assert_eq!(producer.poll_wants(), [broker], "one connection is wanted");
+    producer.attach(broker);
+}
+
+#[test]
+fn messages_without_a_key_go_round_and_keep_their_order() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(1, 1), partition(1, 10_000)]);
+    for i in 0..6 {
+        push(&mut producer, now, &i.to_string(), None);
+    }
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    assert_eq!(sent.iter().map(|sent| sent.2.as_str()).collect::<String>(), "012345");
+    let mut counts = HashMap::new();
+    sent.iter().for_each(|sent| *counts.entry(sent.1).or_insert(0) += 1);
+    assert_eq!(counts, HashMap::from([(0, 2), (1, 2), (10_000, 2)]));
+}
+
+#[test]
+fn a_key_stays_in_its_partition() {
+    let now = Instant::now();
+    let partitions: Vec<_> = (0..16).map(|id| partition(1, id)).collect();
+    let mut producer = producer(now, &partitions);
+    for i in 0..64 {
+        push(&mut producer, now, "x", Some(&(i % 8).to_string()));
+    }
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    let of_key = |key: usize| -> Vec<u32> { sent.iter().skip(key).step_by(8).map(|sent| sent.1).collect() };
+    for key in 0..8 {
+        assert_eq!(of_key(key), vec![of_key(key)[0]; 8]);
+    }
+    let distinct: BTreeSet<u32> = (0..8).map(|key| of_key(key)[0]).collect();
+    assert!(distinct.len() > 3, "{distinct:?}");
+}
+
+#[test]
+fn outcomes_come_in_the_order_of_the_pushes() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(2, 0)]);
+    for i in 0..4 {
+        push(&mut producer, now, &i.to_string(), None);
+    }
+    producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
+    let (first, second) = (send_all(&mut producer, now, 1), send_all(&mut producer, now, 2));
+    assert_eq!((first.len(), second.len()), (2, 2));
+    let (early, late) = if first[0].0 == 0 { (first, second) } else { (second, first) };
+    for Sent(number, ..) in late {
+        producer.handle_answer(now, number, answer(200, number as i64));
+        assert_eq!(outcomes(&mut producer), []);
+    }
+    producer.handle_answer(now, early[0].0, answer(200, 0));
+    assert_eq!(outcomes(&mut producer), [Ok(0), Ok(1)]);
+    producer.handle_answer(now, early[1].0, answer(400, 2));
+    assert_eq!(outcomes(&mut producer), [Err(ErrorKind::InvalidArgument), Ok(3)]);
+    assert_eq!(producer.pending(), 0);
+}
+
+#[test]
+fn what_a_cut_left_unanswered_is_sent_again_in_its_order() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    for i in 0..5 {
+        push(&mut producer, now, &i.to_string(), None);
+    }
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.handle_answer(now, sent[0].0, answer(200, 0));
+    push(&mut producer, now, "5", None);
+    for Sent(number, ..) in &sent[1..] {
+        producer.handle_answer(now, *number, Err(disconnected()));
+    }
+    producer.detach(now, 1, Duration::from_secs(1));
+    assert_eq!(send_all(&mut producer, now, 1), []);
+    assert_eq!(producer.poll_wants(), [0; 0], "not before the pause is over");
+    let later = now + Duration::from_secs(1);
+    assert_eq!(producer.poll_timeout(), Some(later));
+    producer.handle_timeout(later);
+    attach(&mut producer, 1);
+    let again = send_all(&mut producer, later, 1);
+    assert_eq!(again.iter().map(|sent| sent.2.as_str()).collect::<String>(), "12345");
+    assert_eq!(outcomes(&mut producer), [Ok(0)]);
+}
+
+#[test]
+fn a_full_partition_is_evaded_but_not_by_keys() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(1, 1)]);
+    push(&mut producer, now, "free", None);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.handle_answer(now, sent[0].0, answer(419, 0));
+    let again = send_all(&mut producer, now, 1);
+    assert_eq!(again.len(), 1);
+    assert_ne!(again[0].1, sent[0].1);
+    producer.handle_answer(now, again[0].0, answer(200, 1));
+    assert_eq!(outcomes(&mut producer), [Ok(1)]);
+
+    for text in ["k1", "k2", "k3"] {
+        push(&mut producer, now, text, Some("key"));
+    }
+    let later = now + LONGEST_PAUSE;
+    producer.handle_timeout(later);
+    let (number, _) = producer.poll_send(later, 1, 5).unwrap();
+    producer.handle_answer(later, number, answer(419, 0));
+    assert_eq!(send_all(&mut producer, later, 1), [], "those behind it wait for it");
+    let due = producer.poll_timeout().unwrap();
+    assert!(due > later && due <= later + LONGEST_PAUSE);
+    producer.handle_timeout(due);
+    let texts: Vec<_> = send_all(&mut producer, due, 1).into_iter().map(|sent| sent.2).collect();
+    assert_eq!(texts, ["k1", "k2", "k3"]);
+}
+
+#[test]
+fn a_broker_that_stopped_writing_is_left_alone_for_a_while() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(2, 0)]);
+    push(&mut producer, now, "a", None);
+    push(&mut producer, now, "b", None);
+    producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
+    let refused = send_all(&mut producer, now, 1);
+    producer.handle_answer(now, refused[0].0, answer(503, 0));
+    let other = send_all(&mut producer, now, 2);
+    assert_eq!(other.len(), 2, "its own, and what the other did not take");
+    push(&mut producer, now, "c", None);
+    push(&mut producer, now, "d", None);
+    assert_eq!(send_all(&mut producer, now, 1), []);
+    assert_eq!(send_all(&mut producer, now, 2).len(), 2);
+    let later = now + BROKER_PAUSE;
+    producer.handle_timeout(later);
+    push(&mut producer, later, "e", None);
+    push(&mut producer, later, "f", None);
+    assert_eq!(send_all(&mut producer, later, 1).len(), 1);
+}
+
+#[test]
+fn a_refusal_that_does_not_pass_fails_the_message() {
+    let mut now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "a", None);
+    attach(&mut producer, 1);
+    for attempt in 1..=MAX_REFUSALS {
+        let (number, _) = producer.poll_send(now, 1, 5).expect("it is tried again");
+        producer.handle_answer(now, number, answer(403, 0));
+        let asks = std::iter::from_fn(|| producer.poll_event()).collect::<Vec<_>>();
+        if attempt < MAX_REFUSALS {
+            assert!(matches!(asks[..], [Event::Refresh]), "{asks:?}");
+            now = producer.poll_timeout().unwrap();
+            producer.handle_timeout(now);
+        } else {
+            assert!(
+                matches!(&asks[..], [Event::Failed { error, .. }] if error.kind() == ErrorKind::NotAllowed)
+            );
+        }
+    }
+    assert_eq!(producer.pending(), 0);
+}
+
+#[test]
+fn a_message_waits_no_longer_than_it_may() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "sent", None);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.detach(now, 1, Duration::from_secs(60));
+    push(&mut producer, now, "waits", None);
+    producer.handle_timeout(now + TIMEOUT - Duration::from_millis(1));
+    assert_eq!(outcomes(&mut producer), []);
+    producer.handle_timeout(now + TIMEOUT);
+    assert_eq!(outcomes(&mut producer), [Err(ErrorKind::Timeout); 2]);
+    // The answer that comes after all is nobody's.
+    producer.handle_answer(now, sent[0].0, answer(200, 0));
+    assert_eq!(outcomes(&mut producer), []);
+}
+
+#[test]
+fn the_window_bounds_what_is_sent_and_twice_of_it_may_wait() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    for _ in 0..100 {
+        push(&mut producer, now, "x", None);
+    }
+    let packed = pack(&Outgoing { payload: b"x", ..Outgoing::default() }).unwrap();
+    let full = producer.push(now, packed.clone(), None, 1, false).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::QueueFull);
+    for _ in 0..100 {
+        producer.push(now, packed.clone(), None, 1, true).unwrap();
+    }
+    assert_eq!(producer.push(now, packed, None, 1, true).unwrap_err().kind(), ErrorKind::QueueFull);
+    attach(&mut producer, 1);
+    assert_eq!(send_all(&mut producer, now, 1).len(), 100);
+    producer.handle_answer(now, 0, answer(200, 0));
+    assert_eq!(send_all(&mut producer, now, 1).len(), 1);
+    let large = Packed { data: vec![0; 1001].into(), ..Packed::default() };
+    assert_eq!(producer.push(now, large, None, 1, true).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+}
+
+#[test]
+fn new_metadata_move_what_waits() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[]);
+    push(&mut producer, now, "a", None);
+    push(&mut producer, now, "b", Some("k"));
+    assert_eq!(producer.poll_wants(), [0; 0]);
+    producer.set_partitions(now, vec![partition(1, 0)], 1000);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    assert_eq!(sent.len(), 2);
+    // The broker is gone with all it has: what it had not answered goes to the new one.
+    producer.set_partitions(now, vec![partition(2, 3)], 1000);
+    for Sent(number, ..) in sent {
+        producer.handle_answer(now, number, Err(disconnected()));
+    }
+    producer.detach(now, 1, Duration::ZERO);
+    attach(&mut producer, 2);
+    assert_eq!(send_all(&mut producer, now, 2).iter().map(|sent| sent.1).collect::<Vec<_>>(), [3, 3]);
+}
+
+#[test]
+fn closing_fails_what_is_pending() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "a", None);
+    push(&mut producer, now, "b", None);
+    attach(&mut producer, 1);
+    assert!(producer.poll_send(now, 1, 5).is_some());
+    producer.close(&Error::new(ErrorKind::Closed, "closed"));
+    assert_eq!(outcomes(&mut producer), [Err(ErrorKind::Closed); 2]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(Option<u8>),
+    Answer(usize, i32),
+    Cut(u32),
+    Wait(u64),
+    Metadata(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => proptest::option::of(0_u8..4).prop_map(Step::Push),
+        6 => (any::<usize>(), prop_oneof![6 => Just(200), 1 => Just(419), 1 => Just(503), 1 => Just(403), 1 => Just(400)])
+            .prop_map(|(which, code)| Step::Answer(which, code)),
+        1 => (1_u32..4).prop_map(Step::Cut),
+        2 => (0_u64..3000).prop_map(Step::Wait),
+        1 => (0_u8..8).prop_map(Step::Metadata),
+    ]
+}
+
+proptest! {
+    /// Whatever brokers and master do: each message ends exactly once, in the order of the pushes, none is sent
+    /// twice at a time, and what is stored was sent to a partition.
+    #[test]
+    fn each_message_ends_once_and_in_order(steps in proptest::collection::vec(step(), 0..200)) {
+        let mut now = Instant::now();
+        let mut producer = producer(now, &[partition(1, 0), partition(2, 0), partition(3, 1)]);
+        let mut pushed = 0_u64;
+        let mut ended = 0_u64;
+        let mut open: Vec<(u32, u64)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Push(key) => {
+                    let key = key.map(|key| key.to_string());
+                    let data = Packed { data: pushed.to_be_bytes().to_vec().into(), ..Packed::default() };
+                    if producer.push(now, data, key.as_deref(), 1, true).is_ok() {
+                        pushed += 1;
+                    }
+                }
+                Step::Answer(which, code) if !open.is_empty() => {
+                    let (_, number) = open.remove(which % open.len());
+                    producer.handle_answer(now, number, answer(code, number as i64));
+                }
+                Step::Answer(..) => {}
+                Step::Cut(broker) => {
+                    let (cut, rest) = open.into_iter().partition(|(at, _)| *at == broker);
+                    open = rest;
+                    let cut: Vec<(u32, u64)> = cut;
+                    for (_, number) in cut {
+                        producer.handle_answer(now, number, Err(disconnected()));
+                    }
+                    producer.detach(now, broker, Duration::from_millis(100));
+                }
+                Step::Wait(ms) => {
+                    now += Duration::from_millis(ms);
+                    producer.handle_timeout(now);
+                }
+                Step::Metadata(bits) => {
+                    let all = [partition(1, 0), partition(2, 0), partition(3, 1)];
+                    let some = all.into_iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, p)| p);
+                    producer.set_partitions(now, some.collect(), 1000);
+                }
+            }
+            producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
+            for broker in 1..4 {
+                while let Some((number, _)) = producer.poll_send(now, broker, 5) {
+                    prop_assert!(open.iter().all(|(_, other)| *other != number), "sent while it is open");
+                    open.push((broker, number));
+                }
+            }
+            while let Some(event) = producer.poll_event() {
+                match event {
+                    Event::Stored { position, .. } => {
+                        prop_assert_eq!(position.offset, ended as i64);
+                        ended += 1;
+                    }
+                    Event::Failed { .. } => ended += 1,
+                    Event::Refresh => {}
+                }
+            }
+            prop_assert_eq!(producer.pending() as u64, pushed - ended);
+        }
+        producer.close(&disconnected());
+        ended += outcomes(&mut producer).len() as u64;
+        prop_assert_eq!(ended, pushed);
+    }
+}
