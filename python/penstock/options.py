@@ -426,9 +426,7 @@ class BrokerOptions(TypedDict, total=False):
     ]
     tubemq_port: Annotated[
         int,
-        Option(
-            parse.whole(0, 65535), None, "port for TubeMQ, master and broker in one, 0: any free one; none: no TubeMQ"
-        ),
+        Option(parse.whole(0, 65535), None, "port for TubeMQ, 0: any free one; none: no TubeMQ"),
     ]
     tubemq_user_file: Annotated[
         str | os.PathLike[str], Option(parse.path, None, "users of TubeMQ: a line `name:password` for each")
