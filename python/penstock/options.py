@@ -291,7 +291,7 @@ class TubeClientOptions(TypedDict, total=False):
         Option(parse.duration, 10.0, "seconds between signs of life; servers forget who is silent for 30"),
     ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 10.0, "longest pause in seconds before a reconnect")
+        Duration, Option(parse.duration, 2.0, "longest pause in seconds before a reconnect")
     ]
     memory_limit: Annotated[Size, Option(parse.size, 64 << 20, "bytes waiting for answers, all producers")]
     receive_buffer: Annotated[

@@ -328,9 +328,14 @@ impl Consumer {
         matches!(self.state, State::Joining | State::Asking(_) | State::Committing | State::Leaving)
     }
 
-    /// The call that is due, if none is open. Messages are asked for only if `may_fetch`; `visit_token` is what the
-    /// master gave last.
-    pub fn poll_request(&mut self, now: Instant, may_fetch: bool, visit_token: i64) -> Option<Request> {
+    /// The call that is due, if none is open. Messages are asked for only if `may_fetch`; `visit` is what
+    /// proves to brokers who asks.
+    pub fn poll_request(
+        &mut self,
+        now: Instant,
+        may_fetch: bool,
+        visit: &pb::AuthorizedInfo,
+    ) -> Option<Request> {
         if !self.attached || self.is_asking() {
             return None;
         }
@@ -342,7 +347,7 @@ impl Consumer {
             }
             self.state = State::Leaving;
             let status = if consumed { CONSUMED } else { NOT_CONSUMED };
-            return Some(self.register(UNREGISTER, status, None, visit_token));
+            return Some(self.register(UNREGISTER, status, None, visit));
         }
         match self.state {
             State::Out(at) if at <= now => {
@@ -354,7 +359,7 @@ impl Consumer {
                     Start::Offset(offset) => (FROM_FIRST, Some(offset)),
                 };
                 self.seek_open = self.seeking.take().is_some();
-                Some(self.register(REGISTER, status, offset, visit_token))
+                Some(self.register(REGISTER, status, offset, visit))
             }
             State::Idle(_, true) if self.paused => {
                 self.state = State::Committing;
@@ -382,7 +387,7 @@ impl Consumer {
         }
     }
 
-    fn register(&self, op: i32, status: i32, offset: Option<i64>, visit_token: i64) -> Request {
+    fn register(&self, op: i32, status: i32, offset: Option<i64>, visit: &pb::AuthorizedInfo) -> Request {
         Request::PartitionRegister(Box::new(pb::RegisterRequestC2b {
             op_type: op,
             client_id: self.options.client_id.clone(),
@@ -393,10 +398,7 @@ impl Consumer {
             filter_cond_str: self.options.filters.iter().cloned().collect(),
             curr_offset: offset,
             qry_priority_id: self.priority().filter(|_| op == REGISTER),
-            auth_info: Some(pb::AuthorizedInfo {
-                visit_authorized_token: visit_token,
-                auth_authorized_token: None,
-            }),
+            auth_info: Some(visit.clone()),
             ..Default::default()
         }))
     }
@@ -793,7 +795,7 @@ pub fn heartbeat(
     group: &str,
     partitions: Vec<String>,
     priority: Option<i32>,
-    visit_token: i64,
+    visit: pb::AuthorizedInfo,
 ) -> Request {
     Request::PartitionHeartbeat(Box::new(pb::HeartBeatRequestC2b {
         client_id: client_id.to_owned(),
@@ -802,9 +804,6 @@ pub fn heartbeat(
         partition_info: partitions,
         ssd_store_id: None,
         qry_priority_id: priority,
-        auth_info: Some(pb::AuthorizedInfo {
-            visit_authorized_token: visit_token,
-            auth_authorized_token: None,
-        }),
+        auth_info: Some(visit),
     }))
 }

@@ -26,6 +26,8 @@ mod tests;
 pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 1 << 20;
 /// Pause after a call that failed.
 const RETRY: Duration = Duration::from_millis(500);
+/// How often a topic that has gone is asked for.
+const MISSING: Duration = Duration::from_secs(1);
 
 /// Who a client is to masters.
 #[derive(Clone, Debug)]
@@ -264,6 +266,9 @@ impl ProducerMaster {
                     .filter_map(|text| ProducerTopic::parse(text).ok())
                     .map(|topic| (topic.name.clone(), topic))
                     .collect();
+                if self.topics.iter().any(|topic| !self.table.contains_key(topic)) {
+                    self.due = self.due.min(now + MISSING);
+                }
                 self.events.push_back(Event::Metadata);
             }
             other => self.failed(now, Error::protocol(format!("{} out of turn", other.method().name()))),

@@ -275,9 +275,14 @@ impl Producer {
         self.evade(now, broker);
     }
 
-    /// The next message for `broker`, with the number that [`Self::handle_answer`] wants back. `visit_token` is
-    /// what the master gave last.
-    pub fn poll_send(&mut self, now: Instant, broker: u32, visit_token: i64) -> Option<(u64, Request)> {
+    /// The next message for `broker`, with the number that [`Self::handle_answer`] wants back. `visit` is
+    /// what proves to brokers who sends.
+    pub fn poll_send(
+        &mut self,
+        now: Instant,
+        broker: u32,
+        visit: &pb::AuthorizedInfo,
+    ) -> Option<(u64, Request)> {
         if self.sent >= self.options.max_pending {
             return None;
         }
@@ -311,10 +316,7 @@ impl Producer {
             sent_addr: self.options.address,
             msg_type: entry.message.message_type.clone(),
             msg_time: entry.message.time.clone(),
-            auth_info: Some(pb::AuthorizedInfo {
-                visit_authorized_token: visit_token,
-                auth_authorized_token: None,
-            }),
+            auth_info: Some(visit.clone()),
         };
         Some((number, Request::SendMessage(Box::new(request))))
     }

@@ -1,14 +1,17 @@
-//! What proves to a master who asks.
+//! What proves to masters and brokers who asks.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::client::options::Token;
+use crate::client::tubemq::lock;
 use crate::client::tubemq::options::ClientOptions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::pb;
+use crate::tubemq::{UNDEFINED, pb};
 
 /// URL-encoded Base64 of the HMAC-SHA1, keyed with the password, of user name, milliseconds and nonce.
 pub fn signature(user: &str, password: &str, timestamp: i64, nonce: i32) -> String {
@@ -18,8 +21,40 @@ pub fn signature(user: &str, password: &str, timestamp: i64, nonce: i32) -> Stri
     text.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
 }
 
-/// The certificate of the moment. Masters want one with each call: they take a time of at most 20 s ago.
-pub(super) async fn certificate(options: &ClientOptions) -> Result<Option<pb::MasterCertificateInfo>> {
+/// What brokers are shown with each registration, heartbeat and message.
+#[derive(Debug)]
+pub(super) struct Visit {
+    /// The last one that a master gave.
+    token: AtomicI64,
+    /// User name, time, nonce and signature of the last call to a master.
+    credentials: Mutex<Option<String>>,
+}
+
+impl Default for Visit {
+    fn default() -> Self {
+        Self { token: AtomicI64::new(UNDEFINED), credentials: Mutex::new(None) }
+    }
+}
+
+impl Visit {
+    pub(super) fn set_token(&self, token: i64) {
+        self.token.store(token, Ordering::Relaxed);
+    }
+
+    pub(super) fn info(&self) -> pb::AuthorizedInfo {
+        pb::AuthorizedInfo {
+            visit_authorized_token: self.token.load(Ordering::Relaxed),
+            auth_authorized_token: lock(&self.credentials).clone(),
+        }
+    }
+}
+
+/// The certificate of the moment, which `visit` shows to brokers from now on. Masters want one with each call: they
+/// take a time of at most 20 s ago.
+pub(super) async fn certificate(
+    options: &ClientOptions,
+    visit: &Visit,
+) -> Result<Option<pb::MasterCertificateInfo>> {
     let Some(user) = &options.username else { return Ok(None) };
     let password = match &options.password {
         None => String::new(),
@@ -34,13 +69,15 @@ pub(super) async fn certificate(options: &ClientOptions) -> Result<Option<pb::Ma
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let timestamp = since.as_millis() as i64;
     let nonce = (super::random_bits() & 0x7fff_ffff) as i32;
+    let signature = signature(user, &password, timestamp, nonce);
+    *lock(&visit.credentials) = Some(format!("{user} {timestamp} {nonce} {signature}"));
     Ok(Some(pb::MasterCertificateInfo {
         auth_info: Some(pb::AuthenticateInfo {
             user_name: user.clone(),
             timestamp,
             nonce,
             oth_params: String::new(),
-            signature: signature(user, &password, timestamp, nonce),
+            signature,
         }),
         authorized_token: None,
     }))

@@ -5,13 +5,14 @@
 //! of a connection one after the other: a slow read would hold the writes up.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::consumer::Part;
 use crate::client::tubemq::lock;
 use crate::client::tubemq::options::ClientOptions;
@@ -45,7 +46,7 @@ pub(super) struct Attached {
     /// By the number of the producer; with the broker's.
     pub(super) producers: HashMap<u64, (Arc<ProducerCore>, u32)>,
     pub(super) parts: HashMap<u64, Arc<Part>>,
-    visit_token: Arc<AtomicI64>,
+    visit: Arc<Visit>,
     closing: bool,
 }
 
@@ -68,14 +69,14 @@ impl Host for Attached {
     }
 
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
-        let token = self.visit_token.load(Ordering::Relaxed);
+        let visit = self.visit.info();
         let mut next = None;
         for (producer, broker) in self.producers.values() {
             let room = if unwritten < WRITE_HIGH_WATER { TURN } else { 0 };
-            next = earliest(next, producer.turn(now, *broker, token, room, &mut self.protocol));
+            next = earliest(next, producer.turn(now, *broker, &visit, room, &mut self.protocol));
         }
         for part in self.parts.values() {
-            next = earliest(next, part.turn(now, token, &mut self.protocol));
+            next = earliest(next, part.turn(now, &visit, &mut self.protocol));
         }
         next
     }
@@ -144,7 +145,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
 pub(super) struct Pool {
     options: ClientOptions,
     tls: Option<TlsConnector>,
-    visit_token: Arc<AtomicI64>,
+    visit: Arc<Visit>,
     slots: Mutex<HashMap<(Address, Purpose), Slot>>,
 }
 
@@ -156,14 +157,14 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     /// A pool for the service at `url`.
-    pub(super) fn new(options: ClientOptions, url: &ServiceUrl, visit_token: Arc<AtomicI64>) -> Result<Self> {
+    pub(super) fn new(options: ClientOptions, url: &ServiceUrl, visit: Arc<Visit>) -> Result<Self> {
         if url.tls && (options.tls.certificate.is_none() || options.tls.key.is_none()) {
             let text = "TubeMQ's TLS is mutual: give tls_cert and tls_key. A connection without a client \
                         certificate ends the server's process where it is set up for one-way TLS";
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, visit_token, slots: Mutex::default() })
+        Ok(Self { options, tls, visit, slots: Mutex::default() })
     }
 
     /// The connection to `address`. Callers that come together share one attempt.
@@ -206,7 +207,7 @@ impl Pool {
             protocol: Protocol::new(self.options.request_timeout),
             producers: HashMap::new(),
             parts: HashMap::new(),
-            visit_token: Arc::clone(&self.visit_token),
+            visit: Arc::clone(&self.visit),
             closing: false,
         }));
         let (end, ended) = watch::channel(false);

@@ -14,7 +14,7 @@
 //! The producers of a client share one registration at the master, which is made when the client connects; each
 //! consumer is a member of its group for itself.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,7 +26,6 @@ use crate::client::budget::Budget;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Address, Protocol, ServiceUrl};
-use crate::tubemq::UNDEFINED;
 use crate::tubemq::master::{Event, Identity, Known, ProducerMaster};
 use crate::tubemq::topic::{Broker, check_group, check_topic};
 
@@ -37,6 +36,7 @@ pub mod options;
 pub mod producer;
 
 pub use crate::tubemq::message::Outgoing;
+use auth::Visit;
 pub use auth::signature;
 use connection::{Masters, Pool};
 pub use consumer::{Consumer, PartitionState, SeekTo};
@@ -83,7 +83,7 @@ struct Shared {
     session_due: Notify,
     /// Rung when the master has answered.
     answered: Notify,
-    visit_token: Arc<AtomicI64>,
+    visit: Arc<Visit>,
     budget: Arc<Budget>,
     next_id: AtomicU64,
     open: Mutex<Open>,
@@ -146,8 +146,8 @@ impl Client {
         if options.password.is_some() && options.username.is_none() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a password needs a username"));
         }
-        let visit_token = Arc::new(AtomicI64::new(UNDEFINED));
-        let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&visit_token))?);
+        let visit = Arc::new(Visit::default());
+        let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&visit))?);
         let masters = Masters::new(&url, Arc::clone(&pool));
         let own = own_address(masters.preferred()).await;
         let identity = Identity {
@@ -165,7 +165,7 @@ impl Client {
             session: Mutex::new(session),
             session_due: Notify::new(),
             answered: Notify::new(),
-            visit_token,
+            visit,
             next_id: AtomicU64::new(0),
             open: Mutex::default(),
             runtime: Handle::current(),
@@ -353,7 +353,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
             }
             continue;
         }
-        let asked = match auth::certificate(&shared.options).await {
+        let asked = match auth::certificate(&shared.options, &shared.visit).await {
             Ok(certificate) => {
                 let request = lock(&shared.session).poll_request(Instant::now(), certificate);
                 match request {
@@ -371,7 +371,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
             while let Some(event) = session.poll_event() {
                 match event {
                     Event::Metadata => renewed = true,
-                    Event::VisitToken(token) => shared.visit_token.store(token, Ordering::Relaxed),
+                    Event::VisitToken(token) => shared.visit.set_token(token),
                     Event::Failed(error) => failed = Some(error),
                 }
             }

@@ -43,7 +43,7 @@ impl Default for ClientOptions {
             operation_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(10),
             heartbeat_interval: Duration::from_secs(10),
-            max_backoff: Duration::from_secs(10),
+            max_backoff: Duration::from_secs(2),
             memory_limit: 64 << 20,
             receive_buffer: 16 << 20,
             username: None,

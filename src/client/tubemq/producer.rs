@@ -21,11 +21,11 @@ use crate::client::tubemq::{Shared, lock, random_bits, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
-use crate::tubemq::Response;
 use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::master::Known;
 use crate::tubemq::message::{Outgoing, pack};
 use crate::tubemq::producer::{Event, Options as MachineOptions, Producer as Machine};
+use crate::tubemq::{Response, pb};
 
 /// A connection that stood for so long was a good one: the next is tried at once.
 const STEADY: Duration = Duration::from_secs(1);
@@ -267,7 +267,7 @@ impl Core {
         self: &Arc<Self>,
         now: Instant,
         broker: u32,
-        visit_token: i64,
+        visit: &pb::AuthorizedInfo,
         room: usize,
         protocol: &mut Protocol<Route>,
     ) -> Option<Instant> {
@@ -282,7 +282,7 @@ impl Core {
                 more = room > 0;
                 break;
             }
-            let Some((number, request)) = machine.poll_send(now, broker, visit_token) else { break };
+            let Some((number, request)) = machine.poll_send(now, broker, visit) else { break };
             protocol.call(now, request, Route::Send(Arc::clone(self), number));
         }
         let due = if more { Some(now) } else { machine.poll_timeout() };

@@ -2,6 +2,9 @@ use super::*;
 use crate::tubemq::message::{Outgoing, checksum, pack};
 use crate::tubemq::topic::{Broker, Partition};
 
+const VISIT: pb::AuthorizedInfo =
+    pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };
+
 fn place() -> Place {
     let broker = Broker { id: 1, host: "127.0.0.1".into(), port: 8123 };
     Place { topic: "demo".into(), partition: Partition { broker: 1, id: 2 }, broker }
@@ -81,7 +84,7 @@ impl Case {
     }
 
     fn ask(&mut self) -> Option<Request> {
-        self.consumer.poll_request(self.now, true, 5)
+        self.consumer.poll_request(self.now, true, &VISIT)
     }
 
     fn answer(&mut self, result: Result<Response>) {
@@ -102,7 +105,7 @@ impl Case {
     fn register(&mut self, status: i32, offset: Option<i64>) {
         let Some(Request::PartitionRegister(request)) = self.ask() else { panic!("a registration is due") };
         assert_eq!((request.op_type, request.read_status, request.curr_offset), (REGISTER, status, offset));
-        assert_eq!(request.auth_info.unwrap().visit_authorized_token, 5);
+        assert_eq!(request.auth_info, Some(VISIT));
     }
 
     /// The get that is due says this of the last pack.
@@ -370,7 +373,7 @@ fn paused_it_asks_for_nothing_and_acknowledges_by_itself() {
 #[test]
 fn without_room_nothing_is_asked_for() {
     let mut case = Case::new(options());
-    assert!(case.consumer.poll_request(case.now, false, 5).is_none());
+    assert!(case.consumer.poll_request(case.now, false, &VISIT).is_none());
     assert_eq!(case.consumer.poll_timeout(false), None);
     case.get(false);
 }

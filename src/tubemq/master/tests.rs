@@ -79,6 +79,7 @@ fn metadata_are_replaced_as_a_whole() {
     beat(&mut master, now + INTERVAL, 200, &["a#1:2:1#"]);
     assert!(matches!(master.topic("a"), Known::Topic(topic) if topic.partitions.len() == 2));
     assert!(matches!(master.topic("b"), Known::Missing));
+    assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING), "perhaps it comes back");
     // A master that is not ready has said nothing.
     beat(&mut master, now + INTERVAL * 2, 201, &[]);
     assert!(matches!(master.topic("a"), Known::Topic(_)));

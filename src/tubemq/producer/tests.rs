@@ -5,6 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::tubemq::message::{Outgoing, pack};
 
+const VISIT: pb::AuthorizedInfo =
+    pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn partition(broker: u32, id: u32) -> Partition {
@@ -34,10 +37,10 @@ fn push(producer: &mut Producer, now: Instant, payload: &str, key: Option<&str>)
 struct Sent(u64, u32, String);
 
 fn send_all(producer: &mut Producer, now: Instant, broker: u32) -> Vec<Sent> {
-    std::iter::from_fn(|| producer.poll_send(now, broker, 5))
+    std::iter::from_fn(|| producer.poll_send(now, broker, &VISIT))
         .map(|(number, request)| {
             let Request::SendMessage(request) = request else { panic!("{request:?}") };
-            assert_eq!(request.auth_info.unwrap().visit_authorized_token, 5);
+            assert_eq!(request.auth_info, Some(VISIT));
             Sent(number, request.partition_id as u32, String::from_utf8(request.data.to_vec()).unwrap())
         })
         .collect()
@@ -175,7 +178,7 @@ fn a_full_partition_is_evaded_but_not_by_keys() {
     }
     let later = now + LONGEST_PAUSE;
     producer.handle_timeout(later);
-    let (number, _) = producer.poll_send(later, 1, 5).unwrap();
+    let (number, _) = producer.poll_send(later, 1, &VISIT).unwrap();
     producer.handle_answer(later, number, answer(419, 0));
     assert_eq!(send_all(&mut producer, later, 1), [], "those behind it wait for it");
     let due = producer.poll_timeout().unwrap();
@@ -214,7 +217,7 @@ fn a_refusal_that_does_not_pass_fails_the_message() {
     push(&mut producer, now, "a", None);
     attach(&mut producer, 1);
     for attempt in 1..=MAX_REFUSALS {
-        let (number, _) = producer.poll_send(now, 1, 5).expect("it is tried again");
+        let (number, _) = producer.poll_send(now, 1, &VISIT).expect("it is tried again");
         producer.handle_answer(now, number, answer(403, 0));
         let asks = std::iter::from_fn(|| producer.poll_event()).collect::<Vec<_>>();
         if attempt < MAX_REFUSALS {
@@ -298,7 +301,7 @@ fn closing_fails_what_is_pending() {
     push(&mut producer, now, "a", None);
     push(&mut producer, now, "b", None);
     attach(&mut producer, 1);
-    assert!(producer.poll_send(now, 1, 5).is_some());
+    assert!(producer.poll_send(now, 1, &VISIT).is_some());
     producer.close(&Error::new(ErrorKind::Closed, "closed"));
     assert_eq!(outcomes(&mut producer), [Err(ErrorKind::Closed); 2]);
 }
@@ -368,7 +371,7 @@ proptest! {
             }
             producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
             for broker in 1..4 {
-                while let Some((number, _)) = producer.poll_send(now, broker, 5) {
+                while let Some((number, _)) = producer.poll_send(now, broker, &VISIT) {
                     prop_assert!(open.iter().all(|(_, other)| *other != number), "sent while it is open");
                     open.push((broker, number));
                 }

@@ -588,7 +588,7 @@ impl Core {
             Event::Leave(places) => {
                 self.shared.runtime.spawn(Arc::clone(self).carry_out(Vec::new(), places));
             }
-            Event::VisitToken(token) => self.shared.visit_token.store(token, Ordering::Relaxed),
+            Event::VisitToken(token) => self.shared.visit.set_token(token),
             Event::Priority(priority) => {
                 *lock(&self.priority) = Some(priority);
                 for part in lock(&self.parts).values() {
@@ -617,7 +617,8 @@ impl Core {
         let core = Arc::clone(self);
         self.shared.runtime.spawn(async move {
             lock(&core.member).close(Instant::now());
-            let certificate = auth::certificate(&core.shared.options).await.unwrap_or_default();
+            let certificate =
+                auth::certificate(&core.shared.options, &core.shared.visit).await.unwrap_or_default();
             let request = lock(&core.member).poll_request(Instant::now(), certificate);
             if let Some(request) = request {
                 let _ = core.shared.masters.ask(request).await;
@@ -650,7 +651,7 @@ async fn keep_member(weak: Weak<Core>) {
             continue;
         }
         core.report();
-        let asked = match auth::certificate(&core.shared.options).await {
+        let asked = match auth::certificate(&core.shared.options, &core.shared.visit).await {
             Ok(certificate) => {
                 let request = lock(&core.member).poll_request(Instant::now(), certificate);
                 match request {
@@ -719,8 +720,7 @@ async fn beat(core: Arc<Core>, parts: Vec<Arc<Part>>) {
     let name = |part: &Arc<Part>| part.machine().place().info().to_string();
     let names: Vec<String> = parts.iter().map(name).collect();
     let priority = parts.first().and_then(|part| part.machine().priority());
-    let token = core.shared.visit_token.load(Ordering::Relaxed);
-    let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, token);
+    let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, core.shared.visit.info());
     let Ok(Response::PartitionHeartbeat(response)) = connection.request(request).await else { return };
     if response.require_auth() || Code::from_number(response.err_code) == Some(Code::CertificateFailure) {
         core.shared.refresh();

@@ -12,9 +12,9 @@ use crate::client::tubemq::consumer::Core;
 use crate::client::tubemq::{address, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
-use crate::tubemq::Response;
 use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Start};
+use crate::tubemq::{Response, pb};
 
 /// A connection that stood for so long was a good one: the next is tried at once.
 const STEADY: Duration = Duration::from_secs(1);
@@ -84,13 +84,13 @@ impl Part {
     pub(in crate::client::tubemq) fn turn(
         self: &Arc<Self>,
         now: Instant,
-        visit_token: i64,
+        visit: &pb::AuthorizedInfo,
         protocol: &mut Protocol<Route>,
     ) -> Option<Instant> {
         let core = self.core.upgrade()?;
         let may_fetch = core.may_fetch();
         let mut machine = self.machine();
-        if let Some(request) = machine.poll_request(now, may_fetch, visit_token) {
+        if let Some(request) = machine.poll_request(now, may_fetch, visit) {
             protocol.call(now, request, Route::Part(Arc::clone(self)));
         }
         let due = machine.poll_timeout(may_fetch);
@@ -202,11 +202,12 @@ impl Part {
 
     /// For a consumer that is dropped without `close`: nobody waits for the answer.
     pub(super) fn leave_quietly(&self) {
-        if let Some(connection) = self.connection() {
+        if let (Some(connection), Some(core)) = (self.connection(), self.core.upgrade()) {
+            let visit = core.shared.visit.info();
             let mut host = connection.session().lock();
             let mut machine = self.machine();
             machine.leave();
-            if let Some(request) = machine.poll_request(Instant::now(), false, crate::tubemq::UNDEFINED) {
+            if let Some(request) = machine.poll_request(Instant::now(), false, &visit) {
                 let (nobody, _) = oneshot::channel();
                 host.protocol.call(Instant::now(), request, Route::Waiter(nobody));
             }
