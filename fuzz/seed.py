@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "tests" / "golden" / "pulsar"
 MQTT = HERE.parent / "tests" / "golden" / "mqtt"
+TUBEMQ = HERE.parent / "tests" / "golden" / "tubemq"
 
 
 def seed(target: str, data: bytes) -> None:
@@ -97,5 +99,42 @@ def mqtt() -> None:
                 seed("mqtt_connection", bytes([version, 128]) + stream + stream)
 
 
+def texts(value: object) -> Iterator[str]:
+    """Every text in a message of the index."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def tubemq() -> None:
+    """Streams and frames of either side, messages as they were given out, and what is said about topics."""
+    index = json.loads((TUBEMQ / "index.json").read_text())
+    for connection in index["connections"]:
+        for direction, name in connection["files"].items():
+            stream = bytes.fromhex("".join((TUBEMQ / name).read_text().split()))
+            side = bytes([1 if direction == "s2c" else 0, 128])
+            seed("tubemq_frame", side + stream[:8192])
+            kinds = set()
+            for frame in connection["frames"]:
+                if frame["dir"] != direction or frame["type"] in kinds:
+                    continue
+                kinds.add(frame["type"])
+                seed("tubemq_frame", side + stream[frame["offset"] : frame["offset"] + frame["length"]])
+        for frame in connection["frames"]:
+            for message in frame["message"].get("messages", ()):
+                if "..." not in message["payLoadData"]:
+                    data = bytes.fromhex(message["payLoadData"])
+                    seed("tubemq_message", bytes([message["flag"]]) + data)
+            for text in texts(frame["message"]):
+                if "#" in text or text.count(":") == 2:
+                    seed("tubemq_message", b"\x80" + text.encode())
+
+
 main()
 mqtt()
+tubemq()
