@@ -26,12 +26,14 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::balance::Place;
-use crate::tubemq::message::Attributes;
-use crate::tubemq::{Code, Request, Response, message, pb};
+use crate::tubemq::{Code, Request, Response, pb};
+
+mod pack;
+
+use pack::Held;
+pub use pack::{Message, Pack};
 
 #[cfg(test)]
 mod tests;
@@ -100,32 +102,6 @@ pub struct Options {
     pub auto_ack: bool,
 }
 
-/// What came in one answer.
-#[derive(Debug)]
-pub struct Pack {
-    /// The partition.
-    pub place: Place,
-    /// Where it begins in the index of the store.
-    pub offset: i64,
-    /// How often some of it had been given before.
-    pub redelivered: u32,
-    number: u64,
-}
-
-/// A message that was received. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// What it came with.
-    pub pack: Arc<Pack>,
-    /// Without attributes.
-    pub payload: Bytes,
-    /// Key, type, time and properties.
-    pub attributes: Attributes,
-    /// The broker's number of it.
-    pub message_id: i64,
-    index: u32,
-}
-
 /// What a partition has to tell.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -151,16 +127,6 @@ enum State {
     Committing,
     Leaving,
     Left,
-}
-
-/// A pack of which something is not acknowledged.
-#[derive(Debug)]
-struct Held {
-    pack: Arc<Pack>,
-    /// Of each message of the pack.
-    ids: Vec<i64>,
-    acked: Vec<bool>,
-    left: usize,
 }
 
 /// A word for the state, as users are told.
@@ -515,7 +481,7 @@ impl Consumer {
                 Duration::from_millis(millis).clamp(FIRST_WAIT, LONGEST_LIMIT)
             }
             Some(Code::Unauthorized | Code::NoNode | Code::DuplicatePartition | Code::CertificateFailure) => {
-                self.remember(acknowledged);
+                self.acknowledging = acknowledged;
                 return self.out(now, code);
             }
             Some(Code::Forbidden) => Duration::from_secs(2),
@@ -535,71 +501,38 @@ impl Consumer {
     }
 
     fn hold(&mut self, now: Instant, response: pb::GetMessageResponseB2c) {
-        let number = self.next_pack;
-        self.next_pack += 1;
-        let pack = Arc::new(Pack {
+        let pack = Pack {
             place: self.options.place.clone(),
             offset: self.offset.unwrap_or(-1),
             redelivered: self.redelivered,
-            number,
-        });
-        let count = response.messages.len();
-        let mut held = Held {
-            pack: Arc::clone(&pack),
-            ids: Vec::with_capacity(count),
-            acked: vec![false; count],
-            left: count,
+            number: self.next_pack,
         };
-        for (index, message) in response.messages.into_iter().enumerate() {
-            let message_id = message.message_id;
-            held.ids.push(message_id);
-            let unpacked = message::unpack(message).ok().filter(|(_, attributes)| self.is_wanted(attributes));
-            let again = !self.done.is_empty() && self.done.remove(&message_id);
-            match unpacked {
-                Some((payload, attributes)) if !again => {
-                    self.queued_bytes += payload.len();
-                    self.queue.push_back(Message {
-                        pack: Arc::clone(&pack),
-                        payload,
-                        attributes,
-                        message_id,
-                        index: index as u32,
-                    });
-                }
-                // Broken, filtered out, or acknowledged before.
-                _ => {
-                    held.acked[index] = true;
-                    held.left -= 1;
-                }
-            }
-        }
+        self.next_pack += 1;
         self.dropped = None;
-        if held.left == 0 {
-            self.consumed(now, held);
-        } else {
-            self.state = State::Holding(held);
+        debug_assert!(self.queue.is_empty(), "one pack at a time");
+        let (filters, done, queue) = (&self.options.filters, &mut self.done, &mut self.queue);
+        let held = Held::new(pack, response.messages, filters, done, queue);
+        self.queued_bytes = self.queue.iter().map(|message| message.payload.len()).sum();
+        self.state = State::Holding(held);
+        self.settle(now);
+    }
+
+    /// Goes on when all of the pack is acknowledged.
+    fn settle(&mut self, now: Instant) {
+        if matches!(&self.state, State::Holding(held) if held.is_consumed())
+            && let State::Holding(held) = std::mem::replace(&mut self.state, State::Idle(now, true))
+        {
+            self.acknowledging = held.into_ids();
+            self.redelivered = 0;
         }
-    }
-
-    /// The broker compares hash codes only.
-    fn is_wanted(&self, attributes: &Attributes) -> bool {
-        self.options.filters.is_empty()
-            || attributes.message_type().is_some_and(|kind| self.options.filters.contains(kind))
-    }
-
-    fn consumed(&mut self, now: Instant, held: Held) {
-        self.acknowledging = held.ids;
-        self.redelivered = 0;
-        self.state = State::Idle(now, true);
     }
 
     /// Forgets a pack that will be given again, but for what of it was acknowledged.
     fn drop_pack(&mut self) {
         if let State::Holding(held) = &self.state {
-            self.dropped = Some(held.pack.number);
-            self.redelivered = held.pack.redelivered.saturating_add(1);
-            let acked = held.ids.iter().zip(&held.acked).filter(|(_, acked)| **acked).map(|(id, _)| *id);
-            let acked: Vec<i64> = acked.collect();
+            self.dropped = Some(held.pack().number);
+            self.redelivered = held.pack().redelivered.saturating_add(1);
+            let acked: Vec<i64> = held.acked().collect();
             self.remember(acked);
         }
         self.clear_queue();
@@ -615,6 +548,8 @@ impl Consumer {
     /// The broker does not count it as held any more.
     fn out(&mut self, now: Instant, code: Option<Code>) {
         self.drop_pack();
+        let acknowledging = std::mem::take(&mut self.acknowledging);
+        self.remember(acknowledging);
         if code == Some(Code::CertificateFailure) {
             self.events.push_back(Event::Refresh);
         }
@@ -657,52 +592,26 @@ impl Consumer {
 
     /// A message is done with.
     pub fn ack(&mut self, now: Instant, message: &Message) {
-        let State::Holding(held) = &mut self.state else {
-            return self.ack_dropped(message);
-        };
-        let index = if held.pack.number == message.pack.number {
-            message.index as usize
-        } else if let Some(index) = held.ids.iter().position(|id| *id == message.message_id) {
-            // It has come again meanwhile; then that one is done with as well.
-            index
-        } else {
-            return;
-        };
-        if !std::mem::replace(&mut held.acked[index], true) {
-            held.left -= 1;
-            if held.left == 0
-                && let State::Holding(held) = std::mem::replace(&mut self.state, State::Left)
-            {
-                self.consumed(now, held);
-            }
+        match &mut self.state {
+            State::Holding(held) => held.ack(message),
+            _ if self.dropped == Some(message.pack.number) => self.remember(vec![message.message_id]),
+            _ => {}
         }
-    }
-
-    fn ack_dropped(&mut self, message: &Message) {
-        if self.dropped == Some(message.pack.number) {
-            self.remember(vec![message.message_id]);
-        }
+        self.settle(now);
     }
 
     /// A message and all of its partition before it are done with.
     pub fn ack_cumulative(&mut self, now: Instant, message: &Message) {
-        let State::Holding(held) = &mut self.state else { return };
-        if held.pack.number != message.pack.number {
-            return self.ack(now, message);
+        match &mut self.state {
+            State::Holding(held) => held.ack_cumulative(message),
+            _ => return self.ack(now, message),
         }
-        for index in 0..=message.index as usize {
-            held.left -= usize::from(!std::mem::replace(&mut held.acked[index], true));
-        }
-        if held.left == 0
-            && let State::Holding(held) = std::mem::replace(&mut self.state, State::Left)
-        {
-            self.consumed(now, held);
-        }
+        self.settle(now);
     }
 
     /// A message is wanted again, and with it what of its pack has not been acknowledged.
     pub fn nack(&mut self, now: Instant, message: &Message, delay: Option<Duration>) {
-        if matches!(&self.state, State::Holding(held) if held.pack.number == message.pack.number) {
+        if matches!(&self.state, State::Holding(held) if held.is_of(message)) {
             self.rewind(now + delay.unwrap_or(self.options.nack_delay));
         }
     }

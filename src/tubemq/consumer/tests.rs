@@ -295,6 +295,18 @@ fn a_broker_that_forgot_the_consumer_has_it_register_again() {
     case.get(false);
     case.answer(got(200, "", &[("a", ""), ("b", "")]));
     assert_eq!(texts(&case.take()), ["b"], "the broker did not hear of a, we remember it");
+    // Nor of a pack that was about to be acknowledged.
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", ""), ("b", "")]));
+    let messages = case.take();
+    case.ack(&messages);
+    case.consumer.lost(case.now, Some(Code::NoNode));
+    case.register(FROM_FIRST, None);
+    case.answer(registered(200));
+    case.get(false);
+    case.answer(got(200, "", &[("a", ""), ("b", ""), ("c", "")]));
+    assert_eq!(texts(&case.take()), ["c"]);
 }
 
 #[test]

@@ -1,0 +1,284 @@
+//! The tasks that keep a member of a group known: one beats at the master, and takes and leaves partitions as the
+//! balance wants; the other beats at the brokers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use crate::client::tubemq::consumer::part::{Part, supervise};
+use crate::client::tubemq::consumer::{Core, LEAVE, MemberState};
+use crate::client::tubemq::{auth, lock};
+use crate::tubemq::balance::{Balance, Event, Place};
+use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
+use crate::tubemq::topic::SubscribeInfo;
+use crate::tubemq::{Code, Response};
+
+impl Core {
+    /// The part of a partition, made if need be.
+    fn take_place(self: &Arc<Self>, place: Place) -> Arc<Part> {
+        let key = (Arc::clone(&place.topic), place.partition);
+        let mut parts = lock(&self.parts);
+        if let Some(part) = parts.get(&key) {
+            return Arc::clone(part);
+        }
+        let start = self.options.offsets.get(&place.partition);
+        let part = Arc::new(Part::new(
+            self,
+            MachineOptions {
+                client_id: self.client_id.clone(),
+                group: self.group.clone(),
+                filters: Arc::new(self.options.filters.get(&*place.topic).cloned().unwrap_or_default()),
+                start: start.map_or(self.options.start, |offset| Start::Offset(*offset)),
+                nack_delay: self.options.nack_delay,
+                poll_interval: self.options.poll_interval,
+                auto_ack: self.options.auto_ack,
+                place,
+            },
+        ));
+        {
+            let mut machine = part.machine();
+            machine.set_paused(self.is_paused(key.1));
+            if let Some(priority) = *lock(&self.priority) {
+                machine.set_priority(priority);
+            }
+        }
+        let task = self.shared.runtime.spawn(supervise(Arc::downgrade(&part), Arc::downgrade(self)));
+        *lock(&part.task) = Some(task.abort_handle());
+        parts.insert(key, Arc::clone(&part));
+        part
+    }
+
+    /// Tells the member what is really held.
+    fn report(&self) {
+        let held: Vec<Place> = lock(&self.parts)
+            .values()
+            .filter_map(|part| {
+                let machine = part.machine();
+                machine.is_held().then(|| machine.place().clone())
+            })
+            .collect();
+        lock(&self.member).hold(held);
+    }
+
+    /// These, and no others.
+    fn assign(self: &Arc<Self>, places: Vec<Place>) {
+        let wanted: BTreeSet<_> =
+            places.iter().map(|place| (Arc::clone(&place.topic), place.partition)).collect();
+        let gone: Vec<Arc<Part>> = {
+            let mut parts = lock(&self.parts);
+            let gone: Vec<_> = parts.keys().filter(|key| !wanted.contains(*key)).cloned().collect();
+            gone.iter().filter_map(|key| parts.remove(key)).collect()
+        };
+        for part in gone {
+            self.shared.runtime.spawn(async move { part.leave(LEAVE).await });
+        }
+        for place in places {
+            // A broker that has moved is another place.
+            let key = (Arc::clone(&place.topic), place.partition);
+            let mut parts = lock(&self.parts);
+            if let Some(part) = parts.get(&key).cloned()
+                && part.machine().place().broker != place.broker
+            {
+                parts.remove(&key);
+                part.stop();
+            }
+            drop(parts);
+            self.take_place(place);
+        }
+    }
+
+    /// What the master wants taken or left; then it is told.
+    async fn carry_out(self: Arc<Self>, taken: Vec<Place>, left: Vec<Place>) {
+        for place in left {
+            let part = lock(&self.parts).remove(&(place.topic, place.partition));
+            if let Some(part) = part {
+                part.leave(LEAVE).await;
+            }
+        }
+        let limit = self.shared.options.request_timeout;
+        for place in taken {
+            let key = (Arc::clone(&place.topic), place.partition);
+            let part = self.take_place(place);
+            // Whom another member still holds the balance gives out again.
+            if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
+                lock(&self.parts).remove(&key);
+                part.leave(LEAVE).await;
+            }
+        }
+        self.report();
+        lock(&self.member).finished(Instant::now());
+        self.due.notify_one();
+    }
+
+    fn handle_event(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Registered => {
+                self.state.send_if_modified(|state| {
+                    let new = matches!(state, MemberState::New);
+                    if new {
+                        *state = MemberState::Registered;
+                    }
+                    new
+                });
+            }
+            Event::Assigned(places) => {
+                self.assign(places);
+                self.state.send_replace(MemberState::Assigned);
+            }
+            Event::Take(places) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(places, Vec::new()));
+            }
+            Event::Leave(places) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(Vec::new(), places));
+            }
+            Event::VisitToken(token) => self.shared.visit.set_token(token),
+            Event::Priority(priority) => {
+                *lock(&self.priority) = Some(priority);
+                for part in lock(&self.parts).values() {
+                    part.machine().set_priority(priority);
+                }
+            }
+            Event::JumpToMax => {
+                for part in lock(&self.parts).values() {
+                    part.change(|machine| machine.seek(Instant::now(), Start::Max));
+                    part.wake();
+                }
+            }
+            Event::Failed(_) => {}
+            Event::Refused(error) => {
+                self.state.send_replace(MemberState::Refused(error.clone()));
+                self.signal.end(error);
+            }
+        }
+    }
+
+    /// For a consumer that is dropped without `close`: the master is told, and nobody waits.
+    pub(super) fn leave_quietly(self: &Arc<Self>) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let core = Arc::clone(self);
+        self.shared.runtime.spawn(async move {
+            lock(&core.member).close(Instant::now());
+            let certificate =
+                auth::certificate(&core.shared.options, &core.shared.visit).await.unwrap_or_default();
+            let request = lock(&core.member).poll_request(Instant::now(), certificate);
+            if let Some(request) = request {
+                let _ = core.shared.masters.ask(request).await;
+            }
+        });
+    }
+}
+
+/// Registers at the master, beats, and does what it or the balance wants, until the member has left.
+pub(super) async fn keep_member(weak: Weak<Core>) {
+    while let Some(core) = weak.upgrade() {
+        let due = lock(&core.member).poll_timeout();
+        let Some(due) = due else {
+            core.state.send_if_modified(|state| {
+                let open = !matches!(state, MemberState::Refused(_));
+                if open {
+                    *state = MemberState::Closed;
+                }
+                open
+            });
+            return;
+        };
+        // Those that wait for room are asked again: this task is rung when there is some.
+        lock(&core.parts).values().for_each(|part| part.wake());
+        if due > Instant::now() {
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                () = core.due.notified() => {}
+            }
+            continue;
+        }
+        core.report();
+        let asked = match auth::certificate(&core.shared.options, &core.shared.visit).await {
+            Ok(certificate) => {
+                let request = lock(&core.member).poll_request(Instant::now(), certificate);
+                match request {
+                    Some(request) => core.shared.masters.ask(request).await,
+                    None => continue,
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let events: Vec<Event> = {
+            let mut member = lock(&core.member);
+            member.handle_answer(Instant::now(), asked);
+            std::iter::from_fn(|| member.poll_event()).collect()
+        };
+        for event in events {
+            core.handle_event(event);
+        }
+    }
+}
+
+/// Beats at the brokers, so that they keep the partitions for this member.
+pub(super) async fn keep_leases(weak: Weak<Core>) {
+    loop {
+        let Some(interval) = weak.upgrade().map(|core| core.shared.options.heartbeat_interval) else {
+            return;
+        };
+        tokio::time::sleep(interval).await;
+        let Some(core) = weak.upgrade() else { return };
+        let mut by_broker: HashMap<u32, Vec<Arc<Part>>> = HashMap::new();
+        for ((_, partition), part) in lock(&core.parts).iter() {
+            if part.machine().is_held() {
+                by_broker.entry(partition.broker).or_default().push(Arc::clone(part));
+            }
+        }
+        let mut beats = tokio::task::JoinSet::new();
+        for parts in by_broker.into_values() {
+            beats.spawn(beat(Arc::clone(&core), parts));
+        }
+        beats.join_all().await;
+        if core.options.balance == Balance::Server {
+            core.drop_lost();
+        }
+    }
+}
+
+impl Core {
+    /// What another member has been given in the meantime: the balance decides anew.
+    fn drop_lost(&self) {
+        let mut parts = lock(&self.parts);
+        let lost: Vec<_> = parts
+            .iter()
+            .filter(|(_, part)| part.machine().phase() == Phase::Occupied)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in lost {
+            if let Some(part) = parts.remove(&key) {
+                part.stop();
+            }
+        }
+    }
+}
+
+/// One beat for partitions of one broker.
+async fn beat(core: Arc<Core>, parts: Vec<Arc<Part>>) {
+    let Some(connection) = parts.iter().find_map(|part| part.connection()) else { return };
+    let name = |part: &Arc<Part>| part.machine().place().info().to_string();
+    let names: Vec<String> = parts.iter().map(name).collect();
+    let priority = parts.first().and_then(|part| part.machine().priority());
+    let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, core.shared.visit.info());
+    let Ok(Response::PartitionHeartbeat(response)) = connection.request(request).await else { return };
+    if response.require_auth() || Code::from_number(response.err_code) == Some(Code::CertificateFailure) {
+        core.shared.refresh();
+    }
+    let now = Instant::now();
+    for failure in &response.failure_info {
+        let Ok((code, info)) = SubscribeInfo::parse_failure(failure, core.shared.identity.default_port)
+        else {
+            continue;
+        };
+        let name = info.to_string();
+        if let Some(index) = names.iter().position(|known| *known == name) {
+            parts[index].change(|machine| machine.lost(now, Code::from_number(code)));
+            parts[index].wake();
+        }
+    }
+}

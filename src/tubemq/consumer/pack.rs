@@ -1,0 +1,128 @@
+//! What came in one answer, and what of it has been acknowledged.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::tubemq::balance::Place;
+use crate::tubemq::message::{Attributes, unpack};
+use crate::tubemq::pb;
+
+/// What came in one answer.
+#[derive(Debug)]
+pub struct Pack {
+    /// The partition.
+    pub place: Place,
+    /// Where it begins in the index of the store.
+    pub offset: i64,
+    /// How often some of it had been given before.
+    pub redelivered: u32,
+    pub(super) number: u64,
+}
+
+/// A message that was received. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// What it came with.
+    pub pack: Arc<Pack>,
+    /// Without attributes.
+    pub payload: Bytes,
+    /// Key, type, time and properties.
+    pub attributes: Attributes,
+    /// The broker's number of it.
+    pub message_id: i64,
+    index: u32,
+}
+
+/// A pack of which something is not acknowledged.
+#[derive(Debug)]
+pub(super) struct Held {
+    pack: Arc<Pack>,
+    /// Of each message of the pack.
+    ids: Vec<i64>,
+    acked: Vec<bool>,
+    left: usize,
+}
+
+impl Held {
+    /// Unpacks `messages` into `queue`. What is broken, what `filters` do not want (the broker compares only hash
+    /// codes) and what is in `done`, and is taken out of it, counts as acknowledged.
+    pub(super) fn new(
+        pack: Pack,
+        messages: Vec<pb::TransferedMessage>,
+        filters: &BTreeSet<String>,
+        done: &mut HashSet<i64>,
+        queue: &mut VecDeque<Message>,
+    ) -> Self {
+        let (pack, count) = (Arc::new(pack), messages.len());
+        let mut held = Self { pack, ids: Vec::with_capacity(count), acked: vec![false; count], left: count };
+        let wanted = |attributes: &Attributes| {
+            filters.is_empty() || attributes.message_type().is_some_and(|kind| filters.contains(kind))
+        };
+        for (index, message) in messages.into_iter().enumerate() {
+            let message_id = message.message_id;
+            held.ids.push(message_id);
+            let unpacked = unpack(message).ok().filter(|(_, attributes)| wanted(attributes));
+            let again = !done.is_empty() && done.remove(&message_id);
+            match unpacked.filter(|_| !again) {
+                Some((payload, attributes)) => queue.push_back(Message {
+                    pack: Arc::clone(&held.pack),
+                    payload,
+                    attributes,
+                    message_id,
+                    index: index as u32,
+                }),
+                None => held.mark(index),
+            }
+        }
+        held
+    }
+
+    fn mark(&mut self, index: usize) {
+        self.left -= usize::from(!std::mem::replace(&mut self.acked[index], true));
+    }
+
+    /// A message of this pack is done with, or one that has come again with it.
+    pub(super) fn ack(&mut self, message: &Message) {
+        let index = if self.is_of(message) {
+            Some(message.index as usize)
+        } else {
+            self.ids.iter().position(|id| *id == message.message_id)
+        };
+        if let Some(index) = index {
+            self.mark(index);
+        }
+    }
+
+    /// A message of this pack and all before it are done with.
+    pub(super) fn ack_cumulative(&mut self, message: &Message) {
+        if self.is_of(message) {
+            (0..=message.index as usize).for_each(|index| self.mark(index));
+        } else {
+            self.ack(message);
+        }
+    }
+
+    pub(super) fn is_of(&self, message: &Message) -> bool {
+        self.pack.number == message.pack.number
+    }
+
+    pub(super) fn is_consumed(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(super) fn pack(&self) -> &Pack {
+        &self.pack
+    }
+
+    /// All messages of the pack.
+    pub(super) fn into_ids(self) -> Vec<i64> {
+        self.ids
+    }
+
+    /// Those that are done with.
+    pub(super) fn acked(&self) -> impl Iterator<Item = i64> {
+        self.ids.iter().zip(&self.acked).filter(|(_, acked)| **acked).map(|(id, _)| *id)
+    }
+}
