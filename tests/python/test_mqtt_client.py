@@ -458,6 +458,25 @@ async def test_without_a_connection_messages_wait_or_push_out_the_oldest(tmp_pat
         broker.end(signal.SIGTERM)
 
 
+async def test_closing_gives_up_on_a_broker_that_is_gone_for_good(tmp_path: Path):
+    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port := free_port()))
+    broker.start()
+    try:
+        client = await penstock.connect(f"mqtt://127.0.0.1:{port}", operation_timeout=0.3)
+        producer = await client.producer("gone", qos=1)
+        await within(producer.send(b"there"))
+        broker.end(signal.SIGKILL)
+        lost = producer.send(b"gone")
+        with pytest.raises(errors.Timeout, match="no answer"):
+            await within(producer.close())
+        with contextlib.suppress(errors.Timeout):
+            await within(client.close())
+        with pytest.raises(errors.Error):
+            await within(lost)
+    finally:
+        broker.end(signal.SIGTERM)
+
+
 async def test_matching():
     assert mqtt.matches("$share/g/a/+", "a/b")
     assert not mqtt.matches("+/b", "$SYS/b")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -77,6 +78,16 @@ class MqttProducer(Producer):
 
     def __init__(self, native: _engine.MqttProducer) -> None:
         super().__init__(cast("_engine.Producer", native))
+
+    def _leave(self, failed: bool) -> None:
+        if not self._open:
+            return
+        self._open = False
+        with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
+            # The engine waits no longer than the operation timeout: a broker may be gone for good.
+            self._native.close().wait()
+            # Errors of what nobody awaited.
+            self._native.flush().wait()
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -121,6 +122,16 @@ class MqttProducer(Producer):
 
     def __init__(self, native: _engine.MqttProducer, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(cast("_engine.Producer", native), loop)
+
+    async def _leave(self, failed: bool) -> None:
+        if not self._open:
+            return
+        self._open = False
+        with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
+            # The engine waits no longer than the operation timeout: a broker may be gone for good.
+            await self._native.close()
+            # Errors of what nobody awaited.
+            await self._native.flush()
 
     @property
     def name(self) -> str:
