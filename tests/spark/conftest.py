@@ -90,3 +90,28 @@ class MqttReader:
 def reading():
     """``with reading(url, filter) as reader`` gathers what is written meanwhile."""
     return MqttReader
+
+
+def _forget_the_last_commit(checkpoint):
+    """That batch was written, and Spark does not know any more that it was. Gives its number."""
+
+    def numbers(log):
+        return sorted(int(file.name) for file in (checkpoint / log).iterdir() if file.name.isdigit())
+
+    def remove(log, number):
+        (checkpoint / log / str(number)).unlink()
+        (checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
+
+    last = numbers("commits")[-1]
+    remove("commits", last)
+    # Planned, and perhaps begun, when the query was stopped.
+    for planned in numbers("offsets"):
+        if planned > last:
+            remove("offsets", planned)
+    return last
+
+
+@pytest.fixture
+def forget_the_last_commit():
+    """``forget_the_last_commit(checkpoint)`` makes Spark run its last micro-batch again."""
+    return _forget_the_last_commit

@@ -110,27 +110,10 @@ def run_until(query, batch):
     assert query.exception() is None
 
 
-def forget_the_last_commit(checkpoint):
-    """That batch was written, and Spark does not know any more that it was. Gives its number."""
-
-    def numbers(log):
-        return sorted(int(file.name) for file in (checkpoint / log).iterdir() if file.name.isdigit())
-
-    def remove(log, number):
-        (checkpoint / log / str(number)).unlink()
-        (checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
-
-    last = numbers("commits")[-1]
-    remove("commits", last)
-    # Planned, and perhaps begun, when the query was stopped.
-    for planned in numbers("offsets"):
-        if planned > last:
-            remove("offsets", planned)
-    return last
-
-
 @pytest.mark.parametrize("door", ["data source", "foreachBatch"])
-def test_a_replayed_micro_batch_repeats_its_ids(spark, url, topic, tmp_path, door, reading):
+def test_a_replayed_micro_batch_repeats_its_ids(
+    spark, url, topic, tmp_path, door, reading, forget_the_last_commit
+):
     register(spark)
 
     def start():

@@ -82,7 +82,7 @@ def _is_template(text: str) -> bool:
     return "{" in text or "}" in text
 
 
-def _travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
+def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
     """Values as workers get them: resolved here (a CA file need not be on the workers), but secrets as
     references."""
     resolved = _options.resolve(scope, given)
@@ -191,13 +191,13 @@ def sink_config(
     constant, row_topic = _topic(protocol, topic, topic_column)
     if protocol == "mqtt":
         _refuse({**inherited["client"], **clients}, {"key": key, "event_time": event_time})
-    client = _travelling(scopes[0], {**inherited["client"], **clients})
+    client = travelling(scopes[0], {**inherited["client"], **clients})
     if protocol == "mqtt":
         _refuse_properties_of_old_versions(client, {"properties": properties, "id_property": id_property})
     if write_id and not id_property:
         raise InvalidArgument("write_id is what ids begin with: say with id_property= where they go")
     producers = {name: value for name, value in options.items() if name not in clients}
-    producer = _travelling(scopes[1], {**inherited["producer"], **producers})
+    producer = travelling(scopes[1], {**inherited["producer"], **producers})
     encoding = check_encoding(value, encoding)
     return SinkConfig(
         url=base,

@@ -24,6 +24,7 @@ from penstock.errors import InvalidArgument, Unsupported
 from .config import SinkConfig, sink_config
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
+from .source import MqttStreamReader, source_config, spark_schema
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -48,8 +49,8 @@ _ARGUMENTS = (
 
 
 class PenstockDataSource(DataSource):
-    """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``, and the
-    same with ``df.writeStream``."""
+    """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``, the same
+    with ``df.writeStream``, and ``spark.readStream`` for MQTT."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,6 +62,18 @@ class PenstockDataSource(DataSource):
         options: dict[str, Any] = dict(self.options)
         report = options.pop("_report", None)
         return _Writer(_config(options, schema), report)
+
+    def schema(self) -> Any:
+        """Of what is read."""
+        return spark_schema()
+
+    def reader(self, schema: Any) -> Any:
+        raise Unsupported("a topic has no end: read it with spark.readStream")
+
+    def streamReader(self, schema: Any) -> MqttStreamReader:  # noqa: N802
+        if schema != spark_schema():
+            raise InvalidArgument(f"the source has its own schema: {spark_schema().simpleString()}")
+        return MqttStreamReader(source_config(dict(self.options)))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
