@@ -191,7 +191,7 @@ impl Acks {
             return;
         }
         let batch = self.batch(entry, size);
-        for index in (0..size).filter(|index| !super::is_set(ack_set, *index)) {
+        for index in (0..size).filter(|index| !super::entry::is_set(ack_set, *index)) {
             batch.acknowledge(index);
         }
         if batch.left == 0 {

@@ -15,6 +15,7 @@
 //!
 //! * `acks`: what is acknowledged and not yet sent
 //! * `chunks`: messages in several entries
+//! * `entry`: from entries to messages
 //!
 //! Poll order of the owner: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
 //! [`Consumer::poll_timeout`].
@@ -23,29 +24,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
-use crate::compression::{Compression, decompress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload, encode_command};
-use crate::pulsar::message::{EntryInfo, Message, MessageId};
-use crate::pulsar::pb::command_ack::ValidationError;
+use crate::pulsar::message::{Message, MessageId};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
-use crate::wire::Reader;
 
 mod acks;
 mod chunks;
+mod entry;
 
 use acks::{AckGroup, Acks, Entry, order};
-use chunks::{Chunk, Chunks, PATIENCE};
-
-/// Chunked messages that may wait for their acknowledgement: one that another consumer acknowledges is never
-/// heard of here.
-const MAX_CHUNKED: usize = 10_000;
+use chunks::{Chunks, PATIENCE};
 
 /// What a consumer is made with.
 #[derive(Clone, Debug)]
@@ -219,113 +212,6 @@ impl Consumer {
         // Some of it may have been acknowledged before.
         self.arm_acks(now);
         result
-    }
-
-    fn take_entry(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
-        let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
-        let id = MessageId { batch_index: -1, batch_size: 0, ..id };
-        if !payload.checksum_ok() {
-            // The metadata cannot be trusted, but the permits it claims are what the broker charged.
-            let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
-            return self.put_away(
-                &id,
-                count,
-                ValidationError::ChecksumMismatch,
-                Error::new(ErrorKind::Checksum, "the entry's checksum does not match"),
-            );
-        }
-        let (metadata, body) =
-            match payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body))) {
-                Ok(parts) => parts,
-                Err(error) => return self.put_away(&id, 1, ValidationError::BatchDeSerializeError, error),
-            };
-        let size = metadata.num_messages_in_batch;
-        let charge = charge(size, &delivery.ack_set);
-        self.permits.charged += u64::from(charge);
-        if !metadata.encryption_keys.is_empty() {
-            // Never delivered and never acknowledged: whoever has the key can still read it.
-            self.give_back(charge);
-            return Err(Error::new(ErrorKind::Unsupported, "the entry is encrypted, which is not supported"));
-        }
-        let mut chunk_entries = Vec::new();
-        let mut body = body;
-        let chunked = metadata.num_chunks_from_msg() > 1;
-        if chunked {
-            match self.chunks.take(now, &metadata, id.entry_id(), &body) {
-                Chunk::Kept | Chunk::Stray => {
-                    let behind_start = self.start.is_none_or(|start| start.admits(&id));
-                    if self.options.durable && !behind_start && self.state == State::Attached {
-                        self.acknowledge(&id);
-                    }
-                    self.give_back(charge);
-                    return Ok(());
-                }
-                Chunk::Complete(bytes, entries) => (body, chunk_entries) = (bytes, entries),
-            }
-        }
-        let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
-            let error = Error::new(ErrorKind::Compression, "the entry's compression is not known");
-            return self.put_away_charged(&id, charge, ValidationError::DecompressionError, error);
-        };
-        let uncompressed = metadata.uncompressed_size() as usize;
-        let limit = if chunked {
-            body.len().saturating_mul(256).max(self.options.max_message_size)
-        } else {
-            self.options.max_message_size.max(DEFAULT_MAX_MESSAGE_SIZE)
-        };
-        let body = match decompress(compression, &body, uncompressed, limit) {
-            Ok(body) => body,
-            Err(error) => {
-                let reason = if uncompressed > limit {
-                    ValidationError::UncompressedSizeCorruption
-                } else {
-                    ValidationError::DecompressionError
-                };
-                return self.put_away_charged(&id, charge, reason, error);
-            }
-        };
-        if !chunk_entries.is_empty() && !self.acks.contains(&id) {
-            chunk_entries.pop();
-            if self.chunked.len() >= MAX_CHUNKED {
-                self.chunked.pop_first();
-            }
-            self.chunked.insert(id.entry_id(), chunk_entries);
-        }
-        let entry = Arc::new(EntryInfo {
-            topic: Arc::clone(&self.options.topic),
-            producer_name: self.producer_name(&metadata.producer_name),
-            publish_time: metadata.publish_time,
-            broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
-            redelivery_count: delivery.redelivery_count.unwrap_or_default(),
-            schema_version: metadata.schema_version.clone(),
-            replicated_from: metadata.replicated_from.clone(),
-        });
-        let index = payload.entry.as_ref().and_then(|entry| entry.index);
-        match size {
-            // Its presence, even as 1, marks the batch format.
-            Some(size) if !chunked => {
-                self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, index, charge)
-            }
-            _ => {
-                self.admit(
-                    charge,
-                    Message {
-                        id,
-                        entry,
-                        payload: body,
-                        key: metadata.partition_key.map(String::into_boxed_str),
-                        key_is_base64: metadata.partition_key_b64_encoded.unwrap_or_default(),
-                        ordering_key: metadata.ordering_key,
-                        properties: properties(metadata.properties),
-                        event_time: metadata.event_time.unwrap_or_default(),
-                        sequence_id: metadata.sequence_id,
-                        null_value: metadata.null_value.unwrap_or_default(),
-                        index,
-                    },
-                );
-                Ok(())
-            }
-        }
     }
 
     /// Moves up to `max` messages to `out` and gives their number.
@@ -611,151 +497,6 @@ impl Consumer {
             },
         ));
     }
-
-    /// The name, shared by neighbours of one producer: messages may be held in great numbers.
-    fn producer_name(&mut self, name: &str) -> Arc<str> {
-        if *self.last_producer != *name {
-            self.last_producer = name.into();
-        }
-        Arc::clone(&self.last_producer)
-    }
-
-    /// Queues a message, or drops it here and gives its permits back.
-    fn admit(&mut self, charge: u32, message: Message) {
-        let known = self.acks.contains(&message.id);
-        if self.state != State::Attached {
-            self.give_back(charge);
-        } else if known {
-            self.acks.again(&message.id);
-            self.give_back(charge);
-        } else if self.start.is_some_and(|start| !start.admits(&message.id)) {
-            // The subscription was moved behind it: left alone it would be in the backlog for ever.
-            if self.options.durable {
-                self.acknowledge(&message.id);
-            }
-            self.give_back(charge);
-        } else {
-            self.queue.push_back(message);
-        }
-    }
-
-    /// Splits a batch. The messages share its buffer.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one entry, taken apart by the only caller")]
-    fn split(
-        &mut self,
-        id: MessageId,
-        size: i32,
-        ack_set: &[i64],
-        entry: &Arc<EntryInfo>,
-        metadata: &pb::MessageMetadata,
-        body: &Bytes,
-        last_index: Option<u64>,
-        charge: u32,
-    ) -> Result<()> {
-        let messages = match unbatch(id, size, ack_set, entry, metadata, body, last_index) {
-            Ok(messages) => messages,
-            Err(error) => {
-                return self.put_away_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
-            }
-        };
-        if !ack_set.is_empty() {
-            self.acks.expect(id.entry_id(), size as u32, ack_set);
-        }
-        // Compacted-out slots have no message, but were charged.
-        self.give_back(charge - (messages.len() as u32).min(charge));
-        for message in messages {
-            self.admit(1, message);
-        }
-        Ok(())
-    }
-
-    fn put_away(&mut self, id: &MessageId, count: i32, reason: ValidationError, error: Error) -> Result<()> {
-        let charge = charge(Some(count), &[]);
-        self.permits.charged += u64::from(charge);
-        self.put_away_charged(id, charge, reason, error)
-    }
-
-    /// Acknowledges a broken entry with the reason, so that it does not come for ever.
-    fn put_away_charged(
-        &mut self,
-        id: &MessageId,
-        charge: u32,
-        reason: ValidationError,
-        error: Error,
-    ) -> Result<()> {
-        self.give_back(charge);
-        self.immediate.push_back(Command::Ack(hot::Ack {
-            consumer_id: self.id,
-            message_ids: vec![hot::IdData { ledger_id: id.ledger, entry_id: id.entry, ..Default::default() }],
-            validation_error: Some(reason as i32),
-            ..hot::Ack::default()
-        }));
-        Err(error.with_topic(Arc::clone(&self.options.topic)))
-    }
-}
-
-/// What the broker charges for an entry: its messages less those already acknowledged. A claim beyond what
-/// a frame can hold is cut.
-fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
-    const MOST: i32 = 1 << 20;
-    let size = size.unwrap_or(1).clamp(1, MOST) as u32;
-    if ack_set.is_empty() {
-        return size;
-    }
-    (0..size).filter(|index| is_set(ack_set, *index)).count() as u32
-}
-
-fn is_set(ack_set: &[i64], index: u32) -> bool {
-    ack_set.get(index as usize / 64).is_some_and(|word| *word as u64 >> (index % 64) & 1 == 1)
-}
-
-fn unbatch(
-    id: MessageId,
-    size: i32,
-    ack_set: &[i64],
-    entry: &Arc<EntryInfo>,
-    metadata: &pb::MessageMetadata,
-    body: &Bytes,
-    last_index: Option<u64>,
-) -> Result<Vec<Message>> {
-    let malformed =
-        |what: &str| Error::protocol(format!("the batch of {size} messages is malformed: {what}"));
-    // Each message takes at least its length prefix and the payload size in its metadata.
-    if size < 1 || size as usize > body.len() / 6 + 1 {
-        return Err(malformed("it cannot hold that many"));
-    }
-    let mut messages = Vec::with_capacity(size as usize);
-    let mut reader = Reader::new(body);
-    for index in 0..size {
-        let length = reader.u32().map_err(|_| malformed("it ends early"))? as usize;
-        let single = body.slice_ref(reader.take(length).map_err(|_| malformed("it ends in metadata"))?);
-        let single = hot::decode_single(&single)?;
-        let length =
-            usize::try_from(single.payload_size).map_err(|_| malformed("a payload size is negative"))?;
-        let payload = reader.take(length).map_err(|_| malformed("it ends in a payload"))?;
-        let acknowledged = !ack_set.is_empty() && !is_set(ack_set, index as u32);
-        if acknowledged || single.compacted_out() {
-            continue;
-        }
-        messages.push(Message {
-            id: id.in_batch(index, size),
-            entry: Arc::clone(entry),
-            payload: body.slice_ref(payload),
-            key: single.partition_key.map(String::into_boxed_str),
-            key_is_base64: single.partition_key_b64_encoded.unwrap_or_default(),
-            ordering_key: single.ordering_key,
-            properties: properties(single.properties),
-            event_time: single.event_time.unwrap_or_default(),
-            sequence_id: single.sequence_id.unwrap_or(metadata.sequence_id + index as u64),
-            null_value: single.null_value.unwrap_or_default(),
-            index: last_index.map(|last| (last + index as u64 + 1).saturating_sub(size as u64)),
-        });
-    }
-    Ok(messages)
-}
-
-fn properties(pairs: Vec<pb::KeyValue>) -> Vec<(Box<str>, Box<str>)> {
-    pairs.into_iter().map(|pair| (pair.key.into_boxed_str(), pair.value.into_boxed_str())).collect()
 }
 
 #[cfg(test)]
