@@ -1,8 +1,9 @@
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use super::*;
 use crate::pulsar::frame::Decoder;
 use crate::pulsar::message::Outgoing;
+use crate::pulsar::pb::command_ack::ValidationError;
 
 fn consumer(options: Options) -> Consumer {
     let mut consumer = Consumer::new(7, Options { receiver_queue: 10, ..options });
