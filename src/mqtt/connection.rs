@@ -40,6 +40,10 @@ const PING: usize = 2;
 /// Longest wait for a PINGRESP, or for any other byte in its place.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Most topic aliases that we give, whatever the server takes: looking for the least recently used one costs
+/// time for each.
+const MAX_ALIASES: u16 = 256;
+
 /// What the server can do and takes on this connection (3.2.2.3). Before CONNACK, and where it says nothing,
 /// the defaults of the standard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +147,8 @@ pub struct Connection {
     transmit: Transmit,
     /// Bytes ever queued.
     queued: u64,
+    /// Bytes of a packet that has not come whole.
+    unread: usize,
 }
 
 impl Connection {
@@ -168,6 +174,7 @@ impl Connection {
             events: VecDeque::new(),
             transmit: Transmit::default(),
             queued: 0,
+            unread: 0,
         };
         connection.timers.set(HANDSHAKE, now + timeout);
         connection.queue(now, &Packet::Connect(Box::new(connect)))?;
@@ -219,13 +226,19 @@ impl Connection {
         if self.limits.topic_alias_maximum == 0 {
             return self.queue(now, &Packet::Publish(publish.clone()));
         }
-        let (alias, known) = self.aliases_out.of(&publish.topic, self.limits.topic_alias_maximum);
         let mut publish = publish.clone();
-        publish.properties.push(Property::TopicAlias(alias));
-        if known {
+        if let Some(alias) = self.aliases_out.known(&publish.topic) {
+            publish.properties.push(Property::TopicAlias(alias));
             publish.topic = ByteString::new();
+            return self.queue(now, &Packet::Publish(publish));
         }
-        self.queue(now, &Packet::Publish(publish))
+        let alias = self.aliases_out.free(self.limits.topic_alias_maximum);
+        publish.properties.push(Property::TopicAlias(alias));
+        let topic = publish.topic.clone();
+        self.queue(now, &Packet::Publish(publish))?;
+        // Not before: what could not be queued teaches the server nothing.
+        self.aliases_out.give(alias, topic);
+        Ok(())
     }
 
     /// Whether the server takes this publication.
@@ -255,11 +268,14 @@ impl Connection {
                 "this connection was opened without an authentication method",
             ));
         };
+        if again && !self.is_ready() {
+            return Err(Error::new(ErrorKind::Disconnected, "the handshake is not done"));
+        }
         let reason = if again { Reason::ReAuthenticate } else { Reason::ContinueAuthentication };
         let properties = [Property::AuthenticationMethod(method), Property::AuthenticationData(data)]
             .into_iter()
             .collect();
-        self.queue(now, &Packet::Auth(Auth { reason, properties }))
+        self.send(now, Packet::Auth(Auth { reason, properties }))
     }
 
     /// Says goodbye; nothing is sent after it.
@@ -286,9 +302,7 @@ impl Connection {
         match (&self.state, packet) {
             (State::Handshaking, Packet::ConnAck(ack)) => self.connected(ack),
             (State::Handshaking, Packet::Auth(auth)) | (State::Ready, Packet::Auth(auth)) => {
-                if self.authentication_method.as_ref() != auth.properties.authentication_method() {
-                    return Err(Violation::protocol("AUTH with another authentication method").into());
-                }
+                self.check_method(auth.properties.authentication_method(), "AUTH")?;
                 self.events.push_back(Event::Auth(auth));
                 Ok(())
             }
@@ -316,6 +330,14 @@ impl Connection {
         }
     }
 
+    /// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: the method is that of CONNECT, to the end.
+    fn check_method(&self, method: Option<&ByteString>, what: &str) -> Result<(), Violation> {
+        if method.is_none() || method != self.authentication_method.as_ref() {
+            return Err(Violation::protocol(format!("{what} with another authentication method")));
+        }
+        Ok(())
+    }
+
     fn connected(&mut self, ack: ConnAck) -> Result<(), Ended> {
         if ack.reason != Reason::Success {
             return Err(Ended::Refused(told(
@@ -328,6 +350,10 @@ impl Connection {
         if ack.session_present && self.clean_start {
             // [MQTT-3.2.2-4]: taken for ours, it would bring us the answers of somebody else's packets.
             return Err(Violation::protocol("a session present for a clean start").into());
+        }
+        // A method that the server leaves out changes nothing.
+        if let method @ Some(_) = ack.properties.authentication_method() {
+            self.check_method(method, "CONNACK")?;
         }
         self.limits = Limits::of(&ack, self.version);
         if let Some(seconds) = ack.properties.server_keep_alive() {
@@ -412,15 +438,17 @@ impl Machine for Connection {
     type Event = Event;
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error> {
+        // Any byte is a sign of life, not only PINGRESP: a large packet may be longer on its way than that.
+        if input.len() > self.unread {
+            self.timers.stop(PING);
+        }
         loop {
-            let next = split(input, self.own_packet_size);
-            let packet = match next {
-                Ok(None) => return Ok(()),
-                Ok(Some(frame)) => {
-                    // Any whole packet is a sign of life, not only PINGRESP.
-                    self.timers.stop(PING);
-                    Packet::decode(&frame, self.version, Sender::Server)
+            let packet = match split(input, self.own_packet_size) {
+                Ok(None) => {
+                    self.unread = input.len();
+                    return Ok(());
                 }
+                Ok(Some(frame)) => Packet::decode(&frame, self.version, Sender::Server),
                 Err(violation) => Err(violation),
             };
             match packet.map_err(Ended::from).and_then(|packet| self.handle_packet(packet)) {
@@ -482,28 +510,41 @@ impl Connection {
 /// The aliases that we gave, the least recently used one first to be given anew.
 #[derive(Debug, Default)]
 struct Aliases {
-    by_topic: HashMap<ByteString, (u16, u64)>,
+    by_topic: HashMap<ByteString, u16>,
+    /// By alias, from 1: its topic and when it was used.
+    given: Vec<(ByteString, u64)>,
     clock: u64,
 }
 
 impl Aliases {
-    /// The alias of `topic`, and whether the server knows it.
-    fn of(&mut self, topic: &ByteString, maximum: u16) -> (u16, bool) {
+    /// The alias by which the server knows `topic`.
+    fn known(&mut self, topic: &ByteString) -> Option<u16> {
+        let alias = *self.by_topic.get(topic)?;
         self.clock += 1;
-        if let Some((alias, used)) = self.by_topic.get_mut(topic) {
-            *used = self.clock;
-            return (*alias, true);
+        self.given[usize::from(alias) - 1].1 = self.clock;
+        Some(alias)
+    }
+
+    /// The alias to be given next.
+    fn free(&self, maximum: u16) -> u16 {
+        let count = self.given.len() as u16;
+        if count < maximum.min(MAX_ALIASES) {
+            return count + 1;
         }
-        let alias = if self.by_topic.len() < usize::from(maximum) {
-            self.by_topic.len() as u16 + 1
+        let oldest = self.given.iter().enumerate().min_by_key(|(_, (_, used))| *used);
+        oldest.map_or(1, |(index, _)| index as u16 + 1)
+    }
+
+    /// The server has been told that `alias` is `topic`.
+    fn give(&mut self, alias: u16, topic: ByteString) {
+        self.clock += 1;
+        let index = usize::from(alias) - 1;
+        if let Some((before, _)) = self.given.get(index) {
+            self.by_topic.remove(before);
+            self.given[index] = (topic.clone(), self.clock);
         } else {
-            let oldest = self.by_topic.iter().min_by_key(|(_, (_, used))| *used);
-            let (topic, alias) =
-                oldest.map(|(topic, (alias, _))| (topic.clone(), *alias)).expect("not empty");
-            self.by_topic.remove(&topic);
-            alias
-        };
-        self.by_topic.insert(topic.clone(), (alias, self.clock));
-        (alias, false)
+            self.given.push((topic.clone(), self.clock));
+        }
+        self.by_topic.insert(topic, alias);
     }
 }

@@ -167,6 +167,15 @@ struct InFlight {
     waits: u64,
 }
 
+/// A publication of QoS 0 that is queued on the connection, or could not be and waits for its turn to say so.
+#[derive(Debug)]
+struct Unwritten {
+    mark: u64,
+    owner: u64,
+    bytes: usize,
+    result: Result<Reason>,
+}
+
 /// The sending half of a session.
 #[derive(Debug)]
 pub struct Producer {
@@ -182,8 +191,8 @@ pub struct Producer {
     unanswered: u16,
     /// Everything before this in the window has been sent on this connection.
     resumed: usize,
-    /// QoS 0 behind which so many bytes have to be written.
-    unwritten: VecDeque<(u64, u64, usize)>,
+    /// QoS 0 by the number of bytes that have to be written before it has ended.
+    unwritten: VecDeque<Unwritten>,
     outcomes: VecDeque<Outcome>,
     pending: usize,
     /// Of a durable producer.
@@ -292,24 +301,33 @@ impl Producer {
             }
             return;
         }
+        if self.records.is_some() {
+            return self.queue_again(ids);
+        }
+        for flight in &mut self.window {
+            match (&flight.state, flight.publish.qos) {
+                (State::Done(_), _) => {}
+                (_, QoS::ExactlyOnce) => {
+                    let lost = "the broker lost the session: whether the message got through is not known";
+                    flight.state = State::Done(Err(Error::new(ErrorKind::Disconnected, lost)));
+                }
+                _ => (flight.sent, flight.tried) = (false, false),
+            }
+        }
+        self.settle(ids);
+    }
+
+    /// The broker lost the session of a durable producer.
+    fn queue_again(&mut self, ids: &mut PacketIds) {
         let mut again = Vec::new();
         for flight in std::mem::take(&mut self.window) {
             ids.release(flight.id);
             let mut publish = flight.publish;
-            match (flight.state, publish.qos) {
-                (State::Done(result), _) => self.end(flight.owner, &publish, result),
+            match flight.state {
+                State::Done(result) => self.end(flight.owner, &publish, result),
                 // The broker had taken it over with PUBREC (4.3.3).
-                (State::Released, _) if self.records.is_some() => {
-                    self.end(flight.owner, &publish, Ok(Reason::Success));
-                }
-                (_, QoS::ExactlyOnce) if self.records.is_none() => {
-                    let error = Error::new(
-                        ErrorKind::Disconnected,
-                        "the broker lost the session: whether the message got through is not known",
-                    );
-                    self.end(flight.owner, &publish, Err(error));
-                }
-                _ => {
+                State::Released => self.end(flight.owner, &publish, Ok(Reason::Success)),
+                State::Published => {
                     publish.packet_id = None;
                     publish.dup = false;
                     if let Some(records) = self.records.as_mut().filter(|_| publish.qos == QoS::ExactlyOnce) {
@@ -328,18 +346,18 @@ impl Producer {
     /// The connection is gone. QoS 0 of which no byte is known to have been written fails: sending it again
     /// could give it twice.
     pub fn detach(&mut self) {
-        for (_, owner, bytes) in std::mem::take(&mut self.unwritten) {
-            let error =
-                Error::new(ErrorKind::Disconnected, "the connection broke while the message was written");
-            self.finish(owner, QoS::AtMostOnce, bytes, Err(error));
+        for Unwritten { owner, bytes, result, .. } in std::mem::take(&mut self.unwritten) {
+            let broke =
+                || Error::new(ErrorKind::Disconnected, "the connection broke while the message was written");
+            self.finish(owner, QoS::AtMostOnce, bytes, result.and_then(|_| Err(broke())));
         }
     }
 
     /// The first `written` bytes that were queued on the connection have been written.
     pub fn handle_written(&mut self, written: u64) {
-        while self.unwritten.front().is_some_and(|(mark, ..)| *mark <= written) {
-            let (_, owner, bytes) = self.unwritten.pop_front().expect("just seen");
-            self.finish(owner, QoS::AtMostOnce, bytes, Ok(Reason::Success));
+        while self.unwritten.front().is_some_and(|next| next.mark <= written) {
+            let Unwritten { owner, bytes, result, .. } = self.unwritten.pop_front().expect("just seen");
+            self.finish(owner, QoS::AtMostOnce, bytes, result);
         }
     }
 
@@ -355,83 +373,80 @@ impl Producer {
         self.resume(now, connection, limit);
         self.settle(ids);
         // Half of the turn, lest a flood of QoS 0 keep the others out.
-        let half = connection.queued() + budget as u64 / 2;
-        while connection.queued() < half
-            && let Some(queued) = self.at_most_once.pop_front()
-        {
-            let Some(publish) = self.admit(now, queued.owner, queued.publish, queued.expires) else {
-                continue;
-            };
-            match connection.publish(now, &publish) {
-                Ok(()) => {
-                    self.unwritten.push_back((connection.queued(), queued.owner, cost(&publish)));
-                }
-                Err(error) => self.end(queued.owner, &publish, Err(error)),
-            }
-        }
-        let more = !self.at_most_once.is_empty();
+        self.send_at_most_once(now, connection, connection.queued() + budget as u64 / 2);
+        let mut more = !self.at_most_once.is_empty();
         let maximum = self.own_maximum.min(connection.limits().receive_maximum);
         if self.records.is_some() {
             self.enter(now, ids, maximum);
             self.resume(now, connection, limit);
             self.release(now, ids, connection);
-            self.settle(ids);
-            return more || connection.queued() >= limit;
+            more |= connection.queued() >= limit;
+        } else {
+            more |= self.enter_and_send(now, ids, maximum, connection, limit);
         }
-        while self.unanswered < maximum && self.resumed == self.window.len() {
-            if self.queue.is_empty() {
-                return more;
+        self.settle(ids);
+        more
+    }
+
+    fn send_at_most_once(&mut self, now: Instant, connection: &mut Connection, limit: u64) {
+        while connection.queued() < limit
+            && let Some(Queued { owner, mut publish, expires }) = self.at_most_once.pop_front()
+        {
+            let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
+            let (bytes, result) = (cost(&publish), sent.map(|()| Reason::Success));
+            if result.is_err() && self.unwritten.is_empty() {
+                self.finish(owner, QoS::AtMostOnce, bytes, result);
+            } else {
+                self.unwritten.push_back(Unwritten { mark: connection.queued(), owner, bytes, result });
             }
+        }
+    }
+
+    /// Lets publications into the window as they are sent; says whether more would go than `limit` allows.
+    fn enter_and_send(
+        &mut self,
+        now: Instant,
+        ids: &mut PacketIds,
+        maximum: u16,
+        connection: &mut Connection,
+        limit: u64,
+    ) -> bool {
+        while self.unanswered < maximum && self.resumed == self.window.len() && !self.queue.is_empty() {
             if connection.queued() >= limit {
                 return true;
             }
-            let number = self.first + self.window.len() as u64;
-            let Some(id) = ids.take(number) else { return more };
-            let queued = self.queue.pop_front().expect("not empty");
-            let admitted = self.admit(now, queued.owner, queued.publish, queued.expires);
-            let Some(mut publish) = admitted else {
-                ids.release(id);
-                continue;
-            };
+            let Some(id) = ids.take(self.first + self.window.len() as u64) else { return false };
+            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("not empty");
             publish.packet_id = Some(id);
-            if let Err(error) = connection.publish(now, &publish) {
-                ids.release(id);
-                self.end(queued.owner, &publish, Err(error));
-                continue;
-            }
-            self.unanswered += 1;
+            let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
+            self.unanswered += u16::from(sent.is_ok());
             self.resumed += 1;
-            self.window.push_back(InFlight {
-                owner: queued.owner,
-                id,
-                publish,
-                state: State::Published,
-                sent: true,
-                tried: true,
-                waits: 0,
-            });
+            // What failed waits as well for those before it.
+            let state = sent.map_or_else(|error| State::Done(Err(error)), |()| State::Published);
+            let flight = InFlight { owner, id, publish, state, sent: true, tried: true, waits: 0 };
+            self.window.push_back(flight);
         }
-        more
+        false
     }
 
     /// Lets publications into the window of a durable producer, which are sent when their record is written.
     fn enter(&mut self, now: Instant, ids: &mut PacketIds, maximum: u16) {
         while self.window.len() < usize::from(maximum) && !self.queue.is_empty() {
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return };
-            let queued = self.queue.pop_front().expect("not empty");
-            let admitted = self.admit(now, queued.owner, queued.publish, queued.expires);
-            let Some(publish) = admitted else {
+            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("not empty");
+            if let Err(error) = admit(now, &mut publish, expires) {
                 ids.release(id);
+                self.end(owner, &publish, Err(error));
                 continue;
-            };
+            }
             let records = self.records.as_mut().expect("it is durable");
             let waits = match publish.qos {
-                QoS::ExactlyOnce => records.push(Record::Sent(queued.owner, id)),
+                QoS::ExactlyOnce => records.push(Record::Sent(owner, id)),
                 _ => 0,
             };
             let publish = Publish { packet_id: Some(id), ..publish };
             self.window.push_back(InFlight {
-                owner: queued.owner,
+                owner,
                 id,
                 publish,
                 state: State::Published,
@@ -493,27 +508,6 @@ impl Producer {
             }
             self.resumed += 1;
         }
-    }
-
-    /// The publication as it goes out now, or nothing when it has expired.
-    fn admit(
-        &mut self,
-        now: Instant,
-        owner: u64,
-        mut publish: Publish,
-        expires: Option<Instant>,
-    ) -> Option<Publish> {
-        let Some(expires) = expires else { return Some(publish) };
-        let left = expires.saturating_duration_since(now);
-        if left.is_zero() {
-            let error = Error::new(ErrorKind::Timeout, "the message expired before it could be sent");
-            self.end(owner, &publish, Err(error));
-            return None;
-        }
-        let left = left.as_secs_f64().ceil() as u32;
-        let others = publish.properties.iter().filter(|p| !matches!(p, Property::MessageExpiryInterval(_)));
-        publish.properties = others.cloned().chain([Property::MessageExpiryInterval(left)]).collect();
-        Some(publish)
     }
 
     /// PUBACK.
@@ -657,6 +651,19 @@ impl Producer {
         }
         self.outcomes.push_back(Outcome { owner, qos, count: 1, bytes, result });
     }
+}
+
+/// Makes the publication what it is now, or refuses it because it has expired.
+fn admit(now: Instant, publish: &mut Publish, expires: Option<Instant>) -> Result<()> {
+    let Some(expires) = expires else { return Ok(()) };
+    let left = expires.saturating_duration_since(now);
+    if left.is_zero() {
+        return Err(Error::new(ErrorKind::Timeout, "the message expired before it could be sent"));
+    }
+    let left = left.as_secs_f64().ceil() as u32;
+    let others = publish.properties.iter().filter(|p| !matches!(p, Property::MessageExpiryInterval(_)));
+    publish.properties = others.cloned().chain([Property::MessageExpiryInterval(left)]).collect();
+    Ok(())
 }
 
 /// What a publication weighs in a budget.

@@ -82,6 +82,8 @@ pub struct Session {
     producer: Producer,
     consumer: Consumer,
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Of requests that nobody waits for any more, in use until they are answered [MQTT-2.2.1-3].
+    abandoned: Vec<PacketId>,
     /// Some subscription has something to send.
     requests: bool,
     attached: bool,
@@ -96,6 +98,7 @@ impl Session {
             producer: Producer::new(window),
             consumer: Consumer::new(receive_maximum),
             subscriptions: BTreeMap::new(),
+            abandoned: Vec::new(),
             requests: false,
             attached: false,
             events: VecDeque::new(),
@@ -149,8 +152,8 @@ impl Session {
     /// Ends a subscription. Filters that another one has as well stay.
     pub fn unsubscribe(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.get_mut(&id) {
-            if let State::Wanted(Some(packet)) = subscription.state {
-                self.ids.release(packet);
+            if let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state {
+                self.abandoned.push(packet);
             }
             subscription.state = State::Unwanted(None);
             self.requests = true;
@@ -162,7 +165,7 @@ impl Session {
         if let Some(subscription) = self.subscriptions.remove(&id)
             && let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state
         {
-            self.ids.release(packet);
+            self.abandoned.push(packet);
         }
     }
 
@@ -171,6 +174,7 @@ impl Session {
         self.attached = true;
         self.producer.attach(&mut self.ids, session_present);
         self.consumer.attach(session_present);
+        self.abandoned.drain(..).for_each(|packet| self.ids.release(packet));
         for subscription in self.subscriptions.values_mut() {
             match subscription.state {
                 State::Held if session_present => {}
@@ -370,6 +374,7 @@ impl Session {
     }
 
     fn subscribed(&mut self, packet_id: PacketId, reasons: Vec<Reason>) -> Result<(), Violation> {
+        self.answer_abandoned(packet_id);
         let Some(id) = self.request(packet_id) else { return Ok(()) };
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         if subscription.state != State::Wanted(Some(packet_id)) {
@@ -390,6 +395,7 @@ impl Session {
     }
 
     fn unsubscribed(&mut self, packet_id: PacketId, reasons: &[Reason]) {
+        self.answer_abandoned(packet_id);
         let Some(id) = self.request(packet_id) else { return };
         let unwanted = self.subscriptions.get(&id).map(|subscription| subscription.state);
         if unwanted != Some(State::Unwanted(Some(packet_id))) {
@@ -400,6 +406,13 @@ impl Session {
         let refusal = reasons.iter().find(|reason| reason.is_error());
         let result = refusal.map_or(Ok(()), |reason| Err(reason.error("UNSUBSCRIBE")));
         self.events.push_back(Event::Unsubscribed { id, result });
+    }
+
+    fn answer_abandoned(&mut self, packet_id: PacketId) {
+        if let Some(index) = self.abandoned.iter().position(|packet| *packet == packet_id) {
+            self.abandoned.swap_remove(index);
+            self.ids.release(packet_id);
+        }
     }
 
     fn request(&self, packet_id: PacketId) -> Option<SubscriptionId> {

@@ -1,4 +1,5 @@
-//! Tests of the codec: what is written reads back, and what may not be sent is refused with its reason.
+//! Tests of the codec: what is written reads back, and what may not be sent is refused with its reason. Those of the
+//! client's machines are in the modules.
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
@@ -12,6 +13,12 @@ use super::packet::{
 use super::topic::{Filter, check_name, matches};
 use super::{Packet, Properties, Property, QoS, Reason, Sender, Version, Violation};
 use crate::transmit::Transmit;
+
+mod client;
+mod connection;
+mod consumer;
+mod producer;
+mod session;
 
 const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 

@@ -1,0 +1,481 @@
+//! The sending half of a session in the standard's sentences. Numbers are of 5.0 unless 3.1.1 is named.
+
+use std::time::Duration;
+
+use super::client::*;
+use crate::error::ErrorKind;
+use crate::machine::Machine as _;
+use crate::mqtt::packet::{Ack, Publish};
+use crate::mqtt::producer::PacketIds;
+use crate::mqtt::{Packet, Properties, Property, Reason};
+
+fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
+    client.outcomes().into_iter().map(|(_, result)| result.err().map(|error| error.kind())).collect()
+}
+
+/// [MQTT-2.2.1-2], [MQTT-3.3.1-2], [MQTT-4.3.1-1]: no identifier, no DUP, done when it is written.
+#[test]
+fn qos_0_ends_when_its_bytes_are_written() {
+    let mut client = Client::connected(V5);
+    client.publish(Q0, "m");
+    let said = client.said_unwritten();
+    let Packet::Publish(publish) = &said[0] else { panic!("{said:?}") };
+    assert_eq!((publish.packet_id, publish.dup), (None, false));
+    assert!(client.outcomes().is_empty(), "queued is not written");
+    let queued = client.connection().queued();
+    client.session.handle_written(queued - 1);
+    assert!(client.outcomes().is_empty(), "its last byte is missing");
+    client.session.handle_written(queued);
+    assert!(matches!(&client.outcomes()[..], [(Q0, Ok(Reason::Success))]));
+}
+
+/// Sent again it could come twice, which QoS 0 never does.
+#[test]
+fn qos_0_whose_writing_was_cut_fails_and_what_was_not_begun_goes_out_later() {
+    let mut client = Client::connected(V5);
+    client.publish(Q0, "begun");
+    client.said_unwritten();
+    client.publish(Q0, "waiting");
+    client.cut();
+    assert_eq!(errors(&mut client), [Some(ErrorKind::Disconnected)]);
+    client.resume(V5);
+    assert_eq!(told(&client.published()), [(0, "waiting")]);
+    assert_eq!(errors(&mut client), [None]);
+}
+
+/// [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-3]: an identifier, DUP 0, done with PUBACK.
+#[test]
+fn qos_1_ends_with_its_puback() {
+    for version in [V4, V5] {
+        let mut client = Client::connected(version);
+        client.publish(Q1, "m");
+        let published = client.published();
+        assert!(!published[0].dup && published[0].packet_id.is_some());
+        assert!(client.outcomes().is_empty());
+        client.hear(puback(id_of(&published[0]))).unwrap();
+        assert!(matches!(&client.outcomes()[..], [(Q1, Ok(Reason::Success))]));
+        assert_eq!(client.session.pending(), 0);
+    }
+}
+
+/// [MQTT-4.3.3-1] to [MQTT-4.3.3-4]: PUBREC is answered by PUBREL with the same identifier, done with PUBCOMP.
+#[test]
+fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
+    for version in [V4, V5] {
+        let mut client = Client::connected(version);
+        client.publish(Q2, "m");
+        let id = id_of(&client.published()[0]);
+        client.hear(pubrec(id)).unwrap();
+        assert_eq!(client.says(), pubrel(id));
+        assert!(client.outcomes().is_empty());
+        client.hear(pubcomp(id)).unwrap();
+        assert!(matches!(&client.outcomes()[..], [(Q2, Ok(Reason::Success))]));
+    }
+}
+
+/// [MQTT-3.4.2-1], 3.5.2.1: a refusal ends the flow, in the server's words; PUBREC of 0x80 or more has no PUBREL.
+#[test]
+fn a_refusal_ends_the_publication_and_frees_its_identifier() {
+    for qos in [Q1, Q2] {
+        let mut client = Client::with_windows(1, 1);
+        client.stand(V5, accepted());
+        client.publish(qos, "refused");
+        client.publish(qos, "next");
+        let id = id_of(&client.published()[0]);
+        let properties = Properties::new().with(Property::ReasonString("full".into()));
+        let refusal = Ack { properties, ..Ack::with_reason(id, Reason::QuotaExceeded) };
+        client.hear(if qos == Q1 { Packet::PubAck(refusal) } else { Packet::PubRec(refusal) }).unwrap();
+        let error = client.failed();
+        assert_eq!((error.kind(), error.peer_text()), (ErrorKind::QuotaExceeded, Some("full")));
+        assert_eq!(client.published().len(), 1, "the place in the window is free, and no PUBREL is sent");
+    }
+}
+
+/// 0x10 is a success that says more.
+#[test]
+fn no_matching_subscribers_is_a_success() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "m");
+    let id = id_of(&client.published()[0]);
+    client.hear(Packet::PubAck(Ack::with_reason(id, Reason::NoMatchingSubscribers))).unwrap();
+    assert!(matches!(&client.outcomes()[..], [(Q1, Ok(Reason::NoMatchingSubscribers))]));
+}
+
+/// [MQTT-4.6.0-4]: PUBRELs in the order of the PUBRECs.
+#[test]
+fn pubrels_go_in_the_order_of_the_pubrecs() {
+    let mut client = Client::connected(V5);
+    (0..3).for_each(|_| client.publish(Q2, "m"));
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    for id in [ids[2], ids[0], ids[1]] {
+        client.hear(pubrec(id)).unwrap();
+    }
+    assert_eq!(client.said(), [pubrel(ids[2]), pubrel(ids[0]), pubrel(ids[1])]);
+}
+
+/// An answer that overtakes others waits for them: outcomes are in the order of the pushes.
+#[test]
+fn outcomes_come_in_the_order_of_the_pushes() {
+    let mut client = Client::connected(V5);
+    (0..3).for_each(|_| client.publish(Q1, "m"));
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    client.hear(puback(ids[1])).unwrap();
+    client.hear(Packet::PubAck(Ack::with_reason(ids[2], Reason::NotAuthorized))).unwrap();
+    assert!(client.outcomes().is_empty());
+    client.hear(puback(ids[0])).unwrap();
+    assert_eq!(errors(&mut client), [None, None, Some(ErrorKind::Authorization)]);
+}
+
+/// The same for what fails on our side, which nobody has to answer.
+#[test]
+fn a_publication_that_cannot_be_sent_fails_behind_those_before_it() {
+    let mut client = Client::limited(&[Property::MaximumPacketSize(30)]);
+    let large = "x".repeat(100);
+    client.publish(Q1, "first");
+    client.publish(Q1, &large);
+    client.publish(Q1, "last");
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    assert_eq!(ids.len(), 2);
+    assert!(client.outcomes().is_empty());
+    client.hear(puback(ids[1])).unwrap();
+    client.hear(puback(ids[0])).unwrap();
+    assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge), None]);
+    // And with QoS 0, where the one before waits to be written.
+    client.publish(Q0, "first");
+    client.publish(Q0, &large);
+    client.said_unwritten();
+    assert!(client.outcomes().is_empty());
+    client.said();
+    assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge)]);
+    // Nothing is written after which it could be told.
+    client.publish(Q0, &large);
+    client.said_unwritten();
+    assert_eq!(errors(&mut client), [Some(ErrorKind::MessageTooLarge)]);
+}
+
+/// [MQTT-3.3.4-7], 4.9: the smaller of our window and the server's receive maximum.
+#[test]
+fn the_window_never_exceeds_the_receive_maximum() {
+    for (own, theirs, most) in [(3, 100, 3), (100, 3, 3), (1, 1, 1)] {
+        let mut client = Client::with_windows(own, 10);
+        client.stand(V5, accepted_with(&[Property::ReceiveMaximum(theirs)]));
+        for number in 0..10 {
+            client.publish(if number % 2 == 0 { Q1 } else { Q2 }, "m");
+        }
+        let mut in_flight = client.published();
+        let mut sent = in_flight.len();
+        assert_eq!(sent, most);
+        while !in_flight.is_empty() {
+            let publish = in_flight.remove(0);
+            let id = id_of(&publish);
+            if publish.qos == Q2 {
+                client.hear(pubrec(id)).unwrap();
+                assert_eq!(client.said(), [pubrel(id)], "PUBREC gives no place back");
+                client.hear(pubcomp(id)).unwrap();
+            } else {
+                client.hear(puback(id)).unwrap();
+            }
+            let next = client.published();
+            sent += next.len();
+            in_flight.extend(next);
+            assert!(in_flight.len() <= most);
+        }
+        assert_eq!((sent, client.session.pending()), (10, 0));
+    }
+}
+
+/// [MQTT-3.3.4-8]: everything else goes.
+#[test]
+fn a_full_window_holds_nothing_but_publish_of_qos_1_and_2() {
+    let mut client = Client::with_windows(1, 10);
+    client.open(crate::mqtt::packet::Connect { keep_alive: 5, ..crate::mqtt::packet::Connect::new(V5, "c") });
+    client.hear(Packet::ConnAck(accepted())).unwrap();
+    client.publish(Q1, "in flight");
+    client.publish(Q2, "held");
+    assert_eq!(told(&client.published()), [(1, "in flight")]);
+    client.session.subscribe(1, filters(&["a"]));
+    assert!(matches!(client.says(), Packet::Subscribe(_)));
+    client.hear(delivery(Q1, 9, "m")).unwrap();
+    let token = client.messages().remove(0).1;
+    client.ack(token);
+    assert_eq!(client.says(), puback(id(9)));
+    client.publish(Q0, "free");
+    assert_eq!(told(&client.published()), [(0, "free")]);
+    client.pass(Duration::from_secs(5)).unwrap();
+    assert_eq!(client.says(), Packet::PingReq);
+}
+
+/// Identifiers are given on entering the window: far more may wait than there are.
+#[test]
+fn more_publications_wait_than_there_are_identifiers() {
+    let mut client = Client::with_windows(2, 10);
+    for _ in 0..70_000 {
+        client.publish(Q1, "m");
+    }
+    client.stand(V5, accepted());
+    let published = client.published();
+    assert_eq!((published.len(), client.session.pending()), (2, 70_000));
+    client.hear(puback(id_of(&published[0]))).unwrap();
+    assert_eq!(client.published().len(), 1);
+}
+
+/// [MQTT-2.2.1-3], [MQTT-2.3.1-2] of 3.1.1: an identifier in use is passed over, whoever has it.
+#[test]
+fn an_identifier_is_used_again_only_when_it_is_free() {
+    let mut ids = PacketIds::default();
+    let held = ids.take(7).unwrap();
+    for round in 0..70_000_u64 {
+        let next = ids.take(round).unwrap();
+        assert_ne!(next, held);
+        ids.release(next);
+    }
+    assert_eq!(ids.owner(held), Some(7));
+    let mut all = std::collections::HashSet::from([held]);
+    while let Some(next) = ids.take(0) {
+        assert!(all.insert(next), "{next} twice");
+    }
+    assert_eq!(all.len(), usize::from(u16::MAX));
+    ids.release(held);
+    assert_eq!(ids.take(1), Some(held));
+    assert!(!ids.claim(held, 2), "in use");
+}
+
+/// [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: all of the window again, in its order, with its identifiers
+/// and DUP, then what is new.
+#[test]
+fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
+    for version in [V4, V5] {
+        let mut client = Client::with_windows(4, 10);
+        client.stand(version, accepted());
+        for (qos, payload) in [(Q1, "a"), (Q2, "b"), (Q1, "c"), (Q2, "d"), (Q1, "e")] {
+            client.publish(qos, payload);
+        }
+        let before = client.published();
+        assert_eq!(before.len(), 4);
+        client.hear(puback(id_of(&before[0]))).unwrap();
+        // "e" is sent, "b" is halfway.
+        let e = client.published();
+        client.hear(pubrec(id_of(&before[1]))).unwrap();
+        assert_eq!(client.says(), pubrel(id_of(&before[1])));
+        client.publish(Q1, "f");
+        client.cut();
+        client.resume(version);
+        let again = |publish: &Publish| Packet::Publish(Publish { dup: true, ..publish.clone() });
+        assert_eq!(
+            client.said(),
+            // [MQTT-4.3.3-6]: the message of a PUBREC never goes again.
+            [pubrel(id_of(&before[1])), again(&before[2]), again(&before[3]), again(&e[0])]
+        );
+        client.hear(pubcomp(id_of(&before[1]))).unwrap();
+        client.hear(puback(id_of(&before[2]))).unwrap();
+        let f = client.published();
+        assert_eq!((f.len(), f[0].dup), (1, false), "new, and only once");
+    }
+}
+
+/// [MQTT-4.4.0-1]: at no other time.
+#[test]
+fn nothing_is_sent_again_while_the_connection_stands() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "m");
+    client.publish(Q2, "m");
+    assert_eq!(client.published().len(), 2);
+    client.pass(Duration::from_secs(100_000)).unwrap();
+    assert!(client.said().is_empty());
+}
+
+/// 4.9: what goes again counts; the rest waits for answers.
+#[test]
+fn a_resumed_window_keeps_to_a_smaller_receive_maximum() {
+    let mut client = Client::connected(V5);
+    (0..5).for_each(|number| client.publish(Q1, &format!("{number}")));
+    let before = client.published();
+    client.cut();
+    let present = crate::mqtt::packet::ConnAck {
+        session_present: true,
+        ..accepted_with(&[Property::ReceiveMaximum(2)])
+    };
+    client.stand(V5, present);
+    let mut seen = Vec::new();
+    loop {
+        let some = client.published();
+        if some.is_empty() {
+            break;
+        }
+        assert!(some.len() <= 2);
+        for publish in &some {
+            seen.push(id_of(publish));
+        }
+        for publish in &some {
+            client.hear(puback(id_of(publish))).unwrap();
+        }
+    }
+    assert_eq!(seen, before.iter().map(id_of).collect::<Vec<_>>());
+    assert_eq!(client.session.pending(), 0);
+}
+
+/// Topic aliases end with the connection: what goes again has its topic [MQTT-3.3.2-7].
+#[test]
+fn what_goes_again_has_its_topic_in_full() {
+    let mut client = Client::limited(&[Property::TopicAliasMaximum(5)]);
+    client.publish(Q1, "a");
+    client.publish(Q1, "b");
+    assert_eq!(client.published()[1].topic, "");
+    client.cut();
+    client.resume(V5);
+    let again = client.published();
+    assert!(again.iter().all(|publish| publish.topic == "t" && publish.properties.is_empty()));
+    assert_eq!(again.len(), 2);
+}
+
+/// The broker takes less than before: the message fails, the others go.
+#[test]
+fn a_resumed_publication_that_the_broker_no_longer_takes_fails_in_its_turn() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "small");
+    client.publish(Q1, &"large".repeat(20));
+    client.publish(Q1, "small too");
+    client.published();
+    client.cut();
+    let limits = [Property::MaximumPacketSize(40)];
+    client.stand(V5, crate::mqtt::packet::ConnAck { session_present: true, ..accepted_with(&limits) });
+    for publish in client.published() {
+        client.hear(puback(id_of(&publish))).unwrap();
+    }
+    assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge), None]);
+}
+
+/// 3.2.2.1.1: the session is lost. QoS 1 is published anew, without DUP; of QoS 2 nobody knows whether it came.
+#[test]
+fn a_lost_session_sends_qos_1_anew_and_fails_qos_2() {
+    let mut client = Client::connected(V5);
+    for (qos, payload) in [(Q1, "a"), (Q2, "b"), (Q1, "c"), (Q2, "d")] {
+        client.publish(qos, payload);
+    }
+    let before = client.published();
+    client.hear(pubrec(id_of(&before[3]))).unwrap();
+    client.publish(Q2, "not sent yet");
+    client.cut();
+    client.stand(V5, accepted());
+    let again = client.published();
+    let payloads: Vec<&str> = told(&again).into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(payloads, ["a", "c", "not sent yet"]);
+    assert!(again.iter().all(|publish| !publish.dup), "a new session has seen nothing");
+    let id = id_of(&again[2]);
+    client.hear(pubrec(id)).unwrap();
+    client.hear(pubcomp(id)).unwrap();
+    client.hear(puback(id_of(&again[0]))).unwrap();
+    client.hear(puback(id_of(&again[1]))).unwrap();
+    let outcomes = client.outcomes();
+    let of = |qos| outcomes.iter().filter(move |(q, _)| *q == qos).map(|(_, result)| result.is_ok());
+    assert_eq!(of(Q1).collect::<Vec<_>>(), [true, true]);
+    assert_eq!(of(Q2).collect::<Vec<_>>(), [false, false, true]);
+}
+
+/// What had been answered keeps its answer, and its place behind the one before it.
+#[test]
+fn an_answer_that_overtook_stays_in_order_when_the_session_is_lost() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "first");
+    client.publish(Q1, "refused");
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    client.hear(Packet::PubAck(Ack::with_reason(ids[1], Reason::QuotaExceeded))).unwrap();
+    client.cut();
+    client.stand(V5, accepted());
+    assert!(client.outcomes().is_empty());
+    let again = client.published();
+    assert_eq!(told(&again), [(ids[0].get(), "first")], "the refused one is not sent again");
+    client.hear(puback(ids[0])).unwrap();
+    assert_eq!(errors(&mut client), [None, Some(ErrorKind::QuotaExceeded)]);
+}
+
+/// Answers of the wrong kind: 0x82. To what nobody asked: ignored, but a PUBREC is answered, lest its sender wait.
+#[test]
+fn answers_that_do_not_fit_are_protocol_errors_and_stray_ones_are_not() {
+    for (qos, wrong) in [(Q1, pubrec(id(1))), (Q2, puback(id(1))), (Q2, pubcomp(id(1))), (Q1, pubcomp(id(1)))]
+    {
+        let mut client = Client::connected(V5);
+        client.publish(qos, "m");
+        assert_eq!(id_of(&client.published()[0]), id(1));
+        assert_eq!(client.hear(wrong).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+    }
+    let mut client = Client::connected(V5);
+    client.hear(puback(id(5))).unwrap();
+    client.hear(pubcomp(id(5))).unwrap();
+    assert!(client.said().is_empty());
+    client.hear(pubrec(id(5))).unwrap();
+    let gone = Ack::with_reason(id(5), Reason::PacketIdentifierNotFound);
+    assert_eq!(client.says(), Packet::PubRel(gone));
+    client.hear(Packet::PubRec(Ack::with_reason(id(5), Reason::Unspecified))).unwrap();
+    assert!(client.said().is_empty(), "a refusal is the end");
+}
+
+/// 3.7.2.1: the broker had finished with it before the cut.
+#[test]
+fn packet_identifier_not_found_in_pubcomp_is_a_success() {
+    let mut client = Client::connected(V5);
+    client.publish(Q2, "m");
+    let id = id_of(&client.published()[0]);
+    client.hear(pubrec(id)).unwrap();
+    client.cut();
+    client.resume(V5);
+    assert_eq!(client.says(), pubrel(id));
+    client.hear(Packet::PubComp(Ack::with_reason(id, Reason::PacketIdentifierNotFound))).unwrap();
+    assert!(matches!(&client.outcomes()[..], [(Q2, Ok(Reason::Success))]));
+}
+
+/// 3.3.2.3.3, in the client's queue: what has expired is not sent, the others with what is left of their time.
+#[test]
+fn an_expired_message_is_not_sent_and_others_say_what_is_left() {
+    for qos in [Q0, Q1, Q2] {
+        let mut client = Client::new();
+        for seconds in [5, 60] {
+            let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
+            client.push(Publish { properties, ..message("t", qos, "m") });
+        }
+        client.now += Duration::from_millis(10_500);
+        client.stand(V5, accepted());
+        let published = client.published();
+        assert_eq!(published.len(), 1);
+        assert_eq!(published[0].properties.message_expiry_interval(), Some(&50));
+        assert_eq!(client.outcomes().remove(0).1.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+}
+
+#[test]
+fn what_does_not_fit_one_turn_goes_in_the_next_and_qos_0_leaves_room_for_the_others() {
+    let mut client = Client::connected(V5);
+    for number in 0..40 {
+        client.publish(if number % 2 == 0 { Q0 } else { Q1 }, &"x".repeat(1000));
+    }
+    let now = client.now;
+    let connection = client.connection.as_mut().unwrap();
+    assert!(client.session.poll_transmit(now, connection, 10_000));
+    let said = connection.transmit().len();
+    assert!((10_000..12_000).contains(&said), "{said} bytes");
+    assert_eq!(client.published().len(), 40, "this, and all that was left");
+}
+
+/// The owners are those of the pushes, and what ends together is told together.
+#[test]
+fn outcomes_name_their_owner_and_free_their_bytes() {
+    let mut client = Client::connected(V5);
+    for owner in [1, 1, 2] {
+        client.session.producer().push(client.now, owner, message("topic", Q1, "12345"));
+    }
+    for publish in client.published() {
+        client.hear(puback(id_of(&publish))).unwrap();
+    }
+    let events = client.events();
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            crate::mqtt::session::Event::Published(o) => (o.owner, o.count, o.bytes),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(told.iter().map(|(owner, ..)| *owner).collect::<Vec<_>>().last(), Some(&2));
+    assert_eq!(told.iter().map(|(_, count, _)| count).sum::<u32>(), 3);
+    assert_eq!(told.iter().map(|(_, _, bytes)| bytes).sum::<usize>(), 30);
+}
