@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import options as _options
 from . import parse
-from .errors import Closed, Timeout
+from .errors import Closed, InvalidArgument, Timeout
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -94,7 +94,12 @@ class Broker:
         Raises:
             InvalidTopic: not a topic's name.
             NotAllowed: it exists already.
+            InvalidArgument: a topic of TubeMQ, and no ``tubemq_port``.
         """
+        if name.startswith("tubemq:") and self._tubemq_url is None:
+            raise InvalidArgument(
+                f"{name!r} is a topic of TubeMQ, which this broker does not speak: no tubemq_port"
+            )
         self._running().create_topic(name, partitions)
 
     def delete_topic(self, name: str) -> None:

@@ -14,9 +14,16 @@ from typing import Any
 
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 
-MQTT_SCHEMES = ("mqtt://", "mqtts://", "ws://", "wss://", "mqtt+unix://")
+SCHEMES = {
+    **dict.fromkeys(("mqtt://", "mqtts://", "ws://", "wss://", "mqtt+unix://"), "mqtt"),
+    **dict.fromkeys(("tubemq://", "tubemq+ssl://"), "tubemq"),
+}
+"""Of the URLs with which ``pub`` and ``sub`` have flags of their own."""
 EPILOG = "Status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C. PENSTOCK_URL names the broker."
-PUB_SUB_EPILOG = f"{EPILOG} With an MQTT URL the flags are those of mosquitto: penstock pub mqtt:// --help"
+PUB_SUB_EPILOG = (
+    f"{EPILOG} With an MQTT URL the flags are those of mosquitto: penstock pub mqtt:// --help. "
+    "Those with a TubeMQ URL: penstock pub tubemq:// --help"
+)
 FORMAT_HELP = (
     "what to print: %%s payload, %%S its bytes, %%k key, %%t topic, %%p partition, %%i id, %%T publish time, "
     "%%e event time (ms), %%h properties, %%r redelivery count, \\n, \\t; default '%%s\\n'"
@@ -54,7 +61,7 @@ def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME[=PARTITIONS]",
-        help="create this topic unless it is there; repeatable",
+        help="create this topic unless it is there, tubemq:NAME one of TubeMQ; repeatable",
     )
     broker.add_argument(
         "-X",
@@ -80,6 +87,11 @@ def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
 
         arguments.pub(pub)
         arguments.sub(sub)
+    elif protocol == "tubemq":
+        from .commands.tubemq import arguments
+
+        arguments.pub(pub, _connection)
+        arguments.sub(sub, _connection)
     else:
         _pub(pub)
         _sub(sub)
@@ -113,7 +125,9 @@ def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
         )
         action.add_argument("--json", action="store_true", help="as JSON")
         if name == "ls":
-            action.add_argument("namespace", nargs="?", default="public/default", help="public/default")
+            action.add_argument(
+                "namespace", nargs="?", default="public/default", help="public/default; tubemq: with --data"
+            )
         else:
             action.add_argument("topic", help="its name")
         if name == "create":
@@ -122,6 +136,7 @@ def parser(protocol: str = "pulsar") -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="find out why a connection does not work", epilog=EPILOG)
     doctor.add_argument("address", nargs="?", metavar="URL", help="what to connect to")
     _connection(doctor)
+    doctor.add_argument("-t", "--topic", help="with TubeMQ: topic to use, where none comes into being")
     doctor.add_argument("--json", action="store_true", help="the findings as JSON")
     return top
 
@@ -204,19 +219,23 @@ def _connection(command: argparse.ArgumentParser, default: str | None = None) ->
     )
 
 
-def _is_mqtt(words: list[str]) -> bool:
-    """Whether the URL is one of MQTT: it is known before the other flags have a meaning. ``-u URL`` becomes
-    ``--url URL``, because ``-u`` is the user there."""
+def _protocol(words: list[str]) -> str:
+    """What the URL speaks: it is known before the other flags have a meaning. ``-u URL`` becomes
+    ``--url URL``, because ``-u`` is the user with MQTT."""
     for at, word in enumerate(words[1:], 1):
         before = words[at - 1]
         if word.startswith("--url="):
-            return word.removeprefix("--url=").startswith(MQTT_SCHEMES)
+            return _protocol_of(word.removeprefix("--url="))
         if before == "--url" or (before in ("pub", "sub") and at == 1 and "://" in word):
-            return word.startswith(MQTT_SCHEMES)
+            return _protocol_of(word)
         if before == "-u" and "://" in word:
             words[at - 1] = "--url"
-            return word.startswith(MQTT_SCHEMES)
-    return os.environ.get("PENSTOCK_URL", "").startswith(MQTT_SCHEMES)
+            return _protocol_of(word)
+    return _protocol_of(os.environ.get("PENSTOCK_URL", ""))
+
+
+def _protocol_of(url: str) -> str:
+    return next((protocol for scheme, protocol in SCHEMES.items() if url.startswith(scheme)), "pulsar")
 
 
 def _take_places(given: Any, rest: list[str]) -> list[str]:
@@ -235,13 +254,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     publishes_or_subscribes = words[:1] in (["pub"], ["sub"])
-    mqtt = publishes_or_subscribes and _is_mqtt(words)
-    top = parser("mqtt" if mqtt else "pulsar")
+    protocol = _protocol(words) if publishes_or_subscribes else "pulsar"
+    top = parser(protocol)
     given, rest = top.parse_known_args(words)
     if publishes_or_subscribes:
         rest = _take_places(given, rest)
         if not given.topic:
             top.error("a topic is needed: -t TOPIC")
+        if protocol == "tubemq" and given.command == "sub" and not given.subscription:
+            top.error(
+                "a consumer group is needed: -s GROUP; brokers keep its offsets, its members share the topic"
+            )
     if rest:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if given.version:
@@ -259,10 +282,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .commands.broker import run
         elif given.command == "passwd":
             from .commands.passwd import run
-        elif mqtt and given.command == "pub":
+        elif protocol == "mqtt" and given.command == "pub":
             from .commands.mqtt.pub import run
-        elif mqtt:
+        elif protocol == "mqtt":
             from .commands.mqtt.sub import run
+        elif protocol == "tubemq" and given.command == "pub":
+            from .commands.tubemq.pub import run
+        elif protocol == "tubemq":
+            from .commands.tubemq.sub import run
         elif given.command == "pub":
             from .commands.pub import run
         elif given.command == "sub":

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import Any
 
-from penstock.client import Client, Producer, connect
+from penstock.client import Client, Consumer, Producer, connect
 from penstock.errors import Unsupported
 from penstock.options import protocol_of, split_url
 from penstock.progress import Progress
@@ -20,10 +20,15 @@ from . import scopes
 
 def run(given: argparse.Namespace) -> int:
     """Measures and prints a table."""
-    if protocol_of(split_url(given.url)[0]) == "mqtt":
+    protocol = protocol_of(split_url(given.url)[0])
+    if protocol == "mqtt":
         from .mqtt.bench import run as run_mqtt
 
         return run_mqtt(given)
+    if protocol == "tubemq":
+        from .tubemq.bench import run as run_tubemq
+
+        return run_tubemq(given)
     if given.qos is not None:
         raise Unsupported("Pulsar has no --qos; it is for MQTT URLs")
     show(given, asyncio.run(_measure(given)))
@@ -93,27 +98,37 @@ async def _many(
     figures: dict[str, dict[str, float]] = {}
     async with client.consumer(topic, "bench", **options["consumer"]) as consumer:
         async with client.producer(topic, **options["producer"]) as producer:
-            started = time.perf_counter()
-            lot = [payload] * min(10_000, given.messages)
-            sent = 0
-            while sent < given.messages:
-                part = lot[: given.messages - sent]
-                await producer.send_many(part)
-                sent += len(part)
-            figures["send_many"] = case(sent, given.size, time.perf_counter() - started)
-        with Progress("receive", sent, quiet=given.quiet or given.json) as progress:
-            started, received = time.perf_counter(), 0
-            while received < sent:
-                messages = await consumer.receive_many(1000, timeout=30)
-                if not messages:
-                    print(f"penstock: {sent - received} messages did not come back", file=sys.stderr)
-                    break
-                await consumer.ack_many(messages)
-                received += len(messages)
-                progress.advance(len(messages))
-            figures["receive_many and ack_many"] = case(received, given.size, time.perf_counter() - started)
+            figures["send_many"] = await send_lots(given, producer, payload)
+        figures["receive_many and ack_many"] = await receives(given, consumer)
         await consumer.unsubscribe()
     return figures
+
+
+async def send_lots(given: argparse.Namespace, producer: Producer, payload: bytes) -> dict[str, float]:
+    """In large lots."""
+    started = time.perf_counter()
+    lot = [payload] * min(10_000, given.messages)
+    sent = 0
+    while sent < given.messages:
+        part = lot[: given.messages - sent]
+        await producer.send_many(part)
+        sent += len(part)
+    return case(sent, given.size, time.perf_counter() - started)
+
+
+async def receives(given: argparse.Namespace, consumer: Consumer) -> dict[str, float]:
+    """Takes and acknowledges as many messages as were sent."""
+    with Progress("receive", given.messages, quiet=given.quiet or given.json) as progress:
+        started, received = time.perf_counter(), 0
+        while received < given.messages:
+            messages = await consumer.receive_many(1000, timeout=30)
+            if not messages:
+                print(f"penstock: {given.messages - received} messages did not come back", file=sys.stderr)
+                break
+            await consumer.ack_many(messages)
+            received += len(messages)
+            progress.advance(len(messages))
+        return case(received, given.size, time.perf_counter() - started)
 
 
 def case(count: int, size: int, seconds: float) -> dict[str, float]:

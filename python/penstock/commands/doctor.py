@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import blocking, options
-from penstock.errors import Error, Timeout
+from penstock.errors import Error, Timeout, Unsupported
 
 from . import scopes
 
@@ -20,8 +20,10 @@ def run(given: argparse.Namespace) -> int:
     """Status 0 when every step worked."""
     url = given.address or given.url
     findings: list[dict[str, Any]] = []
-    mqtt = options.protocol_of(options.split_url(url)[0]) == "mqtt"
-    wanted = scopes(given.options, "mqtt" if mqtt else "pulsar")
+    protocol = options.protocol_of(options.split_url(url)[0])
+    if given.topic and protocol != "tubemq":
+        raise Unsupported("-t is for TubeMQ, whose topics somebody has to make; others come into being")
+    wanted = scopes(given.options, protocol)
     # A mistake in URL or options is no finding, but an error.
     base, settings, _ = options.for_connection(url, wanted["client"])
 
@@ -39,10 +41,14 @@ def run(given: argparse.Namespace) -> int:
         return ok
 
     step("installed", _versions)
-    if mqtt:
+    if protocol == "mqtt":
         from .mqtt import doctor
 
         doctor.examine(url, base, settings, wanted, step)
+    elif protocol == "tubemq":
+        from .tubemq import doctor as tubemq_doctor
+
+        tubemq_doctor.examine(url, base, given.topic, wanted, step)
     elif base.startswith("embedded:") or all(
         step("address", lambda host=host, port=port: reach(host, port)) for host, port in _addresses(base)
     ):

@@ -26,7 +26,7 @@ def run(given: argparse.Namespace) -> int:
         options["producer"]["compression"] = given.compression
     properties = pairs(given.property, "properties") or None
     arguments: dict[str, Any] = {"properties": properties, "null_value": given.null}
-    messages = _messages(given)
+    messages = keyed(given)
     started, count, size = time.monotonic(), 0, 0
     with (
         blocking.connect(given.url, **options["client"]) as client,
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
                     json.dumps({"id": str(producer.send(payload, key, **arguments)), "key": key}), flush=True
                 )
             else:
-                _send(producer, payload, key, arguments)
+                push(producer, payload, key, arguments)
             count, size = count + 1, size + len(payload)
             progress.advance(1)
         producer.flush()
@@ -52,7 +52,8 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _send(producer: blocking.Producer, payload: bytes, key: str | None, arguments: dict[str, Any]) -> None:
+def push(producer: blocking.Producer, payload: bytes, key: str | None, arguments: dict[str, Any]) -> None:
+    """Sends without waiting, unless there is no room."""
     try:
         producer.send_nowait(payload, key, **arguments)
     except QueueFull:
@@ -60,7 +61,12 @@ def _send(producer: blocking.Producer, payload: bytes, key: str | None, argument
         producer.send_nowait(payload, key, **arguments)
 
 
-def _messages(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
+def keyed(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
+    """Payloads with their keys: ``-k``, or what stands before ``-K``.
+
+    Raises:
+        InvalidArgument: ``-K`` without lines, or nothing to publish.
+    """
     if given.key_separator and not given.lines:
         raise InvalidArgument("-K needs -l")
     separator = given.key_separator and given.key_separator.encode()

@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
         wanted["type"] = given.type
     if given.position:
         wanted["position"] = _POSITIONS.get(given.position, given.position)
-    show = _shower(given)
+    show = shower(given, FIELDS, to_json)
     left = None if given.count is None else max(given.count, 0)
     deadline = None if given.timeout is None else time.monotonic() + seconds(given.timeout)
     with blocking.connect(given.url, **options["client"]) as client:
@@ -96,12 +96,21 @@ class _End:
             del self._open[seen.partition]
 
 
-def _shower(given: argparse.Namespace) -> Callable[[Message], None]:
+def shower(
+    given: argparse.Namespace, fields: Fields, as_dict: Callable[[Message], dict[str, Any]]
+) -> Callable[[Message], None]:
+    """What prints a message as ``--json``, ``-F``, ``-v`` and ``-N`` want it.
+
+    Args:
+        given: the arguments.
+        fields: of the format.
+        as_dict: a message for ``--json``.
+    """
     out = sys.stdout.buffer
     if given.json:
 
         def as_json(message: Message) -> None:
-            out.write(json.dumps(to_json(message)).encode() + b"\n")
+            out.write(json.dumps(as_dict(message)).encode() + b"\n")
             out.flush()
 
         return as_json
@@ -109,7 +118,7 @@ def _shower(given: argparse.Namespace) -> Callable[[Message], None]:
     if text is None:
         text = "%t %k %s" if given.verbose else "%s"
         text += "" if given.no_newline else "\\n"
-    parts = compile_format(text)
+    parts = compile_format(text, fields)
 
     def formatted(message: Message) -> None:
         out.write(b"".join(part if isinstance(part, bytes) else part(message) for part in parts))
@@ -120,12 +129,6 @@ def _shower(given: argparse.Namespace) -> Callable[[Message], None]:
 
 def to_json(message: Message) -> dict[str, Any]:
     """A message as ``--json`` prints it; a payload that is not text is base64."""
-    try:
-        payload: dict[str, Any] = {"payload": message.data.decode()}
-    except UnicodeDecodeError:
-        import base64
-
-        payload = {"payload_base64": base64.b64encode(message.data).decode()}
     return {
         "topic": message.topic,
         "id": str(message.id),
@@ -134,11 +137,23 @@ def to_json(message: Message) -> dict[str, Any]:
         "event_time": message.event_time,
         "properties": message.properties,
         "redelivery_count": message.redelivery_count,
-        **payload,
+        **payload_to_json(message.data),
     }
 
 
-_FIELDS: dict[str, Callable[[Any], bytes]] = {
+def payload_to_json(data: bytes) -> dict[str, str]:
+    """A payload as ``--json`` prints it."""
+    try:
+        return {"payload": data.decode()}
+    except UnicodeDecodeError:
+        import base64
+
+        return {"payload_base64": base64.b64encode(data).decode()}
+
+
+Fields = dict[str, Callable[[Any], bytes]]
+"""What the letters of a format stand for."""
+FIELDS: Fields = {
     "s": lambda message: message.data,
     "S": lambda message: b"%d" % len(message.data),
     "k": lambda message: (message.key or "").encode(),
@@ -154,7 +169,7 @@ _FIELDS: dict[str, Callable[[Any], bytes]] = {
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
-def compile_format(text: str) -> list[bytes | Callable[[Any], bytes]]:
+def compile_format(text: str, fields: Fields = FIELDS) -> list[bytes | Callable[[Any], bytes]]:
     """``-F`` as a list of constant parts and of functions of the message.
 
     Raises:
@@ -162,11 +177,11 @@ def compile_format(text: str) -> list[bytes | Callable[[Any], bytes]]:
     """
     parts: list[bytes | Callable[[Any], bytes]] = []
     for token in re.findall(r"%.?|\\.?|[^%\\]+", text, re.DOTALL):
-        table: dict[str, Any] | None = {"%": _FIELDS, "\\": _ESCAPES}.get(token[0])
+        table: dict[str, Any] | None = {"%": fields, "\\": _ESCAPES}.get(token[0])
         if table is None:
             parts.append(token.encode())
         elif token[1:] in table:
             parts.append(table[token[1:]])
         else:
-            raise InvalidArgument(f"unknown {token!r} in the format; known: %{' %'.join(_FIELDS)}")
+            raise InvalidArgument(f"unknown {token!r} in the format; known: %{' %'.join(fields)}")
     return parts

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from penstock.errors import NotAllowed, TopicNotFound, Unsupported
 
 from . import scopes
+
+if TYPE_CHECKING:
+    from penstock.options import BrokerOptions
+
+_TUBEMQ = "tubemq:"
+"""What names of TubeMQ's topics begin with in the store of the embedded broker."""
+_WEB_API = "the master's web API (port 8080, /webapi.htm) lists, adds and deletes topics"
 
 
 class _Place(Protocol):
@@ -24,16 +31,42 @@ def run(given: argparse.Namespace) -> int:
     if given.data:
         from penstock.broker import Broker
 
-        with Broker(data=given.data) as broker:
+        name = given.namespace if given.action == "ls" else given.topic
+        # TubeMQ's topics are known to a broker that speaks it.
+        wanted: BrokerOptions = {"data": given.data}
+        if name.startswith(_TUBEMQ):
+            wanted["tubemq_port"] = 0
+        with Broker(**wanted) as broker:
             return _act(given, _Store(broker))
-    if given.admin:
-        return _act(given, _Admin(given.admin, scopes(given.options)["client"].get("token")))
     from penstock import blocking, options
 
-    if options.protocol_of(options.split_url(given.url)[0]) == "mqtt":
+    protocol = options.protocol_of(options.split_url(given.url)[0])
+    if given.admin:
+        if protocol == "tubemq":
+            raise Unsupported(f"--admin is of Pulsar; {_WEB_API}")
+        return _act(given, _Admin(given.admin, scopes(given.options)["client"].get("token")))
+    if protocol == "mqtt":
         raise Unsupported("MQTT cannot ask for topics: `penstock sub -t '#'` shows what is published")
-    with blocking.connect(given.url, **scopes(given.options)["client"]) as client:
-        return _act(given, _Wire(client))
+    if protocol == "tubemq" and given.action != "stats":
+        _refuse_tubemq(given)
+    with blocking.connect(given.url, **scopes(given.options, protocol)["client"]) as client:
+        return _act(given, _TubeWire(client) if protocol == "tubemq" else _Wire(client))
+
+
+def _refuse_tubemq(given: argparse.Namespace) -> NoReturn:
+    if given.action == "ls":
+        verb, embedded = "list", "`penstock topic ls tubemq: --data DIR`"
+    else:
+        verb = "create" if given.action == "create" else "delete"
+        name = given.topic.removeprefix(_TUBEMQ)
+        more = f" -p {given.partitions or 1}" if given.action == "create" else ""
+        embedded = f"`penstock topic {given.action} {_TUBEMQ}{name}{more} --data DIR`"
+        if given.action == "create":
+            embedded = f"`penstock broker --topic {_TUBEMQ}{name}={given.partitions or 1}` or {embedded}"
+    raise Unsupported(
+        f"TubeMQ's protocol cannot {verb} topics. Embedded broker: {embedded} while it is stopped. "
+        f"Real server: {_WEB_API}"
+    )
 
 
 def _act(given: argparse.Namespace, place: _Place) -> int:
@@ -78,7 +111,8 @@ class _Store:
         self._broker = broker
 
     def ls(self, namespace: str) -> list[str]:
-        return [name for name in self._broker.topics() if name.startswith(f"persistent://{namespace}/")]
+        prefix = namespace if namespace.startswith(_TUBEMQ) else f"persistent://{namespace}/"
+        return [name for name in self._broker.topics() if name.startswith(prefix)]
 
     def create(self, topic: str, partitions: int) -> None:
         self._broker.create_topic(topic, partitions)
@@ -113,6 +147,11 @@ class _Wire:
         with self._client.reader(topic, position="latest") as reader:
             last = {str(last.partition): str(last) for last in reader.last_message_ids()}
         return {"topic": full_name(topic), "partitions": partitions, "last_message_ids": last}
+
+
+class _TubeWire(_Wire):
+    def stats(self, topic: str) -> dict[str, Any]:
+        return {"topic": topic, "partitions": self._client.partitions(topic)}
 
 
 class _Admin:
