@@ -23,6 +23,7 @@ from penstock.commands.tubemq.pub import when
 from penstock.commands.tubemq.sub import _FIELDS
 
 from harness import eventually
+from tubemq_harness import RealTubeMQ
 
 MINUTE = 60_000
 
@@ -466,3 +467,35 @@ def test_help_is_of_the_protocol(command: str, capsys: pytest.CaptureFixture[str
         cli.main([command, "tubemq://", "--help"])
     assert ended.value.code == 0
     assert "--message-type" in capsys.readouterr().out
+
+
+# -------------------------------------------------------------------------------------------- the real server
+
+
+@pytest.mark.real_tubemq
+def test_the_same_on_the_real_server(real_tubemq: RealTubeMQ) -> None:
+    """Its partitions share the index of their store, topics have to be there, and filters are hashes."""
+    url, topic = real_tubemq.url, real_tubemq.topic(partitions=3)
+    assert read(url, topic, "-e", group=f"{topic}-g") == b""
+    numbers = [b"%d" % number for number in range(3000)]
+    run("pub", url, "-t", topic, "-l", "-q", stdin=b"\n".join(numbers))
+    at = json.loads(run("pub", url, "-t", topic, "-m", "x", "-k", "7", "-T", "till", "--json"))
+    assert (at["broker"], at["partition"] in (0, 1, 2), at["key"]) == (1, True, "7")
+    assert at["offset"] % 28 == 0
+    assert at["time"] > 0
+    assert sorted(read(url, topic, "-e", group=f"{topic}-g").split()) == sorted([*numbers, b"x"])
+    assert read(url, topic, "-e", group=f"{topic}-g") == b""
+    assert read(url, topic, "-e", "-T", "till", "-F", "%m %k %s\\n") == b"till 7 x\n"
+
+    assert json.loads(run("topic", "stats", topic, "-u", url, "--json"))["partitions"] == 3
+    said = json.loads(run("doctor", url, "-t", topic, "--json"))
+    assert [finding["step"] for finding in said["findings"] if finding["ok"]][2:] == [
+        "master",
+        "topic",
+        "round trip",
+    ]
+    (said,) = failed(url)
+    assert said.startswith("topic: topic_not_found")
+    assert "name one with -t TOPIC" in said
+    said = json.loads(run("bench", "-u", url, "-t", topic, "-n", "2000", "--json"))
+    assert all(case["rate"] > 0 for case in said["cases"].values())
