@@ -516,6 +516,9 @@ impl Member {
 
     fn failed(&mut self, now: Instant, error: Error) {
         self.beat = now + RETRY;
+        if let Mode::Client(mode) = &mut self.mode {
+            mode.metadata = mode.metadata.min(now + RETRY);
+        }
         self.events.push_back(Event::Failed(error));
     }
 

@@ -292,6 +292,7 @@ impl From<&Exception> for Error {
         } else if exception.fatal {
             (ErrorKind::Protocol, format!("the server could not read the call ({})", sanitise(class)))
         } else {
+            let class = if class.is_empty() { "an exception without a name" } else { class };
             (ErrorKind::Unknown, format!("the server failed with {}", sanitise(class)))
         };
         Self::new(kind, message).with_peer_text(exception.text.as_deref().unwrap_or_default())

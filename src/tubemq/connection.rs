@@ -98,8 +98,8 @@ impl<T> Connection<T> {
 
     fn answered(&mut self, serial: u32, payload: &bytes::Bytes) -> Result<()> {
         let index = serial.wrapping_sub(self.first) as usize;
-        let Some(open) = self.open.get_mut(index) else { return Ok(()) };
-        let Some(tag) = open.tag.take() else { return Ok(()) };
+        let Some(open) = self.open.get_mut(index).filter(|open| open.tag.is_some()) else { return Ok(()) };
+        // What cannot be read ends the connection, and the call with it: it stays open until then.
         let result = match Reply::decode(payload)? {
             Reply::Response { response, .. } if response.method() == open.method => Ok(response),
             Reply::Response { response, .. } => {
@@ -111,7 +111,9 @@ impl<T> Connection<T> {
             }
             Reply::Exception(exception) => Err(Error::from(&exception)),
         };
-        self.answers.push_back(Answer { tag, result });
+        if let Some(tag) = open.tag.take() {
+            self.answers.push_back(Answer { tag, result });
+        }
         self.forget_answered();
         Ok(())
     }

@@ -343,6 +343,7 @@ fn address(broker: &Broker) -> Address {
 /// Registers, beats and tells the producers what is new, until the session is closed.
 async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
     let mut ready = Some(ready);
+    let deadline = Instant::now() + shared.options.connect_timeout;
     loop {
         let due = lock(&shared.session).poll_timeout();
         let Some(due) = due else { break };
@@ -377,12 +378,20 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
             }
             failed
         };
-        if let Some(ready) = ready.take() {
-            if let Some(error) = failed {
-                let _ = ready.send(Err(error));
+        if ready.is_some() {
+            // Masters that are all on standby are about to choose.
+            let choosing =
+                |error: &Error| error.kind() == ErrorKind::ServiceNotReady && Instant::now() < deadline;
+            if failed.as_ref().is_some_and(choosing) {
+                continue;
+            }
+            let ended = failed.is_some();
+            if let Some(ready) = ready.take() {
+                let _ = ready.send(failed.map_or(Ok(()), Err));
+            }
+            if ended {
                 return;
             }
-            let _ = ready.send(Ok(()));
         }
         if renewed {
             for producer in shared.producers() {

@@ -254,10 +254,13 @@ impl Core {
     /// Tells the drivers that there is something to do, unless they know.
     fn notify(&self) {
         if !self.notified.swap(true, Ordering::AcqRel) {
-            for link in lock(&self.links).values() {
-                if let Some((connection, _)) = &link.connection {
-                    connection.session().wake();
-                }
+            let links = lock(&self.links);
+            let connections = links.values().filter_map(|link| link.connection.as_ref());
+            let woken = connections.map(|(connection, _)| connection.session().wake()).count();
+            drop(links);
+            if woken == 0 {
+                // Then it is for the task to want one.
+                self.due.notify_one();
             }
         }
     }
@@ -361,6 +364,13 @@ impl Core {
         }
     }
 
+    /// Keeps the time limits.
+    fn tick(&self) {
+        let mut machine = self.machine();
+        machine.handle_timeout(Instant::now());
+        self.deliver(machine);
+    }
+
     /// Resolves when nothing is pending.
     async fn idle(&self) {
         loop {
@@ -391,6 +401,9 @@ impl Core {
 /// Has the connections that are wanted, and keeps the time limits while there is none.
 async fn keep(core: Arc<Core>) {
     loop {
+        // Cleared before looking, so that a push after the look rings again.
+        core.notified.store(false, Ordering::Release);
+        core.tick();
         for broker in std::mem::take(&mut *lock(&core.wanted)) {
             tokio::spawn(link(Arc::downgrade(&core), broker));
         }
@@ -399,9 +412,6 @@ async fn keep(core: Arc<Core>) {
             () = core.due.notified() => {}
             () = tokio::time::sleep(TICK), if pending => {}
         }
-        let mut machine = core.machine();
-        machine.handle_timeout(Instant::now());
-        core.deliver(machine);
     }
 }
 

@@ -108,6 +108,25 @@ fn a_topic_that_is_not_there_yet_is_asked_for_again_soon() {
 }
 
 #[test]
+fn metadata_that_did_not_come_are_asked_for_again_soon() {
+    let now = Instant::now();
+    let mut member = member(now, Balance::Client(None));
+    assert!(member.poll_request(now, None).is_some());
+    member.handle_answer(now, known(200));
+    assert!(matches!(member.poll_request(now, None), Some(Request::PartitionMetadata(_))));
+    member.handle_answer(now, Err(Error::protocol("lost")));
+    assert_eq!(member.poll_timeout(), Some(now + RETRY));
+    let calls: Vec<_> = (0..2)
+        .filter_map(|_| {
+            let call = member.poll_request(now + RETRY, None);
+            member.handle_answer(now + RETRY, metadata(&["demo#1:1:2:1"]));
+            call
+        })
+        .collect();
+    assert!(calls.iter().any(|call| matches!(call, Request::PartitionMetadata(_))));
+}
+
+#[test]
 fn a_beat_reports_what_is_held_when_that_has_changed() {
     let now = Instant::now();
     let mut member = joined(now, Balance::Client(None), &["demo#1:1:2:1"]);

@@ -149,6 +149,8 @@ fn an_answer_of_another_method_breaks_the_protocol() {
     let error = connection.handle_input(now, &mut reply(1, &Reply::response(other))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("ProducerClose was answered by ConsumerClose"), "{error}");
+    connection.end(&error);
+    assert_eq!(words(&mut connection).len(), 3);
 }
 
 #[test]
@@ -159,5 +161,9 @@ fn what_is_no_frame_ends_the_connection() {
     }
     let mut connection = three(Instant::now());
     let mut cut = BytesMut::from(&Frame { serial: 1, payload: "\x02".into() }.to_bytes().unwrap()[..]);
-    assert_eq!(connection.handle_input(Instant::now(), &mut cut).unwrap_err().kind(), ErrorKind::Protocol);
+    let error = connection.handle_input(Instant::now(), &mut cut).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    connection.end(&error);
+    let all = [10, 20, 30].map(|tag| (tag, "protocol".to_owned()));
+    assert_eq!(words(&mut connection), all, "also the call whose answer it was");
 }
