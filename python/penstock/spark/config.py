@@ -125,7 +125,7 @@ def _topic(protocol: str, topic: str | None, topic_column: str | None) -> tuple[
     """The topic of all rows, or what makes one for each."""
     if protocol != "mqtt":
         if topic_column is not None:
-            raise Unsupported("topic_column is for MQTT URLs: with Pulsar a producer has one topic")
+            raise Unsupported("topic_column is for MQTT URLs: elsewhere a producer has one topic")
         if not topic:
             raise InvalidArgument("the name of a topic is needed")
         return topic, None
@@ -196,6 +196,10 @@ def sink_config(
         _refuse_properties_of_old_versions(client, {"properties": properties, "id_property": id_property})
     if write_id and not id_property:
         raise InvalidArgument("write_id is what ids begin with: say with id_property= where they go")
+    if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
+        raise InvalidArgument(
+            "attributes of TubeMQ have neither ',' nor '=': not in id_property, nor in write_id"
+        )
     producers = {name: value for name, value in options.items() if name not in clients}
     producer = travelling(scopes[1], {**inherited["producer"], **producers})
     encoding = check_encoding(value, encoding)

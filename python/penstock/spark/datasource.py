@@ -146,10 +146,12 @@ def _as_json(report: PartitionReport) -> dict[str, Any]:
     }
 
 
-def _from_json(value: dict[str, Any]) -> PartitionReport:
+def _from_json(value: dict[str, Any], protocol: str) -> PartitionReport:
     from penstock._native import MessageId
+    from penstock.tubemq import Position
 
-    ids: dict[str, Any] = {name: value[name] and MessageId.parse(value[name]) for name in ("first", "last")}
+    parse: Any = Position.parse if protocol == "tubemq" else MessageId.parse
+    ids: dict[str, Any] = {name: value[name] and parse(value[name]) for name in ("first", "last")}
     return PartitionReport(**{**value, **ids})
 
 
@@ -188,7 +190,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
     if text:
-        return WriteReport.of([_from_json(value) for value in json.loads(text)], seconds)
+        return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)
     return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
 
 

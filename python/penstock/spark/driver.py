@@ -55,7 +55,8 @@ def write(
         value: column with the payloads, binary or text.
         encoding: ``"raw"`` sends ``value``; ``"json"`` makes an object of each row, of all columns, in the
             engine. Default: what ``value`` implies.
-        properties: column of maps, text to text, or of a struct of texts. MQTT: user properties.
+        properties: column of maps, text to text, or of a struct of texts. MQTT: user properties; TubeMQ:
+            attributes.
         event_time: column of timestamps. Not MQTT.
         id_property: adds a property of this name with an id that a row keeps when Spark sends it again, so
             that readers can drop what they have seen: ``write/partition/row``, in a stream

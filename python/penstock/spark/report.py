@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock._engine import MessageId
+    from penstock._engine import MessageId, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class PartitionReport:
     """Messages acknowledged; with MQTT's QoS 0 written to the socket."""
     bytes: int
     """Bytes of the payloads, before compression."""
-    first: MessageId | None
-    """Id of the first row's message; ``None`` without rows, and with MQTT."""
-    last: MessageId | None
+    first: MessageId | Position | None
+    """Id of the first row's message, its position with TubeMQ; ``None`` without rows, and with MQTT."""
+    last: MessageId | Position | None
     """Id of the last row's message."""
     attempt: int
     """0 for the first attempt of the task."""

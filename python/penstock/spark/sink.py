@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock import blocking
-    from penstock._engine import MessageId, MessageIds, Waiter
+    from penstock._engine import MessageId, MessageIds, Position, Waiter
     from penstock.options import Duration
 
 ROWS_PER_CALL = 2000
@@ -129,8 +129,8 @@ def _payload_and_key_only(config: SinkConfig) -> bool:
 class _Total:
     rows = 0
     bytes = 0
-    first: MessageId | None = None
-    last: MessageId | None = None
+    first: MessageId | Position | None = None
+    last: MessageId | Position | None = None
     pending: Waiter[Any] | None = None
 
     def __init__(self, timeout: float) -> None:
@@ -149,8 +149,8 @@ class _Total:
             ) from None
         if len(answers):
             self.rows += len(answers)
-            # MQTT's answers are reason codes.
-            if not isinstance(answers, list):
+            # MQTT's answers are reason codes, which are numbers.
+            if not isinstance(answers[0], int):
                 self.first = self.first or answers[0]
                 self.last = answers[-1]
 
