@@ -5,8 +5,8 @@ engine in each Python worker, no row becomes a Python object, and it returns whe
 every row. ``partition_writer(url, topic, ...)`` is for ``df.foreachPartition``; ``register(spark)`` adds the
 data source ``df.write.format("penstock")``.
 
-Delivery is at least once: a task that Spark runs again sends its rows again, with ``id_property`` under the same
-ids.
+Delivery is at least once: a task that Spark runs again sends its rows again, with ``id_property`` under the
+same ids.
 
     report = penstock.spark.write(df, "pulsar://broker:6650", "flights", key="carrier", compression="zstd")
     print(report.rows, report.bytes, report.seconds)
