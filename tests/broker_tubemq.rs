@@ -4,8 +4,11 @@
 
 use std::time::Duration;
 
+use penstock::broker::hub::Hub as _;
 use penstock::broker::tubemq::Users;
+use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
+use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
 
 mod hub;
@@ -433,6 +436,40 @@ fn a_pack_ends_at_half_a_mebibyte() {
     assert_eq!(bench.get(seat, "c", 0, false, false).messages.len(), 6);
     let rest = bench.get(seat, "c", 0, true, false);
     assert_eq!((rest.messages.len(), rest.curr_data_dlt), (3, Some(0)));
+}
+
+#[test]
+fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() {
+    const GETS: u32 = 500;
+    let (mut bench, seat) = Bench::demo();
+    (0..6).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 100 << 10]).success));
+    bench.take(seat, "c", 0, |_| {});
+    let get = pb::GetMessageRequestC2b {
+        client_id: "c".into(),
+        group_name: "g".into(),
+        topic_name: "demo".into(),
+        ..Default::default()
+    };
+    let call = Call::new(Request::GetMessages(get), Duration::from_secs(1));
+    let mut out = Transmit::default();
+    (0..GETS).for_each(|serial| call.encode(serial, &mut out).unwrap());
+    // 40 kB ask for 300 MB.
+    let mut input = out.take();
+    let (mut answered, mut turns) = (0, 0);
+    while answered < GETS {
+        bench.hub.handle_input(bench.now, seat, &mut input).unwrap();
+        assert_eq!(bench.hub.may_read(seat), input.is_empty(), "no more of them is read meanwhile");
+        let mut output = Transmit::default();
+        bench.hub.take_output(bench.now, seat, &mut output);
+        assert!(output.len() < 9 << 20, "{} bytes wait", output.len());
+        let (mut bytes, mut decoder) = (output.take(), Decoder::new(28 << 20));
+        while let Some(frame) = decoder.next(&mut bytes).unwrap() {
+            assert_eq!(frame.serial, answered);
+            answered += 1;
+        }
+        turns += 1;
+    }
+    assert!(turns > 30 && input.is_empty(), "{turns}");
 }
 
 #[test]

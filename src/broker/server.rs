@@ -18,7 +18,7 @@ use crate::broker::topic::Numbers;
 use crate::broker::topic::log::Source;
 use crate::broker::{Ask, Durability, Options, Urls};
 use crate::broker::{mqtt, pulsar, tubemq};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::net::ws;
 use crate::sqlite::{Report, Sync, Writer};
 
@@ -58,6 +58,14 @@ async fn serve(
     let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
     let passwords = options.mqtt.passwords.as_deref().map(mqtt::Passwords::parse).transpose()?;
     let users = options.tubemq.users.as_deref().map(tubemq::Users::parse).transpose()?;
+    let largest = options.tubemq.max_message_size;
+    if !(1..=tubemq::MAX_MESSAGE_SIZE).contains(&largest) {
+        let text = format!(
+            "the largest message of TubeMQ has 1 to {} bytes, not {largest}",
+            tubemq::MAX_MESSAGE_SIZE
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     if !options.allow_insecure_bind && (tls.is_none() || tokens.is_none()) {
         check_bind(&options.host, "tls and token_key").await?;
     }

@@ -20,6 +20,8 @@ pub type Place = (String, u32);
 
 /// An event that was given is given again after this time.
 const REPEAT: Duration = Duration::from_secs(15);
+/// Most partitions of one event, whose text has the names of client and group for each. The rest comes with the next.
+const MAX_PLACES: usize = 1000;
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +176,8 @@ impl Group {
             let of = index % targets.len();
             targets[of].insert(place.clone());
         }
-        let mut give = |member: &mut Member, connect, places: Vec<Place>| {
+        let mut give = |member: &mut Member, connect, mut places: Vec<Place>| {
+            places.truncate(MAX_PLACES);
             if !places.is_empty() {
                 member.event = Some(Event { id: *next_event, connect, places });
                 *next_event += 1;
@@ -266,6 +269,20 @@ mod tests {
         assert!(group.leave("a"));
         assert_eq!(settle(&mut group, 8, now), [8]);
         assert_eq!(group.expire(later), ["b"]);
+    }
+
+    #[test]
+    fn many_partitions_are_taken_and_left_by_several_events() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(30);
+        let mut group = Group::new(terms(Mode::Server));
+        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        group.rebalance(&places(2500), &mut 1);
+        assert_eq!(group.event("a", now).unwrap().places.len(), MAX_PLACES);
+        group.done("a", false);
+        assert_eq!(settle(&mut group, 2500, now), [2500]);
+        group.join("b", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        assert_eq!(settle(&mut group, 2500, now), [1250, 1250]);
     }
 
     #[test]

@@ -29,6 +29,8 @@ const PACK_MESSAGES: u64 = 4000;
 /// Most filters of a client for a topic, and bytes of one, as in the real broker.
 const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
+/// Most partitions of a heartbeat.
+const MAX_HELD: usize = 1 << 16;
 /// No offset, or no time.
 const NONE: i64 = -1;
 
@@ -128,12 +130,16 @@ impl Hub {
     }
 
     pub(super) fn partition_heartbeat(&mut self, request: pb::HeartBeatRequestC2b) -> Response {
+        let refuse = |code: Code, text: &str| {
+            let (err_code, err_msg) = (code as i32, text.to_owned());
+            Response::PartitionHeartbeat(pb::HeartBeatResponseB2c { err_code, err_msg, ..Default::default() })
+        };
         if !self.check_visit(request.auth_info.as_ref()) {
-            return Response::PartitionHeartbeat(pb::HeartBeatResponseB2c {
-                err_code: Code::CertificateFailure as i32,
-                err_msg: "the visit token is not the master's".into(),
-                ..Default::default()
-            });
+            return refuse(Code::CertificateFailure, "the visit token is not the master's");
+        }
+        if request.partition_info.len() > MAX_HELD {
+            // Each that is not held comes back with a code in front: the answer would be larger than the call.
+            return refuse(Code::BadRequest, "a heartbeat has at most 65536 partitions");
         }
         let expires = self.now + self.settings.client_timeout;
         let mut failure_info = Vec::new();

@@ -53,6 +53,8 @@ pub(crate) const DOMAIN: &str = "tubemq";
 /// What names of TubeMQ's topics begin with where they stand beside those of other protocols.
 pub(crate) const PREFIX: &str = "tubemq:";
 
+/// Largest message that may be allowed, as with the real broker: with others around it, it fits into a frame.
+pub const MAX_MESSAGE_SIZE: usize = 20 << 20;
 /// The broker's number.
 const BROKER: u32 = 1;
 /// Bytes of an offset for each message.
@@ -111,6 +113,8 @@ struct Seat {
     output: Transmit,
     /// Bytes taken in and not written yet.
     queued: usize,
+    /// Calls that came wait, because so much is to be written.
+    behind: bool,
 }
 
 /// Where an answer goes.
@@ -383,7 +387,7 @@ impl Protocol for Hub {
         let id = self.next_seat;
         self.next_seat += 1;
         let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
-        self.seats.insert(id, Seat { decoder, output: Transmit::default(), queued: 0 });
+        self.seats.insert(id, Seat { decoder, output: Transmit::default(), queued: 0, behind: false });
         id
     }
 
@@ -396,6 +400,11 @@ impl Protocol for Hub {
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
         while let Some(seat) = self.seats.get_mut(&id) {
+            // A get is short, and what it asks for is long. The rest is read when this has been written.
+            seat.behind = seat.output.len() > OUTPUT_LIMIT;
+            if seat.behind {
+                break;
+            }
             let Some(frame) = seat.decoder.next(input)? else { break };
             let asker = Asker { seat: id, serial: frame.serial };
             match Call::decode(&frame.payload) {
@@ -425,7 +434,7 @@ impl Protocol for Hub {
         if full {
             self.paused.insert(id);
         }
-        !full && seat.output.len() <= OUTPUT_LIMIT
+        !full && !seat.behind && seat.output.len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _id: u64) -> bool {
