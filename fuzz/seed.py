@@ -118,6 +118,11 @@ def tubemq() -> None:
         for direction, name in connection["files"].items():
             stream = bytes.fromhex("".join((TUBEMQ / name).read_text().split()))
             side = bytes([1 if direction == "s2c" else 0, 128])
+            if direction == "c2s":
+                parts = [stream[at : at + 32] for at in range(0, min(len(stream), 8192), 32)]
+                seed(
+                    "tubemq_hub", b"\x01" + b"".join(bytes([(len(part) + 31) << 2]) + part for part in parts)
+                )
             seed("tubemq_frame", side + stream[:8192])
             kinds = set()
             for frame in connection["frames"]:

@@ -1,0 +1,267 @@
+//! Clients' bytes into the embedded master and broker, from several connections at once, with calls that make sense
+//! among them: each call has its answer, and no offset goes where no message is.
+#![no_main]
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use penstock::broker::hub::{Clock, Hub as _};
+use penstock::broker::store::Found;
+use penstock::broker::topic::Numbers;
+use penstock::broker::tubemq::{Hub, Settings};
+use penstock::sqlite::Report;
+use penstock::transmit::Transmit;
+use penstock::tubemq::command::{Call, Reply, Request, Response};
+use penstock::tubemq::frame::Decoder;
+use penstock::tubemq::pb;
+
+const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
+const LARGEST: usize = 28 << 20;
+
+struct World {
+    hub: Hub,
+    now: Instant,
+    ops: u64,
+    seats: [Seat; 3],
+}
+
+struct Seat {
+    id: u64,
+    input: BytesMut,
+    serial: u32,
+}
+
+impl World {
+    /// `stored` with a store that only counts.
+    fn new(stored: bool) -> Self {
+        let now = Instant::now();
+        let settings = Settings {
+            address: ("127.0.0.1".into(), 8123),
+            clock: Clock::new(now, 1_700_000_000_000),
+            stored,
+            auto_create: true,
+            partitions: 2,
+            max_message_size: 4096,
+            retention: Duration::from_secs(60),
+            max_store: 1 << 20,
+            max_topics: 20,
+            client_timeout: Duration::from_secs(30),
+            seed: 1,
+            users: None,
+            numbers: Numbers::new(1),
+        };
+        let mut hub = Hub::new(settings, Found::default(), None, now);
+        let seats = [(); 3].map(|()| Seat { id: hub.connect(now, "x"), input: BytesMut::new(), serial: 0 });
+        let mut world = Self { hub, now, ops: 0, seats };
+        world.hub.create_topic("demo", 2).unwrap();
+        world.settle();
+        world
+    }
+
+    fn settle(&mut self) {
+        while self.hub.poll_op().is_some() {
+            self.ops += 1;
+        }
+        while self.hub.poll_wake().is_some() {}
+    }
+
+    fn write(&mut self) {
+        while self.ops > 0 {
+            let jobs = std::mem::take(&mut self.ops);
+            self.hub.handle_report(self.now, Report { jobs, outcome: Ok(self.hub.used_bytes()) });
+            self.settle();
+        }
+    }
+
+    fn feed(&mut self, index: usize, bytes: &[u8]) {
+        self.seats[index].input.extend_from_slice(bytes);
+        loop {
+            let seat = &mut self.seats[index];
+            let before = seat.input.len();
+            let ended = self.hub.handle_input(self.now, seat.id, &mut seat.input).is_err();
+            self.settle();
+            self.listen(index);
+            if ended {
+                self.hub.disconnect(self.now, self.seats[index].id);
+                let id = self.hub.connect(self.now, "x");
+                self.seats[index] = Seat { id, input: BytesMut::new(), serial: 0 };
+            }
+            // Calls may wait for room for their answers.
+            if ended || self.seats[index].input.is_empty() || self.seats[index].input.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn call(&mut self, index: usize, request: Request) {
+        // A frame that is not whole yet would take it in.
+        if self.seats[index].input.is_empty() {
+            self.seats[index].serial += 1;
+            let mut out = Transmit::default();
+            let call = Call::new(request, Duration::from_secs(1));
+            call.encode(self.seats[index].serial, &mut out).expect("it is small");
+            self.feed(index, &out.take());
+        }
+    }
+
+    /// What the broker says can be read.
+    fn listen(&mut self, index: usize) {
+        let mut out = Transmit::default();
+        self.hub.take_output(self.now, self.seats[index].id, &mut out);
+        let (mut bytes, mut decoder) = (out.take(), Decoder::new(LARGEST));
+        while let Some(frame) = decoder.next(&mut bytes).expect("frames") {
+            let Reply::Response { response, .. } = Reply::decode(&frame.payload).expect("an answer") else {
+                continue;
+            };
+            assert_eq!(response.outcome().is_ok(), response.code().0 == 200);
+            match response {
+                Response::GetMessages(pack) if pack.success => {
+                    let (first, end) = (pack.curr_offset.unwrap(), pack.max_offset.unwrap());
+                    assert!(first % 28 == 0 && end % 28 == 0 && 0 <= first && first < end);
+                    assert!(
+                        end as u64 <= self.hub.stats().messages_in * 28,
+                        "what was not sent is not given out"
+                    );
+                }
+                Response::PartitionRegister(took) if took.success => {
+                    assert!(took.max_offset.is_none_or(|end| took.curr_offset.unwrap() <= end));
+                }
+                Response::CommitOffset(done) if done.success => {
+                    assert!(done.curr_offset.unwrap() <= done.max_offset.unwrap());
+                }
+                _ => {}
+            }
+        }
+        assert!(bytes.is_empty(), "half a frame");
+    }
+}
+
+/// A call of which the input chooses the parts.
+fn request(kind: u8, what: u8, index: usize) -> Request {
+    let bit = |number: u8| what >> number & 1 == 1;
+    let client_id = format!("client{index}");
+    let group_name = ["g", "h"][usize::from(bit(0))].to_owned();
+    let topic_name = TOPICS[usize::from(what >> 1 & 3) % 3].to_owned();
+    let partition_id = i32::from(what >> 3 & 3);
+    let host_name = "127.0.0.1".to_owned();
+    match kind % 12 {
+        0 => Request::SendMessage(Box::new(pb::SendMessageRequestP2b {
+            client_id,
+            topic_name,
+            partition_id,
+            data: Bytes::from(vec![what; 1 + usize::from(what)]),
+            flag: i32::from(bit(0)),
+            check_sum: -1,
+            ..Default::default()
+        })),
+        1 => Request::PartitionRegister(Box::new(pb::RegisterRequestC2b {
+            op_type: if bit(5) { 32 } else { 31 },
+            client_id,
+            group_name,
+            topic_name,
+            partition_id,
+            read_status: i32::from(what >> 6),
+            curr_offset: bit(7).then(|| i64::from(what) * 14),
+            filter_cond_str: if bit(6) { vec!["a".into()] } else { Vec::new() },
+            ..Default::default()
+        })),
+        2 | 3 => Request::GetMessages(pb::GetMessageRequestC2b {
+            client_id,
+            partition_id,
+            group_name,
+            topic_name,
+            last_pack_consumed: Some(bit(5)),
+            manual_commit_offset: Some(bit(6)),
+            esc_flow_ctrl: None,
+        }),
+        4 => Request::CommitOffset(pb::CommitOffsetRequestC2b {
+            client_id,
+            topic_name,
+            partition_id,
+            group_name,
+            last_pack_consumed: Some(bit(5)),
+        }),
+        5 => Request::PartitionHeartbeat(Box::new(pb::HeartBeatRequestC2b {
+            client_id,
+            group_name,
+            partition_info: vec![format!("1:127.0.0.1:8123#{topic_name}:{partition_id}")],
+            ..Default::default()
+        })),
+        6 => Request::ConsumerRegister(Box::new(pb::RegisterRequestC2m {
+            client_id,
+            group_name,
+            host_name,
+            topic_list: vec![topic_name],
+            ..Default::default()
+        })),
+        7 => Request::ConsumerHeartbeat(Box::new(pb::HeartRequestC2m {
+            client_id,
+            group_name,
+            subscribe_info: vec![format!("c@g#1:h:1#{topic_name}:{partition_id}")],
+            report_subscribe_info: bit(5),
+            event: bit(6).then(|| pb::EventProto {
+                rebalance_id: Some(1),
+                status: Some(2),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })),
+        8 => Request::ConsumerClose(pb::CloseRequestC2m { client_id, group_name, auth_info: None }),
+        9 => Request::BalanceRegister(Box::new(pb::RegisterRequestC2mv2 {
+            client_id,
+            group_name,
+            host_name,
+            topic_list: vec![topic_name],
+            source_count: i32::from(what >> 5) - 1,
+            node_id: partition_id - 1,
+            ..Default::default()
+        })),
+        10 => Request::PartitionMetadata(pb::GetPartMetaRequestC2m {
+            client_id,
+            group_name,
+            ..Default::default()
+        }),
+        _ => Request::ProducerHeartbeat(pb::HeartRequestP2m {
+            client_id,
+            topic_list: vec![topic_name],
+            ..Default::default()
+        }),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((first, mut rest)) = data.split_first() else { return };
+    let mut world = World::new(first & 1 == 1);
+    while let Some((op, more)) = rest.split_first() {
+        rest = more;
+        let index = usize::from(op & 3) % 3;
+        match op >> 2 {
+            0 => world.feed(index, &[]),
+            1 => world.write(),
+            2 => {
+                world.now += Duration::from_secs(7);
+                world.hub.handle_timeout(world.now);
+                world.settle();
+            }
+            kind @ 3..32 => {
+                let Some((what, more)) = rest.split_first() else { break };
+                rest = more;
+                world.call(index, request(kind, *what, index));
+            }
+            size => {
+                let (bytes, more) = rest.split_at((usize::from(size) - 31).min(rest.len()));
+                rest = more;
+                world.feed(index, bytes);
+            }
+        }
+    }
+    world.write();
+    (0..3).for_each(|index| world.listen(index));
+    // Whoever is silent has left, and holds nothing.
+    world.now += Duration::from_secs(100);
+    world.hub.handle_timeout(world.now);
+    world.settle();
+    let stats = world.hub.stats();
+    assert_eq!((stats.producers, stats.consumers), (0, 0));
+});
