@@ -14,7 +14,8 @@ use crate::mqtt::{Packet, Properties, Property, Reason, Version};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// [MQTT-3.1.0-1], [MQTT-3.1.2-1], [MQTT-3.1.2-2] of 3.1.1: CONNECT comes first and names its version.
+/// [MQTT-3.1.0-1]: CONNECT comes first and names its version; [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-16],
+/// [MQTT-3.1.2-18]: what it has not its flags do not say.
 #[test]
 fn the_first_packet_is_connect_in_the_version_asked_for() {
     for (version, head) in [
@@ -27,6 +28,7 @@ fn the_first_packet_is_connect_in_the_version_asked_for() {
         let bytes = connection.transmit().take();
         assert_eq!(bytes[0], 0x10);
         assert_eq!(&bytes[2..2 + head.len()], head, "{version:?}");
+        assert_eq!(bytes[2 + head.len()], 0b10, "a clean start and nothing else");
         assert_eq!(connection.version(), version);
         assert!(!connection.is_ready(), "before CONNACK");
         client.connection = Some(connection);
@@ -36,7 +38,7 @@ fn the_first_packet_is_connect_in_the_version_asked_for() {
     }
 }
 
-/// [MQTT-3.1.2-7], [MQTT-3.1.2-9], [MQTT-3.1.2-16], [MQTT-3.1.3-1]: what the options say is in the packet.
+/// [MQTT-3.1.2-9], [MQTT-3.1.2-17], [MQTT-3.1.2-19], [MQTT-3.1.3-1]: what the options say is in the packet.
 #[test]
 fn connect_carries_will_user_and_password() {
     let mut client = Client::new();
@@ -56,7 +58,7 @@ fn connect_carries_will_user_and_password() {
     assert_eq!(client.open(connect.clone()), Packet::Connect(Box::new(connect)));
 }
 
-/// [MQTT-3.1.3-11] of 3.1.1, 3.1.4: nothing of the session goes before CONNACK.
+/// 3.1.4: nothing of the session goes before CONNACK.
 #[test]
 fn nothing_is_published_or_subscribed_before_connack() {
     let mut client = Client::new();
@@ -68,7 +70,7 @@ fn nothing_is_published_or_subscribed_before_connack() {
     assert!(matches!(&client.said()[..], [Packet::Subscribe(_), Packet::Publish(_)]));
 }
 
-/// 3.2.2.2, [MQTT-3.2.2-4] of 3.1.1: each refusal is an error of its own kind, with the server's words.
+/// 3.2.2.2: each refusal is an error of its own kind, with the server's words.
 #[test]
 fn a_refused_connack_is_an_error_that_says_why() {
     for (code, kind) in [
@@ -396,7 +398,7 @@ fn as_sent(some: &[(&str, u16)]) -> Vec<(String, Option<u16>)> {
     some.iter().map(|(topic, alias)| ((*topic).into(), Some(*alias))).collect()
 }
 
-/// [MQTT-3.3.2-9], 3.3.2.3.4: a topic goes once with its alias, then the alias alone; the least recently used
+/// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.2.2-17], 3.3.2.3.4: a topic goes once with its alias, then the alias alone; the least recently used
 /// gives its number up.
 #[test]
 fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
@@ -405,7 +407,7 @@ fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
     assert_eq!(said, as_sent(&[("a", 1), ("b", 2), ("", 1), ("c", 2), ("", 1), ("b", 2), ("c", 1)]));
 }
 
-/// [MQTT-3.3.2-11]: where the server takes none, none is sent. [MQTT-3.3.2-7]: aliases end with the connection.
+/// [MQTT-3.2.2-18]: where the server takes none, none is sent. [MQTT-3.3.2-7]: aliases end with the connection.
 #[test]
 fn without_a_maximum_there_is_no_alias_and_a_new_connection_knows_none() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(5)]);
@@ -454,7 +456,7 @@ fn with_alias(topic: &str, alias: u16) -> Packet {
     Packet::Publish(Publish { properties, ..message(topic, Q0, "m") })
 }
 
-/// [MQTT-3.3.2-10], [MQTT-3.3.2-12]: every alias up to our maximum is taken, and may be given anew.
+/// [MQTT-3.3.2-10]: every alias up to our maximum is taken, and may be given anew.
 #[test]
 fn the_servers_aliases_are_put_back_into_topics() {
     let mut client = taking_aliases(2);
@@ -467,7 +469,7 @@ fn the_servers_aliases_are_put_back_into_topics() {
     assert!(messages.iter().all(|(publish, _)| publish.properties.is_empty()), "the alias is the wire's");
 }
 
-/// [MQTT-3.3.2-8], 3.3.4: 0x94.
+/// 3.3.2.3.4, 3.3.4: 0x94.
 #[test]
 fn an_alias_above_our_maximum_or_never_given_closes_the_connection() {
     for (maximum, packet) in [(0, with_alias("a", 1)), (2, with_alias("a", 3)), (2, with_alias("", 1))] {
@@ -508,7 +510,7 @@ fn the_handshake_goes_through_the_steps_of_the_method() {
     assert_eq!(client.published().len(), 1);
 }
 
-/// [MQTT-4.12.1-1], [MQTT-4.12.1-2]: once the connection stands the client may start again, with its method.
+/// [MQTT-4.12.1-1]: once the connection stands the client may start again, with its method.
 #[test]
 fn a_new_authentication_starts_with_re_authenticate_and_only_after_connack() {
     let mut client = authenticating();
@@ -577,7 +579,7 @@ fn without_a_method_no_auth_is_sent() {
     assert!(client.said().is_empty());
 }
 
-/// [MQTT-3.14.4-1], [MQTT-3.14.4-2]: DISCONNECT is the last packet.
+/// [MQTT-3.14.4-1], in 3.1.1 [MQTT-3.14.4-2]: DISCONNECT is the last packet.
 #[test]
 fn nothing_is_sent_after_disconnect() {
     for version in [Version::V3_1, V4, V5] {
@@ -632,7 +634,7 @@ fn a_disconnect_of_the_server_ends_the_connection_with_its_reason() {
     }
 }
 
-/// [MQTT-4.13.1-1]: 5.0 says what was wrong, 3.x just closes ([MQTT-4.8.0-1] of 3.1.1).
+/// [MQTT-4.13.1-1]: 5.0 says what was wrong, 3.x just closes (its [MQTT-4.8.0-1]).
 #[test]
 fn a_violation_closes_the_connection_and_5_0_says_which() {
     for (bytes, reason) in [

@@ -9,7 +9,7 @@ fn payloads(messages: &[(Publish, u64)]) -> Vec<&str> {
     messages.iter().map(|(publish, _)| std::str::from_utf8(&publish.payload).unwrap()).collect()
 }
 
-/// [MQTT-4.3.1-1] 4.3.1: no answer, and nothing to acknowledge.
+/// 4.3.1: no answer, and nothing to acknowledge.
 #[test]
 fn qos_0_is_delivered_and_not_answered() {
     let mut client = Client::connected(V5);
@@ -294,7 +294,7 @@ fn a_broker_of_3_x_may_send_as_much_as_it_likes() {
     assert_eq!(client.messages().len(), 49);
 }
 
-/// Properties that are the application's come through untouched, in order [MQTT-3.3.2-17], [MQTT-3.3.2-18].
+/// Properties that are the application's come through untouched, in order (3.3.2.3.7).
 #[test]
 fn properties_of_a_message_are_delivered_unaltered() {
     let mut client = Client::connected(V5);

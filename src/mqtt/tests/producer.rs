@@ -58,7 +58,7 @@ fn qos_1_ends_with_its_puback() {
     }
 }
 
-/// [MQTT-4.3.3-1] to [MQTT-4.3.3-4]: PUBREC is answered by PUBREL with the same identifier, done with PUBCOMP.
+/// [MQTT-4.3.3-1], [MQTT-4.3.3-2], [MQTT-4.3.3-3], [MQTT-4.3.3-4], [MQTT-4.3.3-5]: PUBREC is answered by PUBREL with the same identifier, done with PUBCOMP.
 #[test]
 fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     for version in [V4, V5] {
@@ -73,7 +73,7 @@ fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     }
 }
 
-/// [MQTT-3.4.2-1], 3.5.2.1: a refusal ends the flow, in the server's words; PUBREC of 0x80 or more has no PUBREL.
+/// 3.4.2.1, [MQTT-4.3.3-4]: a refusal ends the flow, in the server's words; PUBREC of 0x80 or more has no PUBREL.
 #[test]
 fn a_refusal_ends_the_publication_and_frees_its_identifier() {
     for qos in [Q1, Q2] {
@@ -219,7 +219,7 @@ fn more_publications_wait_than_there_are_identifiers() {
     assert_eq!(client.published().len(), 1);
 }
 
-/// [MQTT-2.2.1-3], [MQTT-2.3.1-2] of 3.1.1: an identifier in use is passed over, whoever has it.
+/// [MQTT-2.2.1-3], in 3.1.1 [MQTT-2.3.1-2]: an identifier in use is passed over, whoever has it.
 #[test]
 fn an_identifier_is_used_again_only_when_it_is_free() {
     let mut ids = PacketIds::default();

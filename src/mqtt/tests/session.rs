@@ -38,7 +38,7 @@ fn holding(filter: &str) -> Client {
     client
 }
 
-/// [MQTT-3.8.3-2], [MQTT-3.8.1-1], [MQTT-3.8.4-2], [MQTT-3.9.3-1]: a reason for each filter, in their order.
+/// [MQTT-3.8.1-1], [MQTT-3.8.3-2], 3.9.3: a reason for each filter, in their order.
 #[test]
 fn a_subscription_is_answered_filter_by_filter() {
     let mut client = Client::connected(V5);
@@ -114,7 +114,7 @@ fn without_subscription_identifiers_none_is_sent() {
     assert!(subscribed(&mut client).properties.is_empty());
 }
 
-/// [MQTT-3.10.4-4], [MQTT-3.11.3-1].
+/// 3.10.4, 3.11.3.
 #[test]
 fn an_unsubscribe_is_answered_by_its_unsuback() {
     for (reason, ok) in
