@@ -3,6 +3,7 @@ by hand. None of our engine is in here: when these fail, it is the harness."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import tubemq_wire as wire
 from harness import eventually
 from tubemq_harness import Java, RealTubeMQ, group
+from tubemq_liar import Liar
 from tubemq_wire import Raw
 
 pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(120)]
@@ -243,3 +245,36 @@ def test_the_load_of_the_benchmarks(real_tubemq: RealTubeMQ, java: Java) -> None
             assert 0 < done["seconds"] < 60 and done["rss"] > 1 << 20 and done["cpu"] > 0
         got = consumer.load(count=1000)
         assert got["count"] == 1000 and got["bytes"] == 100_000
+
+
+@pytest.mark.parametrize("balance", ["server", "client"])
+async def test_the_liar_is_honest_by_itself(java: Java, balance: str) -> None:
+    liar = Liar({"demo": 2})
+
+    def talk(address: str) -> None:
+        consume = java.pull if balance == "server" else java.balance
+        name = group()
+        with (
+            java.producer(address, "demo") as producer,
+            consume(address, name, {"demo": ["till"]}, position="first") as filtered,
+            consume(address, group(), "demo", position="first") as consumer,
+        ):
+            at = producer.send("demo", b"first", type="till", attributes={"a": "b"})
+            assert at["success"] and at["offset"] == 0
+            sent = [b"%d" % number for number in range(200)]
+            producer.send_all("demo", sent)
+            got = consumer.receive(201)
+            assert sorted(one.data for one in got) == sorted([b"first", *sent])
+            assert [one.attributes["a"] for one in filtered.receive(1)] == ["b"]
+            filtered.nothing()
+        # Who comes later goes on where the group was.
+        with consume(address, name, {"demo": ["till"]}, position="first") as again:
+            again.nothing()
+
+    async with liar.up() as url:
+        await asyncio.to_thread(talk, url.removeprefix("tubemq://"))
+    methods = {"producer_register", "producer_heartbeat", "producer_close", "consumer_close", "send", "get"}
+    methods |= {"commit", "partition_register"}
+    master = "consumer" if balance == "server" else "balance"
+    methods |= {f"{master}_register", f"{master}_heartbeat"} - {"balance_heartbeat"}
+    assert methods <= liar.asked.keys()
