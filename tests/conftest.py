@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from harness import EmbeddedBroker, RealPulsar, Service
 from mqtt_harness import EmbeddedMqtt, HiveMq, Mosquitto
-from tubemq_harness import Java, RealTubeMQ
+from tubemq_harness import EmbeddedTubeMQ, Java, RealTubeMQ
 
 
 def start(make: Callable[[], Any]) -> Any:
@@ -84,6 +84,14 @@ def hivemq() -> Iterator[HiveMq]:
     # Who does not begin with CONNECT is not waited for as long as by default, which is 10 s.
     idle = "<restrictions><no-connect-idle-timeout>1000</no-connect-idle-timeout></restrictions>"
     broker = start(lambda: HiveMq(extra=idle))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded_tubemq() -> Iterator[EmbeddedTubeMQ]:
+    """The embedded broker with TubeMQ, in memory."""
+    broker = start(EmbeddedTubeMQ)
     yield broker
     broker.stop()
 

@@ -22,7 +22,10 @@ pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(120)]
 def test_java_to_java(real_tubemq: RealTubeMQ, java: Java, balance: str) -> None:
     topic, name = real_tubemq.topic(3), group()
     consume = java.pull if balance == "server" else java.balance
-    with java.producer(real_tubemq, topic) as producer, consume(real_tubemq, name, topic) as consumer:
+    with (
+        java.producer(real_tubemq, topic) as producer,
+        consume(real_tubemq, name, topic, position="first") as consumer,
+    ):
         at = producer.send(topic, b"first", type="till", attributes={"a": "b"})
         assert at["success"] and at["code"] == 200
         sent = [b"%d" % number for number in range(200)]

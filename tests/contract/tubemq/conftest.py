@@ -1,0 +1,18 @@
+"""The servers that speak TubeMQ, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tubemq_harness import TubeService
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded_tubemq", id="embedded"),
+        pytest.param("real_tubemq", marks=pytest.mark.real_tubemq, id="tubemq"),
+    ]
+)
+def tube(request: pytest.FixtureRequest) -> TubeService:
+    """The embedded broker and the real TubeMQ."""
+    return request.getfixturevalue(request.param)

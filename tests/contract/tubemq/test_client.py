@@ -1,0 +1,191 @@
+"""Our TubeMQ client, the same on the embedded broker and on the real TubeMQ."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+from penstock.tubemq import Position
+
+from harness import numbered, payloads
+from tubemq_harness import TubeService, group
+from tubemq_load import BALANCES, connect, ready, take, until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("size", [1, 100, 8_000, 8_192, 8_193, 100_000, 1_000_000])
+async def test_each_size_arrives(tube: TubeService, size: int) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, name, position="first") as consumer:
+            await producer.send(b"x" * size, properties={"a": "b"})
+            (message,) = await take(consumer, 1)
+            assert bytes(message.data) == b"x" * size and message.properties == {"a": "b"}
+
+
+async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeService) -> None:
+    topic = tube.topic()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        with pytest.raises(errors.MessageTooLarge):
+            await producer.send(b"x" * (1 << 21))
+        with pytest.raises(errors.InvalidArgument):
+            await producer.send(b"")
+        assert (await producer.send(b"x")).offset == 0
+
+
+async def test_a_topic_that_nobody_has(tube: TubeService) -> None:
+    async with connect(tube, operation_timeout=5) as client:
+        with pytest.raises(errors.TopicNotFound):
+            async with client.producer("nobody_has_it"):
+                pass
+        with pytest.raises(errors.TopicNotFound):
+            async with client.consumer("nobody_has_it", group()):
+                pass
+
+
+async def test_the_same_key_has_the_same_partition(tube: TubeService) -> None:
+    topic, name = tube.topic(3), group()
+    keys = [f"k, = % {number}" for number in range(20)]
+    async with connect(tube) as client:
+        homes: dict[str, set[int]] = {key: set() for key in keys}
+        for _ in range(2):
+            async with client.producer(topic) as producer:
+                for key in keys:
+                    homes[key].add((await producer.send(key.encode(), key)).partition)
+        assert all(len(parts) == 1 for parts in homes.values())
+        assert len({part for parts in homes.values() for part in parts}) == 3
+        async with client.consumer(topic, name, position="first") as consumer:
+            got = await take(consumer, 40)
+            assert all(message.key == bytes(message.data).decode() for message in got)
+            assert all(message.properties == {} for message in got)
+
+
+@pytest.mark.parametrize("balance", BALANCES)
+async def test_filters_are_seen_at_once(tube: TubeService, balance: str) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, name, filters=["Aa", "till"], balance=balance) as consumer:
+            await ready(consumer, 1)
+            for number in range(30):
+                # "BB" has the hash of "Aa".
+                kind = ["till", "Aa", "BB", "other", None, "tills"][number % 6]
+                await producer.send(b"%s %d" % (str(kind).encode(), number), message_type=kind)
+            began = time.monotonic()
+            got = await take(consumer, 10, 8)
+            assert time.monotonic() - began < 4, "what is filtered is not read from the disk only"
+            assert [bytes(message.data).split()[0] for message in got] == [b"till", b"Aa"] * 5
+            assert await consumer.receive_many(10, timeout=0.3) == []
+
+
+async def test_positions(tube: TubeService) -> None:
+    topic = tube.topic()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        places = await producer.send_many(numbered(10))
+
+        async def first_of(name: str, position: Any, then: bytes) -> bytes:
+            async with client.consumer(topic, name, position=position) as consumer:
+                await ready(consumer, 1)
+                await producer.send(then)
+                (message, *_) = await take(consumer, 1)
+                return bytes(message.data)
+
+        assert await first_of(group(), "first", b"a") == b"m000000"
+        assert await first_of(group(), "latest", b"b") == b"b"
+        assert await first_of(group(), "max", b"c") == b"c"
+        assert await first_of(group(), places[7], b"d") == b"m000007"
+        # A group that has been here goes on, wherever a new one would begin; "max" does not.
+        name = group()
+        assert await first_of(name, places[9], b"e") == b"m000009"
+        assert await first_of(name, "first", b"f") == b"f"
+        await producer.send_many([b"skipped"] * 5)
+        assert await first_of(name, "max", b"g") == b"g"
+
+
+async def test_seek_lag_and_pause(tube: TubeService) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        places = await producer.send_many(numbered(10))
+        async with client.consumer(topic, name, position="first") as consumer:
+            assert payloads(await take(consumer, 10)) == numbered(10)
+            await consumer.seek(places[4])
+            assert payloads(await take(consumer, 6)) == numbered(10)[4:]
+            await consumer.seek("first")
+            assert payloads(await take(consumer, 10)) == numbered(10)
+            await consumer.seek("latest")
+            assert await consumer.receive_many(10, timeout=0.3) == []
+            with pytest.raises(errors.Unsupported):
+                await consumer.seek(time.time())
+
+            consumer.pause()
+            (part,) = consumer.partitions()
+            assert part["state"] == "paused"
+            await producer.send_many(numbered(5))
+            # What was asked for before the pause may still come; that is nothing here.
+            assert await consumer.receive_many(10, timeout=0.5) == []
+            consumer.resume()
+            assert payloads(await take(consumer, 5)) == numbered(5)
+            (part,) = consumer.partitions()
+            assert part["state"] == "reading"
+            assert (part["topic"], part["broker_id"], part["partition"]) == (topic, 1, 0)
+            await until(lambda: consumer.partitions()[0]["lag"] == 0)
+            assert consumer.partitions()[0]["offset"] == 15 * 28
+
+
+async def test_what_is_not_acknowledged_comes_again_to_the_next(tube: TubeService) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        await producer.send_many(numbered(10))
+        async with client.consumer(topic, name, position="first") as consumer:
+            got: list[Any] = []
+            while len(got) < 10:
+                got += await consumer.receive_many(10, timeout=5)
+            # All but one, which is not the last.
+            await consumer.ack_many([message for message in got if bytes(message.data) != b"m000003"])
+        async with client.consumer(topic, name) as consumer:
+            again = payloads(await take(consumer, 1))
+            assert again[0] <= b"m000003" and b"m000003" in again
+
+
+async def test_nack_gives_it_again(tube: TubeService) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, name, position="first", nack_delay=0.1) as consumer:
+            await producer.send(b"x")
+            message = await consumer.receive(timeout=10)
+            assert message.redelivery_count == 0
+            consumer.nack(message)
+            message = await consumer.receive(timeout=10)
+            assert bytes(message.data) == b"x" and message.redelivery_count == 1
+            await consumer.ack(message)
+        async with client.consumer(topic, name) as consumer:
+            assert await consumer.receive_many(1, timeout=0.5) == []
+
+
+def test_the_blocking_twin(tube: TubeService) -> None:
+    topic = tube.topic(3)
+    with penstock.blocking.connect(tube.url) as client:
+        with (
+            client.producer(topic) as producer,
+            client.consumer(topic, group(), position="first") as consumer,
+        ):
+            at = producer.send(b"x", "key")
+            assert isinstance(at, Position)
+            message = consumer.receive(timeout=10)
+            assert (message.partition, bytes(message.data), message.key) == (at.partition, b"x", "key")
+            consumer.ack(message)
+        assert client.partitions(topic) == 3
+
+
+async def test_client_balance_has_data_in_a_moment(tube: TubeService) -> None:
+    topic = tube.topic()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        await producer.send(b"x")
+    began = time.monotonic()
+    async with connect(tube) as client, client.consumer(topic, group(), position="first") as consumer:
+        await consumer.receive(timeout=5)
+        assert time.monotonic() - began < 2

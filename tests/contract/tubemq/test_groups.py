@@ -1,0 +1,60 @@
+"""Consumer groups: who has which partition, with both kinds of balance."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock import errors
+
+from harness import numbered, payloads
+from tubemq_harness import TubeService, group
+from tubemq_load import BALANCES, connect, ready, take, until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("balance", BALANCES)
+async def test_two_members_share_and_the_one_left_takes_over(tube: TubeService, balance: str) -> None:
+    topic, name = tube.topic(3), group()
+    sharing = {"source_count": 2} if balance == "client" else {}
+    async with (
+        connect(tube) as client,
+        connect(tube) as other,
+        client.producer(topic) as producer,
+    ):
+
+        def member(of: Any, number: int) -> Any:
+            own = sharing | ({"node_id": number} if sharing else {})
+            return of.consumer(topic, name, position="first", balance=balance, **own)
+
+        async with member(client, 0) as one:
+            async with member(other, 1) as two:
+
+                def shared() -> bool:
+                    held = [
+                        {part["partition"] for part in consumer.partitions() if part["state"] == "reading"}
+                        for consumer in (one, two)
+                    ]
+                    return all(held) and len(held[0] | held[1]) == 3 and not held[0] & held[1]
+
+                await until(shared, 60)
+                await producer.send_many(numbered(300))
+                got = await asyncio.gather(take(one, 100, 30), take(two, 100, 30))
+                seen = payloads(got[0]) + payloads(got[1])
+                assert len(seen) == len(set(seen)), "a message for each, not for both"
+            if balance == "server":
+                await ready(one, 3)
+                await producer.send_many([b"later"] * 30)
+                await take(one, 30, 30)
+
+
+async def test_members_that_do_not_fit_are_told_so(tube: TubeService) -> None:
+    topic, name = tube.topic(), group()
+    async with connect(tube) as client, client.consumer(topic, name, balance="server"):
+        for options in ({"balance": "client"}, {"balance": "server", "filters": ["x"]}):
+            with pytest.raises(errors.ConsumerAssignError):
+                async with client.consumer(topic, name, **options):
+                    pass
