@@ -2,7 +2,8 @@
 # make demo     the main job: Spark -> engine -> embedded broker -> Arrow, from a fresh clone
 # make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
 # make check    the fast half of it, for daily work
-# make bench    measures against the official client; make bench-mqtt against other MQTT clients
+# make bench    measures against the official client; make bench-mqtt against other MQTT clients;
+#               make bench-tubemq against the Java client
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make build    .venv with the engine in it
@@ -30,7 +31,7 @@ FEATURE_SETS := none client broker python
 PYTEST := $(PY) -m pytest -q
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench bench-mqtt wheel wheel-test fuzz build clean prerequisites test-prerequisites \
+.PHONY: help demo test check bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test
 
 help:
@@ -138,6 +139,9 @@ bench: $(VENV)/.dev $(VENV)/.engine
 
 bench-mqtt: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) benches/mqtt.py $(BENCH)
+
+bench-tubemq: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) benches/tubemq.py $(BENCH)
 
 wheel: $(VENV)/.demo
 	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \

@@ -1,0 +1,124 @@
+"""One measurement of our TubeMQ client in a process of its own: ``python tubemq_cases.py CASE URL TOPIC COUNT
+SIZE`` prints a JSON line as ``cases.py`` does. What is read has to be there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from clock import Clock
+
+import penstock
+
+Report = dict[str, float]
+WARM = 2_000
+
+
+def _group() -> str:
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
+async def _windowed(producer: Any, body: bytes, count: int) -> None:
+    """At most the window unanswered: who comes first makes room."""
+    for _ in range(count):
+        try:
+            producer.send_nowait(body)
+        except penstock.QueueFull:
+            await producer.send(body)
+    await producer.flush()
+
+
+async def _sending(url: str, topic: str, count: int, size: int, window: int) -> Report:
+    body = bytes(size)
+    async with penstock.connect(url) as client, client.producer(topic, max_pending=window) as producer:
+        if window == 1:
+            for _ in range(min(WARM, count)):
+                await producer.send(body)
+            clock = Clock(count)
+            for _ in range(count):
+                await producer.send(body)
+        else:
+            await _windowed(producer, body, WARM)
+            clock = Clock(count)
+            await _windowed(producer, body, count)
+        return clock.stop()
+
+
+async def send_10000(url: str, topic: str, count: int, size: int) -> Report:
+    return await _sending(url, topic, count, size, 10_000)
+
+
+async def send_256(url: str, topic: str, count: int, size: int) -> Report:
+    return await _sending(url, topic, count, size, 256)
+
+
+async def send_1(url: str, topic: str, count: int, size: int) -> Report:
+    return await _sending(url, topic, count, size, 1)
+
+
+async def send_many(url: str, topic: str, count: int, size: int) -> Report:
+    bodies = [bytes(size)] * 10_000
+    async with penstock.connect(url) as client, client.producer(topic, max_pending=10_000) as producer:
+        await producer.send_many(bodies[:WARM])
+        clock = Clock(count)
+        for start in range(0, count, len(bodies)):
+            await producer.send_many(bodies[: count - start])
+        return clock.stop()
+
+
+async def _receiving(url: str, topic: str, count: int, read: Callable[[Any, int], Awaitable[None]]) -> Report:
+    async with penstock.connect(url) as client:
+        async with client.consumer(topic, _group(), position="first") as consumer:
+            await read(consumer, min(WARM, count // 10))
+            clock = Clock(count - min(WARM, count // 10))
+            await read(consumer, clock.count)
+            return clock.stop()
+
+
+async def receive(url: str, topic: str, count: int, size: int) -> Report:
+    async def read(consumer: Any, left: int) -> None:
+        async for message in consumer:
+            await consumer.ack(message)
+            left -= 1
+            if not left:
+                return
+
+    return await _receiving(url, topic, count, read)
+
+
+async def receive_many(url: str, topic: str, count: int, size: int) -> Report:
+    async def read(consumer: Any, left: int) -> None:
+        while left > 0:
+            messages = await consumer.receive_many(min(1000, left), timeout=10)
+            assert messages, f"{left} messages did not come"
+            consumer.ack_many(messages)
+            left -= len(messages)
+
+    return await _receiving(url, topic, count, read)
+
+
+async def first(url: str, topic: str, count: int, size: int) -> Report:
+    """From ``connect`` to the first message, in milliseconds; the least of a few."""
+    taken: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        async with penstock.connect(url) as client:
+            async with client.consumer(topic, _group(), position="first") as consumer:
+                await consumer.receive(timeout=30)
+                taken.append((time.perf_counter() - began) * 1e3)
+    return {"milliseconds": sorted(taken)[len(taken) // 2]}
+
+
+def main() -> None:
+    case, url, topic, count, size = sys.argv[1:]
+    print(json.dumps(asyncio.run(globals()[case](url, topic, int(count), int(size)))))
+
+
+if __name__ == "__main__":
+    main()
