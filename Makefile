@@ -2,8 +2,8 @@
 # make demo     the main job: Spark -> engine -> embedded broker -> Arrow, from a fresh clone
 # make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
 # make check    the fast half of it, for daily work
-# make bench    measures against the official client; make bench-mqtt against other MQTT clients;
-#               make bench-tubemq against the Java client
+# make bench    measures against the official client; make bench-mqtt against other MQTT clients
+# make bench-tubemq  ... against the Java client of TubeMQ
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make build    .venv with the engine in it
