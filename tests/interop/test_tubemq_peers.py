@@ -234,11 +234,6 @@ def test_credentials_by_hand(real_tubemq_secure: RealTubeMQ) -> None:
     assert server.active() == "master1", "the server lives on"
 
 
-def test_the_signature_of_the_notes() -> None:
-    said = wire.credentials("user", "pass", at=1_700_000_000, nonce=12345)
-    assert said["signature"] == "RLhXalsHekYJuwfCUQXEBOxNoUc%3D"
-
-
 def test_the_load_of_the_benchmarks(real_tubemq: RealTubeMQ, java: Java) -> None:
     topic = real_tubemq.topic(3)
     with java.producer(real_tubemq, topic) as producer, java.balance(real_tubemq, group(), topic) as consumer:
