@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,10 +23,24 @@ class Peer:
     """One connection of a client."""
 
     writer: asyncio.StreamWriter
+    #: Byte by byte.
+    slowly: bool = False
+    _waiting: deque[bytes] = field(default_factory=deque)
+    _task: asyncio.Task[None] | None = None
 
     def send(self, *frames: bytes) -> None:
-        for one in frames:
-            self.writer.write(one)
+        if not self.slowly:
+            self.writer.write(b"".join(frames))
+            return
+        self._waiting.extend(frames)
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._drip())
+
+    async def _drip(self) -> None:
+        while self._waiting:
+            for byte in self._waiting.popleft():
+                self.writer.write(bytes([byte]))
+                await asyncio.sleep(0)
 
     def close(self) -> None:
         self.writer.close()
@@ -59,8 +73,9 @@ class Member:
     """Of a group with server balance."""
 
     topics: list[str]
-    #: The number of the event that connects all partitions, and whether it is done.
+    #: The number of the event that connects all partitions, whether it is out, and whether it is done.
     event: int = 0
+    waiting: bool = False
     done: bool = False
 
 
@@ -68,10 +83,15 @@ class Liar:
     """``lies`` says by method what becomes of its first ``times`` requests; after that it is honest."""
 
     def __init__(
-        self, topics: dict[str, int] | None = None, lies: dict[str, Answer] | None = None, times: int = 1
+        self,
+        topics: dict[str, int] | None = None,
+        lies: dict[str, Answer] | None = None,
+        times: int = 1,
+        *,
+        slowly: bool = False,
     ) -> None:
         self.stores = {name: Store(count) for name, count in (topics or {"demo": 1}).items()}
-        self.lies, self.times = lies or {}, times
+        self.lies, self.times, self.slowly = lies or {}, times, slowly
         self.asked: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.connections = 0
@@ -135,19 +155,19 @@ class Liar:
             "notAllocated": not member.done,
             "authorizedInfo": {"visitAuthorizedToken": VISIT},
         }
+        partitions = [
+            f"{asked['clientId']}@{asked['groupName']}#1:{self.address}#{topic}:{partition}"
+            for topic in member.topics
+            for partition in range(self.stores[topic].partitions)
+        ]
         if asked.get("event", {}).get("rebalanceId", 0) > 0:
-            member.done = True
-        elif member.event == 0:
-            member.event = 1
-            said["event"] = {
-                "rebalanceId": 1,
-                "opType": 10,
-                "subscribeInfo": [
-                    f"{asked['clientId']}@{asked['groupName']}#1:{self.address}#{topic}:{partition}"
-                    for topic in member.topics
-                    for partition in range(self.stores[topic].partitions)
-                ],
-            }
+            # An event ends whatever its answer says; who has not what he should have gets another one.
+            member.waiting = False
+            member.done = set(asked["subscribeInfo"]) >= set(partitions)
+        elif not member.waiting and not member.done:
+            member.event += 1
+            member.waiting = True
+            said["event"] = {"rebalanceId": member.event, "opType": 10, "subscribeInfo": partitions}
         return said
 
     def consumer_close(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -298,12 +318,18 @@ class Liar:
             said["success"] = True
         return said | getattr(self, asked.name)(asked.fields)
 
+    def told(self) -> bool:
+        """Whether each lie was told, and for what is asked again and again, whether it was asked again."""
+        need = {name: 2 if name.endswith("heartbeat") or name in ("get", "send") else 1 for name in self.lies}
+        need |= dict.fromkeys(("producer_close", "consumer_close"), 0)
+        return all(self.asked[name] >= need[name] for name in self.lies)
+
     def honest(self, asked: Request) -> bytes:
         return wire.response(asked.serial, asked.name, **self.fields(asked))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        peer, buffer = Peer(writer), bytearray()
+        peer, buffer = Peer(writer, self.slowly), bytearray()
         try:
             while data := await reader.read(1 << 16):
                 buffer += data
@@ -367,6 +393,16 @@ def altered(**fields: Any) -> Answer:
 
     def answer(liar: Liar, peer: Peer, asked: Request) -> None:
         peer.send(wire.response(asked.serial, asked.name, **(liar.fields(asked) | fields)))
+
+    return answer
+
+
+def made_up(*messages: dict[str, Any] | bytes) -> Answer:
+    """A pack of these, which leaves the group where it is."""
+
+    def answer(_liar: Liar, peer: Peer, asked: Request) -> None:
+        pack: dict[str, Any] = {"messages": list(messages), "currOffset": 0, "maxOffset": UNIT}
+        peer.send(wire.response(asked.serial, asked.name, success=True, errCode=200, errMsg="OK!", **pack))
 
     return answer
 

@@ -55,6 +55,6 @@ async def test_members_that_do_not_fit_are_told_so(tube: TubeService) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.consumer(topic, name, balance="server"):
         for options in ({"balance": "client"}, {"balance": "server", "filters": ["x"]}):
-            with pytest.raises(errors.ConsumerAssignError):
+            with pytest.raises(errors.ConsumerAssign):
                 async with client.consumer(topic, name, **options):
                     pass

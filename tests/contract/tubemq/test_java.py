@@ -16,6 +16,11 @@ from tubemq_load import BALANCES, connect, ready, take, until
 pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(150)]
 
 
+def positions(server: RealTubeMQ, name: str, topic: str) -> dict[int, int]:
+    """Where the group is, as the server has stored it."""
+    return {part: one["curOffset"] for part, one in server.offsets(name, topic).items()}
+
+
 async def test_our_producer_to_the_java_consumer(tube: TubeService, java: Java) -> None:
     topic = tube.topic(3)
     async with connect(tube) as client, client.producer(topic) as producer:
@@ -81,11 +86,8 @@ async def test_the_java_producer_to_our_consumer(tube: TubeService, java: Java, 
             assert {part["partition"] for part in consumer.partitions()} == {0, 1, 10_000, 10_001}
         if isinstance(tube, RealTubeMQ):
             # Leaving it, the group's offsets are the ends.
-            ends = await asyncio.to_thread(tube.ends, topic)
-            left = await asyncio.to_thread(tube.offsets, name, topic)
-            assert {part: one["curOffset"] for part, one in left.items()} == {
-                part: end for part, (_, end) in ends.items()
-            }
+            ends = {part: end for part, (_, end) in (await asyncio.to_thread(tube.ends, topic)).items()}
+            await asyncio.to_thread(eventually, lambda: positions(tube, name, topic) == ends)
             assert await asyncio.to_thread(tube.holders, name) == {}
 
 
