@@ -90,8 +90,8 @@ def hivemq() -> Iterator[HiveMq]:
 
 @pytest.fixture(scope="session")
 def embedded_tubemq() -> Iterator[EmbeddedTubeMQ]:
-    """The embedded broker with TubeMQ, in memory."""
-    broker = start(EmbeddedTubeMQ)
+    """The embedded broker with TubeMQ, in memory. Topics are made before they are used."""
+    broker = start(lambda: EmbeddedTubeMQ(auto_create=False))
     yield broker
     broker.stop()
 

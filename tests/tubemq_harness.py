@@ -44,6 +44,10 @@ class TubeService(Service):
     def topic(self, partitions: int = 1, stores: int = 1) -> str:
         raise NotImplementedError
 
+    def numbers(self, partitions: int, stores: int = 1) -> set[int]:
+        """The numbers of the partitions of such a topic."""
+        return {store * 10_000 + number for store in range(stores) for number in range(partitions)}
+
     def stop(self) -> None:
         raise NotImplementedError
 
@@ -276,8 +280,12 @@ class EmbeddedTubeMQ(TubeService):
 
     def topic(self, partitions: int = 1, stores: int = 1) -> str:
         name = _name()
-        self.call("create_tubemq_topic", name, partitions, stores)
+        self.call("create_topic", f"tubemq:{name}", partitions * stores)
         return name
+
+    def numbers(self, partitions: int, stores: int = 1) -> set[int]:
+        """It has one store for all of them."""
+        return set(range(partitions * stores))
 
     def halt(self, *, kill: bool = False) -> None:
         if kill:

@@ -135,7 +135,7 @@ def broker(tmp_path: Path) -> Iterator[Callable[..., tuple[BrokerProcess, int]]]
     def start(*options: str) -> tuple[BrokerProcess, int]:
         port = free_port()
         process = BrokerProcess(
-            tmp_path / "data", "--tubemq-port", str(port), "--tubemq-topic", f"{TOPIC}:2", *options
+            tmp_path / "data", "--tubemq-port", str(port), "--topic", f"tubemq:{TOPIC}=2", *options
         )
         process.start()
         started.append(process)

@@ -83,7 +83,7 @@ async def test_the_java_producer_to_our_consumer(tube: TubeService, java: Java, 
             assert time.strftime("%Y%m%d%H%M", time.localtime(one.event_time / 1000)) == "202611211234"
             assert (one.broker_id, one.partition) == (1, last["partition"])
             assert one.message_id == last["message_id"]
-            assert {part["partition"] for part in consumer.partitions()} == {0, 1, 10_000, 10_001}
+            assert {part["partition"] for part in consumer.partitions()} == tube.numbers(2, 2)
         if isinstance(tube, RealTubeMQ):
             # Leaving it, the group's offsets are the ends.
             ends = {part: end for part, (_, end) in (await asyncio.to_thread(tube.ends, topic)).items()}
@@ -130,7 +130,7 @@ def test_java_to_java(tube: TubeService, java: Java, balance: str) -> None:
     with java.producer(tube, topic) as producer, consume(tube, name, topic, position="first") as consumer:
         sent = numbered(500)
         places = producer.send_all(topic, sent, type="till", attributes={"a": "b"})
-        assert {at["partition"] for at in places} == {0, 1, 10_000, 10_001}
+        assert {at["partition"] for at in places} == tube.numbers(2, 2)
         assert all(abs(at["time"] / 1000 - time.time()) < 60 for at in places)
         got = consumer.receive(500)
         assert sorted(one.data for one in got) == sent
