@@ -97,7 +97,7 @@ pub struct Outcome {
     pub owner: u64,
     /// Their QoS.
     pub qos: QoS,
-    /// How many, in the order they were pushed.
+    /// How many, in the order they were pushed; 0 if only bytes are free.
     pub count: u32,
     /// Bytes of their payloads and topics, which are free again.
     pub bytes: usize,
@@ -176,6 +176,16 @@ struct Unwritten {
     result: Result<Reason>,
 }
 
+/// Publications that made room for newer ones, and wait to say so until those before them have ended.
+#[derive(Debug)]
+struct Dropped {
+    /// Number of the first of the window that came later.
+    behind: u64,
+    owner: u64,
+    qos: QoS,
+    count: u32,
+}
+
 /// The sending half of a session.
 #[derive(Debug)]
 pub struct Producer {
@@ -193,6 +203,7 @@ pub struct Producer {
     resumed: usize,
     /// QoS 0 by the number of bytes that have to be written before it has ended.
     unwritten: VecDeque<Unwritten>,
+    dropped: VecDeque<Dropped>,
     outcomes: VecDeque<Outcome>,
     pending: usize,
     /// Of a durable producer.
@@ -211,6 +222,7 @@ impl Producer {
             unanswered: 0,
             resumed: 0,
             unwritten: VecDeque::new(),
+            dropped: VecDeque::new(),
             outcomes: VecDeque::new(),
             pending: 0,
             records: None,
@@ -275,7 +287,8 @@ impl Producer {
         queue.push_back(Queued { owner, publish, expires });
     }
 
-    /// Fails the oldest publication that has not been sent, to make room for a newer one. Gives false when
+    /// Fails the oldest publication that has not been sent, to make room for a newer one. Its bytes are free at
+    /// once; that it failed is told after the outcomes of those that were in flight before it. Gives false when
     /// there is none that may be dropped.
     pub fn drop_oldest(&mut self) -> bool {
         let promised = self.records.is_some();
@@ -283,9 +296,34 @@ impl Producer {
         let Some(queued) = oldest.or_else(|| if promised { None } else { self.queue.pop_front() }) else {
             return false;
         };
-        let error = Error::new(ErrorKind::QueueFull, "dropped for a newer message: the queue was full");
-        self.end(queued.owner, &queued.publish, Err(error));
+        let (owner, qos) = (queued.owner, queued.publish.qos);
+        self.outcomes.push_back(Outcome {
+            owner,
+            qos,
+            count: 0,
+            bytes: cost(&queued.publish),
+            result: Ok(Reason::Success),
+        });
+        let behind = if qos == QoS::AtMostOnce { self.first } else { self.first + self.window.len() as u64 };
+        // Many may be dropped while there is no connection: they are counted.
+        let same = |other: &&mut Dropped| (other.behind, other.owner, other.qos) == (behind, owner, qos);
+        match self.dropped.iter_mut().find(same) {
+            Some(dropped) => dropped.count += 1,
+            None if behind == self.first => self.dropped.push_front(Dropped { behind, owner, qos, count: 1 }),
+            None => self.dropped.push_back(Dropped { behind, owner, qos, count: 1 }),
+        }
+        self.tell_dropped();
         true
+    }
+
+    /// Tells of the dropped ones that nothing is in flight before any more.
+    fn tell_dropped(&mut self) {
+        while self.dropped.front().is_some_and(|dropped| dropped.behind <= self.first) {
+            let Dropped { owner, qos, count, .. } = self.dropped.pop_front().expect("just seen");
+            self.pending -= count as usize;
+            let error = Error::new(ErrorKind::QueueFull, "dropped for a newer message: the queue was full");
+            self.outcomes.push_back(Outcome { owner, qos, count, bytes: 0, result: Err(error) });
+        }
     }
 
     /// The connection stands. `session_present`: the broker has the session and wants the window again.
@@ -583,6 +621,7 @@ impl Producer {
                 _ => Err(error.clone()),
             };
             self.end(flight.owner, &flight.publish, result);
+            self.tell_dropped();
         }
         let waiting: Vec<_> = self.at_most_once.drain(..).chain(self.queue.drain(..)).collect();
         for queued in waiting {
@@ -631,6 +670,7 @@ impl Producer {
             self.resumed = self.resumed.saturating_sub(1);
             let State::Done(result) = flight.state else { unreachable!("just seen") };
             self.end(flight.owner, &flight.publish, result);
+            self.tell_dropped();
         }
     }
 

@@ -314,6 +314,9 @@ impl Shared {
     /// Publications of a producer have ended.
     fn published(&self, outcome: Outcome) {
         self.budget.release(outcome.bytes);
+        if outcome.count == 0 {
+            return;
+        }
         let producer = lock(&self.producers).get(&outcome.owner).cloned();
         if let Some(producer) = producer {
             producer.settle(outcome);

@@ -479,3 +479,30 @@ fn outcomes_name_their_owner_and_free_their_bytes() {
     assert_eq!(told.iter().map(|(_, count, _)| count).sum::<u32>(), 3);
     assert_eq!(told.iter().map(|(_, _, bytes)| bytes).sum::<usize>(), 30);
 }
+
+#[test]
+fn what_is_dropped_for_newer_messages_says_so_behind_what_was_in_flight() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "in flight");
+    let first = client.published();
+    client.cut();
+    for payload in ["b", "c", "d"] {
+        client.publish(Q1, payload);
+    }
+    assert!(client.session.producer().drop_oldest());
+    assert!(client.session.producer().drop_oldest());
+    assert!(errors(&mut client).is_empty(), "the first may still be answered");
+    assert_eq!(client.session.pending(), 4);
+    client.resume(V5);
+    let again = client.published();
+    assert_eq!(
+        again.iter().map(|publish| &publish.payload[..]).collect::<Vec<_>>(),
+        [b"in flight", &b"d"[..]]
+    );
+    // The answers come in the other order.
+    client.hear(puback(id_of(&again[1]))).unwrap();
+    client.hear(puback(id_of(&first[0]))).unwrap();
+    let dropped = Some(ErrorKind::QueueFull);
+    assert_eq!(errors(&mut client), [None, dropped, dropped, None]);
+    assert_eq!(client.session.pending(), 0);
+}
