@@ -117,21 +117,23 @@ class RealTubeMQ(TubeService):
 
     def _run(self, script: str, *arguments: str, timeout: float, **more: str) -> str:
         """What the script says."""
-        # Not a pipe: the servers inherit it, and would keep it open.
-        with tempfile.TemporaryFile("w+") as words:
+        # No pipes: the servers inherit them, and would keep them open. Two files: Maven ends its words with a
+        # colour and without a line.
+        with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
             status = subprocess.run(
                 [str(TUBEMQ / script), str(self.data), *arguments],
                 env=self._environment | more,
                 stdin=subprocess.DEVNULL,
                 stdout=words,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 timeout=timeout,
                 check=False,
             ).returncode
             words.seek(0)
+            errors.seek(0)
             said = words.read()
-        if status != 0:
-            raise RuntimeError(f"{script} failed (status {status}):\n{said}")
+            if status != 0:
+                raise RuntimeError(f"{script} failed (status {status}):\n{said}{errors.read()}")
         return said
 
     def start(self, *parts: str) -> None:

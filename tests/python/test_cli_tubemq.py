@@ -380,7 +380,8 @@ def test_two_members_share_the_partitions(broker: penstock.Broker, url: str, top
         return sorted(names.count(name) for name in set(names))
 
     try:
-        eventually(lambda: held() == [2, 2])
+        # Who came first leaves two with one heartbeat, and the other takes them with its next: each 10 s.
+        eventually(lambda: held() == [2, 2], timeout=60.0)
         # Round robin: 25 for each partition.
         run("pub", url, "-t", topic, "-l", "-q", stdin=b"".join(b"%d\n" % n for n in range(100)))
         said = [member.communicate(timeout=30) for member in members]

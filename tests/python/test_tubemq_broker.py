@@ -88,7 +88,11 @@ async def test_a_client_goes_on_when_the_broker_was_away() -> None:
                 broker.restart(kill=True)
                 at = await producer.send(b"after")
                 assert at.offset == 28
-                assert payloads(await take(consumer, 1)) == [b"after"]
+                came = payloads(await take(consumer, 1))
+                if came == [b"before"]:
+                    # The word that it was consumed had not reached the disk.
+                    came = payloads(await take(consumer, 1))
+                assert came == [b"after"]
     finally:
         broker.stop()
 
