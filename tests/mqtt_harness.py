@@ -141,22 +141,24 @@ class _Scripted(MqttService):
 
     def start(self) -> None:
         """Starts it; the same ports and data when it was stopped."""
-        # Not a pipe: the broker inherits it, and would keep it open.
-        with tempfile.TemporaryFile("w+") as words:
+        # No pipes: the broker inherits them, and would keep them open. Two files: Maven ends its words with a
+        # colour and without a line.
+        with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
             status = subprocess.run(
                 [self._script("start"), str(self.data)],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=words,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 timeout=600,
                 check=False,
             ).returncode
             words.seek(0)
-            said = words.read()
+            errors.seek(0)
+            said, why = words.read(), errors.read()
         if status != 0:
             self._remove()
-            raise RuntimeError(f"the real {self.name} did not start (status {status}):\n{said}")
+            raise RuntimeError(f"the real {self.name} did not start (status {status}):\n{said}{why}")
         facts = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
         self.url, self.ws_url = facts["url"], facts["ws_url"]
         self.tls_url = facts.get("tls_url", "")
