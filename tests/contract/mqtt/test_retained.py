@@ -31,9 +31,13 @@ def retained(open, topic: str):
 def test_a_new_subscription_gets_the_last_one(open, retained, version: int, topic: str, qos: int) -> None:
     for payload in (b"first", b"last"):
         retained(payload, qos)
-    one = open(version)
-    one.subscribe([(topic, 2)])
-    said = one.message()
+    # Nobody says when the broker has what came with QoS 0: whoever is early asks again.
+    for _ in range(20 if qos == 0 else 1):
+        one = open(version)
+        one.subscribe([(topic, 2)])
+        said = one.message()
+        if (said["payload"], said["retain"]) == (b"last", True):
+            break
     assert (said["payload"], said["retain"], said["qos"]) == (b"last", True, qos)
     one.quiet(0.1)
 
@@ -69,7 +73,10 @@ def test_retain_as_published_keeps_the_flag(open, retained, topic: str) -> None:
     retained(b"live")
     assert one.message()["retain"] is True
     other.publish(topic, b"not retained", 1)
-    assert one.message()["retain"] is False
+    # HiveMQ may find the one just sent as well, as below.
+    while (said := one.message())["payload"] == b"live":
+        pass
+    assert said["retain"] is False
 
 
 def test_an_empty_one_is_delivered_and_removes_what_was_kept(
