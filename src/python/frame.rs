@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::arrow::{arrow_error, import};
 use crate::python::convert::py_result;
-use crate::python::producer::Rows;
+use crate::python::sender::Rows;
 use crate::python::topics::Topics;
 
 /// Rows that have been encoded: what a producer's `send_rows` takes, once.

@@ -7,6 +7,7 @@
 //! * [`outbox`] and [`inbox`]: who waits for which message
 //! * [`client`], [`producer`], [`consumer`], [`message`], [`broker`]: the classes
 //! * [`mqtt`], [`tubemq`]: what only these have
+//! * [`sender`]: what producers of all protocols have in common
 //! * [`arrow`]: the Arrow C data interface; [`frame`] and [`topics`]: the rows of a frame as messages
 //! * [`convert`]: Python values to options and back
 //!
@@ -30,6 +31,7 @@ mod producer;
 mod promise;
 mod ready;
 mod runtime;
+mod sender;
 mod topics;
 mod tubemq;
 

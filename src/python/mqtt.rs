@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
@@ -17,13 +17,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{Properties, Property, QoS, Reason, Version};
-use crate::python::client::run;
 use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
 use crate::python::frame::FrameRows;
-use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
-use crate::python::producer::{RowRef, Rows, Sink, is_full, one_waiting, push_one, push_rows};
-use crate::python::promise::{Door, Value};
-use crate::python::runtime::{Native, engine};
+use crate::python::outbox::{Outbox, Waiting};
+use crate::python::promise::Door;
+use crate::python::sender::{RowRef, Sender, Sink};
 
 /// The members of the Python side's enumeration, by code.
 static REASON_CODES: PyOnceLock<Vec<Option<Py<PyAny>>>> = PyOnceLock::new();
@@ -317,19 +315,11 @@ fn user_properties(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> 
 
 /// A publisher of one topic.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct MqttProducer {
-    native: Native<Producer>,
-    outbox: Arc<Outbox>,
-    door: Door,
-}
+pub(super) struct MqttProducer(Sender<Producer>);
 
 impl MqttProducer {
     pub(super) fn new(producer: Producer, outbox: Arc<Outbox>, door: Door) -> Self {
-        Self { native: Native::new(producer), outbox, door }
-    }
-
-    fn native(&self, py: Python<'_>) -> PyResult<&Producer> {
-        py_result(py, self.native.get())
+        Self(Sender::new(producer, outbox, door))
     }
 
     fn push(
@@ -337,10 +327,8 @@ impl MqttProducer {
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
         extras: Option<&Bound<'_, PyDict>>,
-        park: bool,
         waiting: Waiting,
     ) -> PyResult<()> {
-        let native = self.native(py)?;
         let payload = Payload::of(payload)?;
         let mut message = Outgoing { payload: payload.bytes(), ..Outgoing::default() };
         let topic;
@@ -354,12 +342,25 @@ impl MqttProducer {
             message.retain = fields.raw("retain")?.map(|retain| retain.extract()).transpose()?;
             message.properties = message_properties(py, &fields)?;
         }
-        py_result(py, push_one(&self.outbox, waiting, || native.push(&message, park)))
+        self.0.push(py, waiting, |native, park| native.push(&message, park))
     }
 }
 
+/// The key of a message is its topic.
 impl Sink for Producer {
-    /// The key of a row is its topic.
+    fn slots(&self) -> usize {
+        self.slots()
+    }
+
+    fn push_keyed<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let message = |(payload, topic)| Outgoing { payload, topic, ..Outgoing::default() };
+        self.push_many(&mut messages.map(message), false, each)
+    }
+
     fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
         let properties = row.properties.iter();
         let message = Outgoing {
@@ -372,18 +373,22 @@ impl Sink for Producer {
         };
         self.push(&message, false)
     }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
 }
 
 #[pymethods]
 impl MqttProducer {
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.native(py)?.topic().to_owned())
+        Ok(self.0.sink(py)?.topic().to_owned())
     }
 
     #[getter]
     fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.native(py)?.pending())
+        Ok(self.0.sink(py)?.pending())
     }
 
     #[pyo3(signature = (payload, extras=None))]
@@ -393,8 +398,8 @@ impl MqttProducer {
         payload: &Bound<'_, PyAny>,
         extras: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        let (waiting, pending) = one_waiting(py, &self.door)?;
-        self.push(py, payload, extras, true, waiting)?;
+        let (waiting, pending) = self.0.waiting(py)?;
+        self.push(py, payload, extras, waiting)?;
         Ok(pending)
     }
 
@@ -405,7 +410,7 @@ impl MqttProducer {
         payload: &Bound<'_, PyAny>,
         extras: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        self.push(py, payload, extras, false, Waiting::Nobody(1))
+        self.push(py, payload, extras, Waiting::Nobody(1))
     }
 
     #[pyo3(signature = (payloads, topics=None))]
@@ -413,63 +418,20 @@ impl MqttProducer {
         &self,
         py: Python<'_>,
         payloads: &Bound<'_, PyAny>,
-        topics: Option<Vec<Option<String>>>,
+        topics: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?;
-        let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
-        let payloads: Vec<Payload<'_>> = payloads.iter().map(Payload::of).collect::<PyResult<_>>()?;
-        if topics.as_ref().is_some_and(|topics| topics.len() != payloads.len()) {
-            return Err(PyValueError::new_err("topics and payloads differ in number"));
-        }
-        let topic = |i: usize| topics.as_ref().and_then(|topics| topics[i].as_deref());
-        let (promise, pending) = self.door.promise(py)?;
-        let group = Group::new(promise, native.slots(), GroupKind::Many);
-        let mut taken = 0;
-        let result = {
-            let mut queues = self.outbox.queues();
-            let mut messages = payloads.iter().enumerate().map(|(i, payload)| Outgoing {
-                payload: payload.bytes(),
-                topic: topic(i),
-                ..Outgoing::default()
-            });
-            native.push_many(&mut messages, false, &mut |slot| {
-                queues.wait_group(slot, &group);
-                taken += 1;
-            })
-        };
-        match result {
-            Err(error) if is_full(&error) => {
-                // The rest is copied and follows as there is room.
-                let mut rows = Rows::default();
-                for (i, payload) in payloads.iter().enumerate().skip(taken) {
-                    rows.push(payload.bytes(), topic(i));
-                }
-                let rest = push_rows(native.clone(), Arc::clone(&self.outbox), group, rows);
-                py_result(py, engine(1))?.handle().spawn(rest);
-            }
-            result => group.seal(payloads.len() - taken, result.err()),
-        }
-        Ok(pending)
+        self.0.send_many(py, payloads, topics, "topics")
     }
 
     fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?.clone();
-        let rows = py_result(py, rows.take())?;
-        let (promise, pending) = self.door.promise(py)?;
-        let group = Group::new(promise, native.slots(), GroupKind::Many);
-        py_result(py, engine(1))?.handle().spawn(push_rows(native, Arc::clone(&self.outbox), group, rows));
-        Ok(pending)
+        self.0.send_rows(py, rows)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let slots = self.native(py)?.slots();
-        let (promise, pending) = self.door.promise(py)?;
-        self.outbox.flush(promise, slots)();
-        Ok(pending)
+        self.0.flush(py)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?.clone();
-        run(py, &self.door, 1, async move { native.close().await.map(|()| Value::None) })
+        self.0.close(py)
     }
 }

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyDict, PyTuple};
@@ -13,13 +12,11 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::client::tubemq::{Consumer, Outgoing, Producer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::python::client::run;
-use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
+use crate::python::convert::{Fields, Payload, raise, secret, tls};
 use crate::python::frame::FrameRows;
-use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
-use crate::python::producer::{RowRef, Rows, Sink, is_full, one_waiting, pairs, push_one, push_rows};
-use crate::python::promise::{Door, Value};
-use crate::python::runtime::{Native, engine};
+use crate::python::outbox::{Outbox, Waiting};
+use crate::python::promise::Door;
+use crate::python::sender::{RowRef, Sender, Sink, borrowed, pairs};
 use crate::tubemq::Partition;
 use crate::tubemq::balance::Balance;
 use crate::tubemq::consumer::{Message, Start};
@@ -223,34 +220,68 @@ pub(super) fn consumer_options(topics: &[String], options: &Bound<'_, PyDict>) -
 
 /// A producer of one topic.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct TubeProducer {
-    native: Native<Producer>,
-    outbox: Arc<Outbox>,
-    door: Door,
-}
+pub(super) struct TubeProducer(Sender<Producer>);
 
 impl TubeProducer {
     pub(super) fn new(producer: Producer, outbox: Arc<Outbox>, door: Door) -> Self {
-        Self { native: Native::new(producer), outbox, door }
+        Self(Sender::new(producer, outbox, door))
     }
 
-    fn native(&self, py: Python<'_>) -> PyResult<&Producer> {
-        py_result(py, self.native.get())
+    fn push(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        extras: Extras<'_, '_>,
+        waiting: Waiting,
+    ) -> PyResult<()> {
+        let payload = Payload::of(payload)?;
+        let properties = pairs(extras.properties)?;
+        let message = Outgoing {
+            payload: payload.bytes(),
+            key: extras.key,
+            message_type: extras.message_type,
+            time: extras.event_time,
+            properties: &borrowed(&properties),
+        };
+        self.0.push(py, waiting, |native, park| native.push(&message, park))
     }
 }
 
+/// What a message has beside its payload.
+struct Extras<'a, 'py> {
+    key: Option<&'a str>,
+    properties: Option<&'a Bound<'py, PyDict>>,
+    message_type: Option<&'a str>,
+    event_time: Option<u64>,
+}
+
 impl Sink for Producer {
+    fn slots(&self) -> usize {
+        self.slots()
+    }
+
+    fn push_keyed<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
+        self.push_many(&mut messages.map(message), false, each)
+    }
+
     fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
-        let properties: Vec<(&str, &str)> =
-            row.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let message = Outgoing {
             payload: row.payload,
             key: row.key,
             message_type: None,
             time: (row.event_time != 0).then_some(row.event_time),
-            properties: &properties,
+            properties: &borrowed(row.properties),
         };
         self.push(&message, false)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
     }
 }
 
@@ -258,12 +289,12 @@ impl Sink for Producer {
 impl TubeProducer {
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.native(py)?.topic().to_owned())
+        Ok(self.0.sink(py)?.topic().to_owned())
     }
 
     #[getter]
     fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.native(py)?.pending())
+        Ok(self.0.sink(py)?.pending())
     }
 
     #[pyo3(signature = (payload, key=None, properties=None, message_type=None, event_time=None))]
@@ -276,19 +307,9 @@ impl TubeProducer {
         message_type: Option<&str>,
         event_time: Option<u64>,
     ) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?;
-        let payload = Payload::of(payload)?;
-        let properties = pairs(properties)?;
-        let properties = borrowed(&properties);
-        let message = Outgoing {
-            payload: payload.bytes(),
-            key,
-            message_type,
-            time: event_time,
-            properties: &properties,
-        };
-        let (waiting, pending) = one_waiting(py, &self.door)?;
-        py_result(py, push_one(&self.outbox, waiting, || native.push(&message, true)))?;
+        let extras = Extras { key, properties, message_type, event_time };
+        let (waiting, pending) = self.0.waiting(py)?;
+        self.push(py, payload, extras, waiting)?;
         Ok(pending)
     }
 
@@ -302,18 +323,8 @@ impl TubeProducer {
         message_type: Option<&str>,
         event_time: Option<u64>,
     ) -> PyResult<()> {
-        let native = self.native(py)?;
-        let payload = Payload::of(payload)?;
-        let properties = pairs(properties)?;
-        let properties = borrowed(&properties);
-        let message = Outgoing {
-            payload: payload.bytes(),
-            key,
-            message_type,
-            time: event_time,
-            properties: &properties,
-        };
-        py_result(py, push_one(&self.outbox, Waiting::Nobody(1), || native.push(&message, false)))
+        let extras = Extras { key, properties, message_type, event_time };
+        self.push(py, payload, extras, Waiting::Nobody(1))
     }
 
     #[pyo3(signature = (payloads, keys=None))]
@@ -321,67 +332,20 @@ impl TubeProducer {
         &self,
         py: Python<'_>,
         payloads: &Bound<'_, PyAny>,
-        keys: Option<Vec<Option<String>>>,
+        keys: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?;
-        let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
-        let payloads: Vec<Payload<'_>> = payloads.iter().map(Payload::of).collect::<PyResult<_>>()?;
-        if keys.as_ref().is_some_and(|keys| keys.len() != payloads.len()) {
-            return Err(PyValueError::new_err("keys and payloads differ in number"));
-        }
-        let key = |i: usize| keys.as_ref().and_then(|keys| keys[i].as_deref());
-        let (promise, pending) = self.door.promise(py)?;
-        let group = Group::new(promise, native.slots(), GroupKind::Many);
-        let mut taken = 0;
-        let result = {
-            let mut queues = self.outbox.queues();
-            let mut messages = payloads.iter().enumerate().map(|(i, payload)| Outgoing {
-                payload: payload.bytes(),
-                key: key(i),
-                ..Outgoing::default()
-            });
-            native.push_many(&mut messages, false, &mut |slot| {
-                queues.wait_group(slot, &group);
-                taken += 1;
-            })
-        };
-        match result {
-            Err(error) if is_full(&error) => {
-                // The rest is copied and follows as there is room.
-                let mut rows = Rows::default();
-                for (i, payload) in payloads.iter().enumerate().skip(taken) {
-                    rows.push(payload.bytes(), key(i));
-                }
-                let rest = push_rows(native.clone(), Arc::clone(&self.outbox), group, rows);
-                py_result(py, engine(1))?.handle().spawn(rest);
-            }
-            result => group.seal(payloads.len() - taken, result.err()),
-        }
-        Ok(pending)
+        self.0.send_many(py, payloads, keys, "keys")
     }
 
     fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?.clone();
-        let rows = py_result(py, rows.take())?;
-        let (promise, pending) = self.door.promise(py)?;
-        let group = Group::new(promise, native.slots(), GroupKind::Many);
-        py_result(py, engine(1))?.handle().spawn(push_rows(native, Arc::clone(&self.outbox), group, rows));
-        Ok(pending)
+        self.0.send_rows(py, rows)
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let slots = self.native(py)?.slots();
-        let (promise, pending) = self.door.promise(py)?;
-        self.outbox.flush(promise, slots)();
-        Ok(pending)
+        self.0.flush(py)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let native = self.native(py)?.clone();
-        run(py, &self.door, 1, async move { native.close().await.map(|()| Value::None) })
+        self.0.close(py)
     }
-}
-
-fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
-    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
