@@ -29,6 +29,8 @@ WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client broker python
 PYTEST := $(PY) -m pytest -q
+# Two at a time: most tests wait for a broker.
+TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
@@ -115,13 +117,13 @@ types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest penstock._engine
 
 python-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: the Python face" $(PYTEST) tests/python
+	@$(STEP) "pytest: the Python face" $(PYTEST) $(TWO) tests/python
 
 contract-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: contract, embedded broker and real Pulsar" $(PYTEST) tests/contract
+	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(TWO) tests/contract
 
 interop-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: interop with the official client and the real Pulsar" $(PYTEST) tests/interop
+	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(TWO) tests/interop
 
 spark-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: Spark" $(PYTEST) tests/spark

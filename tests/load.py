@@ -9,6 +9,9 @@ from typing import Any, Self
 
 import penstock
 
+CHECK = "check"
+"""The subscription that holds what a load sends until :func:`stored` reads it."""
+
 
 class Load:
     """Producers of one topic that send numbered messages until told to stop. A message counts as
@@ -24,7 +27,10 @@ class Load:
         self._stopping = False
 
     async def _run(self, name: str) -> None:
-        async with self.client.producer(self.topic, name=name, max_pending=self.window) as producer:
+        # A restarted Pulsar may take longer than a send does by default.
+        async with self.client.producer(
+            self.topic, name=name, max_pending=self.window, send_timeout=120
+        ) as producer:
             number, waiting = 0, set[asyncio.Task[None]]()
 
             async def one(number: int) -> None:
@@ -45,6 +51,9 @@ class Load:
                 await asyncio.wait(waiting)
 
     async def __aenter__(self) -> Self:
+        # A topic without a subscription keeps nothing: a real broker drops closed ledgers every two minutes.
+        async with self.client.consumer(self.topic, CHECK, position="earliest"):
+            pass
         self._tasks = [asyncio.ensure_future(self._run(name)) for name in self.names]
         return self
 
@@ -75,12 +84,10 @@ class Load:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
 
 
-async def stored(
-    client: Any, topic: str, subscription: str = "check", quiet: float = 2.0
-) -> dict[str, list[int]]:
+async def stored(client: Any, topic: str, quiet: float = 2.0) -> dict[str, list[int]]:
     """What the topic holds, by producer, in the order it came."""
     found: dict[str, list[int]] = {}
-    async with client.consumer(topic, subscription, position="earliest") as consumer:
+    async with client.consumer(topic, CHECK, position="earliest") as consumer:
         while messages := await consumer.receive_many(5000, timeout=quiet):
             for message in messages:
                 name, number, _ = bytes(message.data).split(b":", 2)

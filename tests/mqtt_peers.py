@@ -908,7 +908,8 @@ class MosquittoPrograms(_Queued):
             bufsize=1,
         )
         self._ready: queue.Queue[list[int] | None] = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
         granted = self._ready.get(timeout=TIMEOUT)
         if granted is None:
             raise Refused("mosquitto_sub ended")
@@ -958,6 +959,7 @@ class MosquittoPrograms(_Queued):
         if self._process is not None:
             getattr(self._process, how)()
             self._process.wait(10)
+            self._reader.join(10)
             assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None

@@ -374,11 +374,12 @@ def parse(one: Packet, version: int) -> dict[str, Any]:
 class Raw:
     """A connection to a broker that says exactly what it is told to."""
 
-    def __init__(
-        self, port: int, version: int = V5, *, context: ssl.SSLContext | None = None, timeout: float = 10
-    ) -> None:
-        self.version, self.timeout = version, timeout
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), timeout)
+    #: Seconds to whatever the broker ought to say, or to its end.
+    timeout = 10.0
+
+    def __init__(self, port: int, version: int = V5, *, context: ssl.SSLContext | None = None) -> None:
+        self.version = version
+        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), 10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
@@ -505,10 +506,8 @@ class WebSocket(Raw):
     #: The subprotocol that the server chose.
     chosen: str | None
 
-    def __init__(
-        self, port: int, version: int = V5, *, offers: str | None = "mqtt", timeout: float = 10
-    ) -> None:
-        super().__init__(port, version, timeout=timeout)
+    def __init__(self, port: int, version: int = V5, *, offers: str | None = "mqtt") -> None:
+        super().__init__(port, version)
         key = base64.b64encode(os.urandom(16)).decode()
         request = (
             f"GET /mqtt HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -331,7 +331,7 @@ async def test_extended_authentication_and_once_more() -> None:
                         await asyncio.sleep(0.01)
             # Challenge, answer, re-authenticate, challenge, answer, success.
             assert said() == [0x18, 0x18, 0x19, 0x18, 0x18, 0x00]
-        with pytest.raises(errors.AuthenticationError):
+        with pytest.raises(errors.AuthorizationError, match="that is not the answer"):
             async with penstock.connect(
                 broker.url, authentication_method="CHALLENGE", authenticator=answering("wrong")
             ):

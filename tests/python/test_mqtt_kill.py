@@ -34,7 +34,8 @@ class Peer(threading.Thread):
         try:
             while not self.stopping.is_set():
                 try:
-                    with Raw(self.port, self.version, timeout=5) as raw:
+                    with Raw(self.port, self.version) as raw:
+                        raw.timeout = 5
                         props = FOREVER if self.version == V5 else None
                         self.handle(raw, raw.connect(self.name, clean=False, props=props))
                 except (OSError, AssertionError, TimeoutError):
