@@ -39,7 +39,9 @@ def test_a_new_subscription_gets_the_last_one(open, retained, version: int, topi
         if (said["payload"], said["retain"]) == (b"last", True):
             break
     assert (said["payload"], said["retain"], said["qos"]) == (b"last", True, qos)
-    one.quiet(0.1)
+    if qos:
+        # What came with QoS 0 may still be on its way to those who subscribe now.
+        one.quiet(0.1)
 
 
 def test_it_comes_at_the_granted_qos(open, retained, topic: str) -> None:
