@@ -9,7 +9,7 @@
 //! 3. [`Hub::take_output`] of the session that was called, and of those that [`Hub::poll_wake`] names: they have
 //!    something to write, or may read again.
 //!
-//! What must not be said before it is on disk waits in one queue with the number of the change it depends on;
+//! What must not be said before it is on disk waits in one queue with the number of the change it depends on (`commits`);
 //! the store reports in order, so answers leave in order.
 
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use crate::broker::store::Op;
 use crate::error::Result;
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
+
+/// Bytes that wait for one connection before no more is read from it.
+pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 
 /// See the module.
 pub trait Hub {

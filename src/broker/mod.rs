@@ -1,6 +1,6 @@
 //! The embedded broker: for development, tests, demos and the edge. One process, one node, no JVM.
 //!
-//! * [`hub`]: what sockets, disk and clock know of a protocol
+//! * [`hub`]: what sockets, disk and clock know of a protocol; `commits`: a hub's changes on their way to the store
 //! * [`pulsar`]: the broker as Pulsar's clients see it, sans-IO
 //! * [`mqtt`]: the broker as MQTT's clients see it, sans-IO
 //! * [`tubemq`]: master and broker as TubeMQ's clients see them, sans-IO
@@ -23,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 
 pub mod auth;
+mod commits;
 mod desk;
 pub mod hub;
 mod listener;

@@ -88,7 +88,7 @@ impl Hub {
                 return no(Reason::NotAuthorized, "$SYS is the broker's own");
             }
         }
-        if self.failed.is_some() {
+        if self.commits.failure().is_some() {
             return no(Reason::ServerUnavailable, "the store failed; the broker must be started anew");
         }
         None

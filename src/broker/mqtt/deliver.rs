@@ -59,7 +59,7 @@ impl Hub {
         if let Some(flight) = session.flights.get(session.resent) {
             let (packet_id, released) = (flight.packet_id, flight.released);
             // Its identifier, or that PUBREC came, may be on its way to the disk still.
-            let written = flight.change <= self.written;
+            let written = flight.change <= self.commits.written();
             let on_the_wire = session.flights.iter().take(session.resent).filter(|f| !f.released).count();
             if !released && on_the_wire >= window {
                 return false;
@@ -138,7 +138,7 @@ impl Hub {
 
     /// Remembers which change a message in flight depends on.
     fn stamp(&mut self, number: u64, packet_id: PacketId) {
-        let change = self.last_change();
+        let change = self.commits.issued();
         if let Some(flight) = self.sessions.get_mut(&number).and_then(|session| session.flight(packet_id)) {
             flight.change = change;
         }
@@ -146,7 +146,7 @@ impl Hub {
 
     /// Puts a message that is in flight on the wire.
     pub(super) fn send_flight(&mut self, number: u64, id: u64, packet_id: PacketId) {
-        if self.failed.is_some() {
+        if self.commits.failure().is_some() {
             return;
         }
         let log = self.log;

@@ -24,7 +24,8 @@ use bytes::BytesMut;
 use bytestring::ByteString;
 
 use crate::broker::auth::TokenKey;
-use crate::broker::hub::{Clock, Hub as Protocol};
+use crate::broker::commits::Commits;
+use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
 use crate::broker::store::Op as StoreOp;
 use crate::broker::topic::log::Source;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,12 +59,6 @@ use store::Op;
 pub use passwords::Passwords;
 pub use status::MqttStats;
 
-/// Bytes that wait for one connection before no more is read from it.
-const OUTPUT_LIMIT: usize = 8 << 20;
-/// Bytes of one connection that are not written yet before no more is read from it.
-const SESSION_QUEUE: usize = 16 << 20;
-/// The same of all connections.
-const TOTAL_QUEUE: usize = 64 << 20;
 /// Bytes that wait in a connection before those who publish QoS 0 to it wait as well.
 const PACE: usize = 1 << 20;
 /// Bytes of QoS 0 that wait in all connections before more of it is dropped.
@@ -144,9 +139,8 @@ pub struct Settings {
 enum Action {
     /// Messages for sessions.
     Deliver(Vec<(u64, Queued)>),
-    /// An answer to a client, the bytes that were on their way to the store for it, and the session that was
-    /// behind when the message came.
-    Answer { seat: u64, packet: Packet, bytes: usize, behind: Option<u64> },
+    /// An answer to a client, and the session that was behind when its message came.
+    Answer { seat: u64, packet: Packet, behind: Option<u64> },
     /// A PUBLISH whose packet identifier had to be written first.
     Send { session: u64, seat: u64, packet_id: PacketId },
     /// The PUBREL that had to be written first.
@@ -181,15 +175,7 @@ pub struct Hub {
     /// message of QoS 2 be stored and its identifier not.
     batch: Vec<Op>,
     batch_bytes: usize,
-    ops: VecDeque<StoreOp>,
-    issued: u64,
-    written: u64,
-    waiting: VecDeque<(u64, Action)>,
-    queued: usize,
-    paused: BTreeSet<u64>,
-    /// Set when the store failed: nothing is written any more.
-    failed: Option<Error>,
-    used: u64,
+    commits: Commits<Action>,
     wakes: VecDeque<u64>,
     /// Sessions that have something to send, or room for it.
     due: BTreeSet<u64>,
@@ -225,14 +211,7 @@ impl Hub {
             needed: HashMap::new(),
             batch: Vec::new(),
             batch_bytes: 0,
-            ops: VecDeque::new(),
-            issued: 0,
-            written: 0,
-            waiting: VecDeque::new(),
-            queued: 0,
-            paused: BTreeSet::new(),
-            failed: None,
-            used: found.bytes,
+            commits: Commits::new(found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             agenda: BTreeSet::new(),
@@ -263,49 +242,37 @@ impl Hub {
     /// Asks the store for a change.
     fn write(&mut self, op: Op) {
         if self.settings.stored {
+            if self.batch.is_empty() {
+                self.commits.open();
+            }
             self.batch_bytes += op.size();
             self.batch.push(op);
         }
     }
 
-    /// Number of the change that the last [`Self::write`] went into.
-    fn last_change(&self) -> u64 {
-        self.issued + u64::from(!self.batch.is_empty())
-    }
-
     /// What was asked of the store since the last time becomes one change.
     fn close_batch(&mut self) {
         if !self.batch.is_empty() {
-            self.issued += 1;
             self.batch_bytes = 0;
-            self.ops.push_back(StoreOp::Mqtt(std::mem::take(&mut self.batch)));
+            self.commits.close(StoreOp::Mqtt(std::mem::take(&mut self.batch)));
         }
     }
 
     /// Does it when everything asked of the store so far is written, after all that waits already.
     fn when_written(&mut self, action: Action) {
-        let last = self.last_change();
-        if last == self.written && self.waiting.is_empty() {
+        if let Some(action) = self.commits.when_written(action) {
             self.act(action);
-        } else {
-            self.waiting.push_back((last, action));
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
             Action::Deliver(items) => self.enqueue(items),
-            Action::Answer { seat, packet, bytes, behind } => {
-                self.queued -= bytes;
-                if let Some(seat) = self.seats.get_mut(&seat) {
-                    seat.queued -= bytes;
-                }
-                self.answer_in_turn(seat, packet, behind);
-            }
+            Action::Answer { seat, packet, behind } => self.answer_in_turn(seat, packet, behind),
             Action::Send { session, seat, packet_id } => self.send_flight(session, seat, packet_id),
             Action::Release { session, seat, packet_id } => {
                 let connected = self.sessions.get(&session).is_some_and(|s| s.seat == Some(seat));
-                if connected && self.failed.is_none() {
+                if connected && self.commits.failure().is_none() {
                     self.send(seat, &mut Packet::PubRel(Ack::new(packet_id)));
                 }
             }
@@ -374,7 +341,7 @@ impl Hub {
 
     /// Says that it worked, or that it did not if the store failed meanwhile.
     fn answer(&mut self, id: u64, mut packet: Packet) {
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.commits.failure() {
             let why = error.message().to_owned();
             let v5 = self.seats.get(&id).is_some_and(|seat| seat.version == Version::V5);
             match &mut packet {
@@ -423,12 +390,12 @@ impl Hub {
 
     /// Why nothing can be taken in, if so.
     fn refusal(&self) -> Option<(Reason, String)> {
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.commits.failure() {
             let words = format!("{}; the broker must be started anew", error.message());
             return Some((Reason::Unspecified, words));
         }
-        let used = if self.settings.stored { self.used } else { self.used_bytes() };
-        (used > self.settings.max_store).then(|| (Reason::QuotaExceeded, "the store is full".to_owned()))
+        let full = self.used_bytes() > self.settings.max_store;
+        full.then(|| (Reason::QuotaExceeded, "the store is full".to_owned()))
     }
 
     /// One more needs the stored message.
@@ -626,13 +593,8 @@ impl Protocol for Hub {
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let total = self.queued;
         let Some(seat) = self.seats.get(&id) else { return true };
-        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
-        if full {
-            self.paused.insert(id);
-        }
-        !full
+        self.commits.may_read(id)
             && seat.paced_by.is_none()
             && seat.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
     }
@@ -660,7 +622,7 @@ impl Protocol for Hub {
 
     fn poll_op(&mut self) -> Option<StoreOp> {
         self.close_batch();
-        self.ops.pop_front()
+        self.commits.poll_op()
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
@@ -669,19 +631,11 @@ impl Protocol for Hub {
 
     fn handle_report(&mut self, now: Instant, report: Report) {
         self.now = now;
-        self.written += report.jobs;
-        match report.outcome {
-            Ok(used) => self.used = used,
-            Err(error) => self.failed = Some(error),
+        self.commits.handle_report(report);
+        while let Some(action) = self.commits.poll_action() {
+            self.act(action);
         }
-        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
-            if let Some((_, action)) = self.waiting.pop_front() {
-                self.act(action);
-            }
-        }
-        if self.queued <= TOTAL_QUEUE {
-            self.wakes.extend(std::mem::take(&mut self.paused));
-        }
+        self.wakes.extend(self.commits.take_resumed());
         self.pump();
     }
 
@@ -719,6 +673,10 @@ impl Protocol for Hub {
     }
 
     fn used_bytes(&self) -> u64 {
-        if self.settings.stored { self.used } else { (self.resident + self.retained.bytes()) as u64 }
+        if self.settings.stored {
+            self.commits.used()
+        } else {
+            (self.resident + self.retained.bytes()) as u64
+        }
     }
 }

@@ -67,8 +67,6 @@ impl Hub {
             }
         }
         let bytes = publish.topic.len() + publish.payload.len() + 64;
-        seat.queued += bytes;
-        self.queued += bytes;
         let mut ack = Ack::new(packet_id);
         let mut behind = None;
         if repeated {
@@ -78,7 +76,6 @@ impl Hub {
         } else if let Some((reason, words)) = self.refusal() {
             if version != Version::V5 {
                 // 3.x has no word for no: the client keeps its message and sends it again.
-                self.queued -= bytes;
                 return Err(Violation { reason, message: words });
             }
             ack.reason = reason;
@@ -99,7 +96,10 @@ impl Hub {
             }
         }
         let packet = if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
-        self.when_written(Action::Answer { seat: id, packet, bytes, behind });
+        let answer = Action::Answer { seat: id, packet, behind };
+        if let Some(action) = self.commits.when_written_charging(id, bytes, answer) {
+            self.act(action);
+        }
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Hub {
         }
         let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
         let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
-        self.when_written(Action::Answer { seat: id, packet, bytes: 0, behind: None });
+        self.when_written(Action::Answer { seat: id, packet, behind: None });
     }
 
     /// No more is read from a publisher until a subscriber of QoS 0 has taken what it has.

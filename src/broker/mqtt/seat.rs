@@ -51,8 +51,6 @@ pub(super) struct Seat {
     pub(super) window: usize,
     /// PUBLISH of QoS 1 and 2 from it without a last answer.
     pub(super) unanswered: usize,
-    /// Bytes taken in and not written yet.
-    pub(super) queued: usize,
     /// Whether its session had more for it than fits.
     pub(super) starved: bool,
     /// Acknowledgements that wait for a subscriber that is behind.
@@ -84,7 +82,6 @@ impl Seat {
             max_packet_size: usize::MAX,
             window: 1,
             unanswered: 0,
-            queued: 0,
             starved: false,
             held: VecDeque::new(),
             paced_by: None,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Hub;
 use super::message::Message;
+use crate::broker::hub::Hub as _;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::topic;
 
@@ -85,7 +86,7 @@ impl Hub {
             messages_dropped: self.counters.dropped,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
-            failure: self.failed.as_ref().map(|error| error.message().to_owned()),
+            failure: self.commits.failure().map(|error| error.message().to_owned()),
         }
     }
 
@@ -104,7 +105,7 @@ impl Hub {
             ("$SYS/broker/subscriptions/count", text(stats.subscriptions as u64)),
             ("$SYS/broker/retained messages/count", text(stats.retained as u64)),
             ("$SYS/broker/store/messages/count", text(self.needed.len() as u64)),
-            ("$SYS/broker/store/messages/bytes", text(self.used_by_messages())),
+            ("$SYS/broker/store/messages/bytes", text(self.used_bytes())),
             ("$SYS/broker/messages/received", text(stats.messages_in)),
             ("$SYS/broker/messages/sent", text(stats.messages_out)),
             ("$SYS/broker/publish/messages/received", text(stats.messages_in)),
@@ -113,10 +114,6 @@ impl Hub {
             ("$SYS/broker/bytes/received", text(stats.bytes_in)),
             ("$SYS/broker/bytes/sent", text(stats.bytes_out)),
         ]
-    }
-
-    fn used_by_messages(&self) -> u64 {
-        if self.settings.stored { self.used } else { (self.resident + self.retained.bytes()) as u64 }
     }
 
     /// What is said to a new subscriber.

@@ -32,12 +32,7 @@ impl Hub {
             }
         }
         let answer = SubAck { packet_id: subscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer {
-            seat: id,
-            packet: Packet::SubAck(answer),
-            bytes: 0,
-            behind: None,
-        });
+        self.when_written(Action::Answer { seat: id, packet: Packet::SubAck(answer), behind: None });
         if !retained.is_empty() {
             self.when_written(Action::Deliver(retained));
         }
@@ -123,11 +118,6 @@ impl Hub {
             reasons.push(Reason::Success);
         }
         let answer = UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer {
-            seat: id,
-            packet: Packet::UnsubAck(answer),
-            bytes: 0,
-            behind: None,
-        });
+        self.when_written(Action::Answer { seat: id, packet: Packet::UnsubAck(answer), behind: None });
     }
 }

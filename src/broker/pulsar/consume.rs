@@ -202,7 +202,7 @@ impl Hub {
                 request_id: Some(request_id),
                 ..Default::default()
             };
-            if self.failed.is_some() {
+            if self.commits.failure().is_some() {
                 let error = pb::ServerError::PersistenceError as i32;
                 self.reply(
                     id,
@@ -324,7 +324,7 @@ impl Hub {
     fn drop_subscription(&mut self, topic: u64, name: &Arc<str>) {
         let gone = self.topics.get_mut(&topic).and_then(|topic| topic.subscriptions.remove(name));
         if gone.is_some_and(|subscription| subscription.durable) {
-            self.write(Op::DropCursor { topic, subscription: name.clone() });
+            self.commits.write(Op::DropCursor { topic, subscription: name.clone() });
         }
     }
 

@@ -115,7 +115,7 @@ impl Hub {
         let name = Name::parse(topic)?;
         let mut logs: Vec<Arc<str>> = Vec::new();
         if let Some((id, partitions)) = self.parents.remove(&name.full) {
-            self.write(Op::DeleteTopic { id });
+            self.commits.write(Op::DeleteTopic { id });
             logs.extend(
                 (0..partitions).map(|partition| format!("{}-partition-{partition}", name.full).into()),
             );
@@ -127,7 +127,7 @@ impl Hub {
             );
         }
         if self.schemas.remove(&name.full).is_some() {
-            self.write(Op::DropSchema { name: name.full.clone() });
+            self.commits.write(Op::DropSchema { name: name.full.clone() });
         }
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
@@ -143,7 +143,7 @@ impl Hub {
                 self.send_away(&super::Reader { topic: id, subscription }, true);
             }
             self.topics.remove(&id);
-            self.write(Op::DeleteTopic { id });
+            self.commits.write(Op::DeleteTopic { id });
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Hub {
         let data: Bytes = schema.encode_to_vec().into();
         let version = versions.len();
         versions.push(data.clone());
-        self.write(Op::Schema { name: parent, version: version as u64, data });
+        self.commits.write(Op::Schema { name: parent, version: version as u64, data });
         Ok(version_bytes(version))
     }
 

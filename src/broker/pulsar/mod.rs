@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::broker::hub::{Clock, Hub as Protocol};
+use crate::broker::commits::Commits;
+use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
 use crate::broker::store::{Found, Op};
 use crate::broker::topic::log::{Log, Source};
 use crate::broker::topic::subscription::{ConsumerKey, Reading, Subscription};
@@ -23,7 +24,7 @@ use crate::machine::{Machine, earliest};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::Payload;
 use crate::pulsar::{hot, pb};
-use crate::sqlite::{Job, Report};
+use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
 mod consume;
@@ -40,12 +41,6 @@ use session::{Session, Terms};
 
 pub use status::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
 
-/// Bytes that wait for one connection before no more is read from it.
-const OUTPUT_LIMIT: usize = 8 << 20;
-/// Bytes of one session that are not written yet before no more is read from it.
-const SESSION_QUEUE: usize = 16 << 20;
-/// The same of all sessions.
-const TOTAL_QUEUE: usize = 64 << 20;
 /// Acknowledgements without receipt are at most this far behind in the store.
 const CURSOR_DELAY: Duration = Duration::from_millis(100);
 /// Between looks for what can go.
@@ -120,14 +115,12 @@ struct Seat {
     dismissed: HashMap<u64, Instant>,
     /// Topics that had more for it than fits.
     starved: BTreeSet<u64>,
-    /// Bytes taken in and not written yet.
-    queued: usize,
 }
 
 /// What waits for the store.
 #[derive(Debug)]
 enum Action {
-    Committed { topic: u64, end: u64, session: u64, bytes: usize },
+    Committed { topic: u64, end: u64 },
     Receipt { session: u64, receipt: hot::SendReceipt },
     Reply { session: u64, command: Box<Command> },
     Elect { topic: u64, subscription: Arc<str> },
@@ -146,16 +139,7 @@ pub struct Hub {
     parents: BTreeMap<Arc<str>, (u64, u32)>,
     schemas: BTreeMap<Arc<str>, Vec<Bytes>>,
     next_producer: u64,
-    ops: VecDeque<Op>,
-    issued: u64,
-    written: u64,
-    waiting: VecDeque<(u64, Action)>,
-    queued: usize,
-    /// Sessions that may not be read from until the store has caught up.
-    paused: BTreeSet<u64>,
-    /// Set when the store failed: nothing is written any more.
-    failed: Option<Error>,
-    used: u64,
+    commits: Commits<Action>,
     wakes: VecDeque<u64>,
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
@@ -179,14 +163,7 @@ impl Hub {
             parents: BTreeMap::new(),
             schemas: BTreeMap::new(),
             next_producer: 0,
-            ops: VecDeque::new(),
-            issued: 0,
-            written: 0,
-            waiting: VecDeque::new(),
-            queued: 0,
-            paused: BTreeSet::new(),
-            failed: None,
-            used: found.bytes,
+            commits: Commits::new(found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -231,17 +208,17 @@ impl Hub {
 
     /// Number of the last change that was asked of the store.
     pub fn issued(&self) -> u64 {
-        self.issued
+        self.commits.issued()
     }
 
     /// Number of the last change that the store reported.
     pub fn written(&self) -> u64 {
-        self.written
+        self.commits.written()
     }
 
     /// The store's failure, once there was one.
     pub fn failure(&self) -> Result<()> {
-        self.failed.clone().map_or(Ok(()), Err)
+        self.commits.failure().cloned().map_or(Ok(()), Err)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -286,21 +263,15 @@ impl Hub {
     }
 
     fn when_written(&mut self, action: Action) {
-        if self.issued == self.written && self.waiting.is_empty() {
+        if let Some(action) = self.commits.when_written(action) {
             self.act(action);
-        } else {
-            self.waiting.push_back((self.issued, action));
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Committed { topic, end, session, bytes } => {
-                self.queued -= bytes;
-                if let Some(seat) = self.seats.get_mut(&session) {
-                    seat.queued -= bytes;
-                }
-                if self.failed.is_none()
+            Action::Committed { topic, end } => {
+                if self.commits.failure().is_none()
                     && let Some(topic) = self.topics.get_mut(&topic)
                 {
                     topic.log.commit(end);
@@ -315,7 +286,7 @@ impl Hub {
                 }
             }
             Action::Receipt { session, receipt } => {
-                let command = match &self.failed {
+                let command = match self.commits.failure() {
                     None => Command::SendReceipt(receipt),
                     Some(error) => Command::SendError(pb::CommandSendError {
                         producer_id: receipt.producer_id,
@@ -326,7 +297,7 @@ impl Hub {
                 };
                 self.reply(session, &command);
             }
-            Action::Reply { session, command } => match (&self.failed, command.request_id()) {
+            Action::Reply { session, command } => match (self.commits.failure(), command.request_id()) {
                 (Some(error), Some(request)) => self.reply(session, &error_command(request, &error.clone())),
                 _ => self.reply(session, &command),
             },
@@ -334,15 +305,9 @@ impl Hub {
         }
     }
 
-    /// Asks the store for a change.
-    fn write(&mut self, op: Op) {
-        self.issued += 1;
-        self.ops.push_back(op);
-    }
-
     /// Why nothing can be written, if so.
     fn refusal(&self) -> Option<Error> {
-        let error = self.failed.as_ref()?;
+        let error = self.commits.failure()?;
         Some(Error::new(
             ErrorKind::Persistence,
             format!("{}; the broker must be started anew", error.message()),
@@ -398,7 +363,7 @@ impl Hub {
             below: subscription.cursor.below(),
             state: subscription.cursor.encode(),
         };
-        self.write(op);
+        self.commits.write(op);
     }
 
     /// Lets go what nobody needs any more.
@@ -431,11 +396,11 @@ impl Hub {
             self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
-            self.used = cache as u64;
+            self.commits.set_used(cache as u64);
         }
         for trim in trims {
-            if self.settings.stored && self.failed.is_none() {
-                self.write(trim);
+            if self.settings.stored && self.commits.failure().is_none() {
+                self.commits.write(trim);
             }
         }
         let now = self.now;
@@ -497,7 +462,7 @@ impl Hub {
             ));
         }
         let id = self.settings.numbers.next();
-        self.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
+        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
         Ok(id)
     }
 }
@@ -516,7 +481,6 @@ impl Protocol for Hub {
                 consumers: BTreeMap::new(),
                 dismissed: HashMap::new(),
                 starved: BTreeSet::new(),
-                queued: 0,
             },
         );
         id
@@ -558,13 +522,8 @@ impl Protocol for Hub {
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let total = self.queued;
         let Some(seat) = self.seats.get_mut(&id) else { return true };
-        let full = total > TOTAL_QUEUE || seat.queued > SESSION_QUEUE;
-        if full {
-            self.paused.insert(id);
-        }
-        !full && seat.session.transmit().len() <= OUTPUT_LIMIT
+        self.commits.may_read(id) && seat.session.transmit().len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _: u64) -> bool {
@@ -582,7 +541,7 @@ impl Protocol for Hub {
     }
 
     fn poll_op(&mut self) -> Option<Op> {
-        self.ops.pop_front()
+        self.commits.poll_op()
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
@@ -591,19 +550,11 @@ impl Protocol for Hub {
 
     fn handle_report(&mut self, now: Instant, report: Report) {
         self.now = now;
-        self.written += report.jobs;
-        match report.outcome {
-            Ok(used) => self.used = used,
-            Err(error) => self.failed = Some(error),
+        self.commits.handle_report(report);
+        while let Some(action) = self.commits.poll_action() {
+            self.act(action);
         }
-        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
-            if let Some((_, action)) = self.waiting.pop_front() {
-                self.act(action);
-            }
-        }
-        if self.queued <= TOTAL_QUEUE {
-            self.wakes.extend(std::mem::take(&mut self.paused));
-        }
+        self.wakes.extend(self.commits.take_resumed());
         self.pump();
     }
 
@@ -631,7 +582,7 @@ impl Protocol for Hub {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            let short = self.used > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
+            let short = self.commits.used() > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
         }
         self.pump();
@@ -643,7 +594,7 @@ impl Protocol for Hub {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.used
+        self.commits.used()
     }
 }
 
@@ -675,9 +626,4 @@ fn error_command(request_id: u64, error: &Error) -> Command {
         error: server_error(error.kind()) as i32,
         message: error.message().to_owned(),
     })
-}
-
-/// About what an op weighs in the queue.
-fn weight(op: &Op) -> usize {
-    op.size()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::names::{Facts, Name};
-use super::{Action, Hub, Writer, server_error, weight};
+use super::{Action, Hub, Writer, server_error};
 use crate::broker::store::Op;
 use crate::broker::topic::log::Entry;
 use crate::broker::topic::{Access, Admission, Candidate, ProducerKey};
@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::Payload;
 use crate::pulsar::{NO_REQUEST, hot, pb};
+use crate::sqlite::Job;
 
 /// Entries below this size are copied: a slice of the read buffer would keep all of it alive.
 const COPY_BELOW: usize = 32 << 10;
@@ -92,7 +93,7 @@ impl Hub {
             Admission::Waiting => false,
         };
         if epoch != before {
-            self.write(Op::Epoch { topic: topic_id, epoch });
+            self.commits.write(Op::Epoch { topic: topic_id, epoch });
         }
         if let Some(seat) = self.seats.get_mut(&id) {
             seat.dismissed.remove(&command.producer_id);
@@ -150,7 +151,7 @@ impl Hub {
         let next = topic.dismiss(ProducerKey { session, id: producer });
         let (topic_id, epoch) = (topic.id, topic.epoch);
         if let Some(next) = next {
-            self.write(Op::Epoch { topic: topic_id, epoch });
+            self.commits.write(Op::Epoch { topic: topic_id, epoch });
             let writer =
                 self.seats.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
             if let Some(writer) = writer {
@@ -177,12 +178,12 @@ impl Hub {
     }
 
     pub(super) fn over_quota(&mut self) -> bool {
-        if self.used < self.settings.max_store {
+        if self.commits.used() < self.settings.max_store {
             return false;
         }
         // Room goes to those who write before those who might look back.
         self.housekeeping(std::time::Duration::ZERO);
-        self.used >= self.settings.max_store
+        self.commits.used() >= self.settings.max_store
     }
 
     pub(super) fn send(&mut self, id: u64, send: hot::Send, payload: Payload) -> Result<()> {
@@ -211,7 +212,7 @@ impl Hub {
             self.send_error(id, &send, &Error::new(ErrorKind::Checksum, "Checksum failed on the broker"));
             return Ok(());
         }
-        if self.used >= self.settings.max_store && self.over_quota() {
+        if self.commits.used() >= self.settings.max_store && self.over_quota() {
             let key = ProducerKey { session: id, id: send.producer_id };
             self.put_out(key);
             self.dismiss(topic_id, id, send.producer_id);
@@ -261,15 +262,14 @@ impl Hub {
         let receipt = receipt(&send, topic_id, entry.sequence);
         let entry_bytes = entry.body.len() as u64;
         let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
-        let bytes = weight(&op);
+        let bytes = op.size();
         self.counters.received += u64::from(facts.count);
         self.counters.bytes_in += entry_bytes;
-        self.queued += bytes;
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.queued += bytes;
+        self.commits.write(op);
+        let committed = Action::Committed { topic: topic_id, end };
+        if let Some(action) = self.commits.when_written_charging(id, bytes, committed) {
+            self.act(action);
         }
-        self.write(op);
-        self.when_written(Action::Committed { topic: topic_id, end, session: id, bytes });
         self.when_written(Action::Receipt { session: id, receipt });
         Ok(())
     }

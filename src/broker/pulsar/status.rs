@@ -105,8 +105,8 @@ impl Hub {
             messages_out: self.counters.delivered,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
-            store_bytes: self.used,
-            failure: self.failed.as_ref().map(ToString::to_string),
+            store_bytes: self.commits.used(),
+            failure: self.commits.failure().map(ToString::to_string),
         }
     }
 

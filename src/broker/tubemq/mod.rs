@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::broker::hub::{Clock, Hub as Protocol};
+use crate::broker::commits::Commits;
+use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
 use crate::broker::store::{Found, Op};
 use crate::broker::topic::Numbers;
 use crate::broker::topic::log::{CACHE_BYTES, Source};
@@ -61,12 +62,6 @@ const BROKER: u32 = 1;
 const OFFSET_UNIT: u64 = 28;
 /// Bytes beside the largest message that a call may have.
 const CALL_ROOM: usize = 64 << 10;
-/// Bytes that wait for one connection before no more is read from it.
-const OUTPUT_LIMIT: usize = 8 << 20;
-/// Bytes of one connection that are not written yet before no more is read from it.
-const SEAT_QUEUE: usize = 16 << 20;
-/// The same of all connections.
-const TOTAL_QUEUE: usize = 64 << 20;
 /// Bytes of stored logs that memory keeps.
 const CACHE_TOTAL: usize = 64 << 20;
 /// Between looks for what can go.
@@ -111,8 +106,6 @@ pub struct Settings {
 struct Seat {
     decoder: Decoder,
     output: Transmit,
-    /// Bytes taken in and not written yet.
-    queued: usize,
     /// Calls that came wait, because so much is to be written.
     behind: bool,
 }
@@ -128,7 +121,7 @@ struct Asker {
 #[derive(Debug)]
 enum Action {
     /// A message is on disk: others may have it, and its producer is told.
-    Sent { partition: u64, sequence: u64, stored_ms: u64, asker: Asker, bytes: usize },
+    Sent { partition: u64, sequence: u64, stored_ms: u64, asker: Asker },
     /// An answer that promises what was written.
     Answer { asker: Asker, response: Box<Response> },
 }
@@ -149,15 +142,7 @@ pub struct Hub {
     /// What lets clients of the master in at the broker: of now, and of before.
     tokens: [i64; 2],
     tokens_at: Instant,
-    ops: VecDeque<Op>,
-    issued: u64,
-    written: u64,
-    waiting: VecDeque<(u64, Action)>,
-    queued: usize,
-    paused: BTreeSet<u64>,
-    /// Set when the store failed: nothing is written any more.
-    failed: Option<Error>,
-    used: u64,
+    commits: Commits<Action>,
     wakes: VecDeque<u64>,
     /// Offsets that moved: partition and group.
     dirty: BTreeSet<(u64, Arc<str>)>,
@@ -182,14 +167,7 @@ impl Hub {
             next_event: 1,
             tokens: [first, first],
             tokens_at: now + TOKEN_PERIOD,
-            ops: VecDeque::new(),
-            issued: 0,
-            written: 0,
-            waiting: VecDeque::new(),
-            queued: 0,
-            paused: BTreeSet::new(),
-            failed: None,
-            used: found.bytes,
+            commits: Commits::new(found.bytes),
             wakes: VecDeque::new(),
             dirty: BTreeSet::new(),
             flush_at: None,
@@ -204,17 +182,17 @@ impl Hub {
 
     /// Number of the last change that was asked of the store.
     pub fn issued(&self) -> u64 {
-        self.issued
+        self.commits.issued()
     }
 
     /// Number of the last change that the store reported.
     pub fn written(&self) -> u64 {
-        self.written
+        self.commits.written()
     }
 
     /// The store's failure, once there was one.
     pub fn failure(&self) -> Result<()> {
-        self.failed.clone().map_or(Ok(()), Err)
+        self.commits.failure().cloned().map_or(Ok(()), Err)
     }
 
     fn wall_ms(&self) -> u64 {
@@ -293,36 +271,24 @@ impl Hub {
     }
 
     fn when_written(&mut self, action: Action) {
-        if self.issued == self.written && self.waiting.is_empty() {
+        if let Some(action) = self.commits.when_written(action) {
             self.act(action);
-        } else {
-            self.waiting.push_back((self.issued, action));
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Sent { partition, sequence, stored_ms, asker, bytes } => {
-                self.queued -= bytes;
-                if let Some(seat) = self.seats.get_mut(&asker.seat) {
-                    seat.queued -= bytes;
-                }
+            Action::Sent { partition, sequence, stored_ms, asker } => {
                 let response = self.sent(partition, sequence, stored_ms);
                 self.answer(asker, response);
             }
             Action::Answer { asker, mut response } => {
-                if let Some(error) = &self.failed {
+                if let Some(error) = self.commits.failure() {
                     fail(&mut response, Code::InternalServerError, error.message());
                 }
                 self.answer(asker, *response);
             }
         }
-    }
-
-    /// Asks the store for a change.
-    fn write(&mut self, op: Op) {
-        self.issued += 1;
-        self.ops.push_back(op);
     }
 
     /// Whether one who shows this token may come in at the broker.
@@ -342,7 +308,7 @@ impl Hub {
         let wall_ms = self.wall_ms();
         let before = wall_ms.saturating_sub(self.settings.retention.as_millis() as u64);
         // With little room left, what every group has goes before its time.
-        let short = self.used > self.settings.max_store / 4 * 3;
+        let short = self.commits.used() > self.settings.max_store / 4 * 3;
         let (mut cache, mut trims) = (0, Vec::new());
         for (id, partition) in &mut self.partitions {
             if let Some(first) = partition.cut(&mut self.source, before, short) {
@@ -357,10 +323,10 @@ impl Hub {
             self.partitions.values_mut().for_each(|partition| partition.log.shrink(share));
         }
         if !self.settings.stored {
-            self.used = cache as u64;
+            self.commits.set_used(cache as u64);
         }
-        if self.failed.is_none() {
-            trims.into_iter().for_each(|trim| self.write(trim));
+        if self.commits.failure().is_none() {
+            trims.into_iter().for_each(|trim| self.commits.write(trim));
         }
     }
 }
@@ -387,7 +353,7 @@ impl Protocol for Hub {
         let id = self.next_seat;
         self.next_seat += 1;
         let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
-        self.seats.insert(id, Seat { decoder, output: Transmit::default(), queued: 0, behind: false });
+        self.seats.insert(id, Seat { decoder, output: Transmit::default(), behind: false });
         id
     }
 
@@ -428,13 +394,8 @@ impl Protocol for Hub {
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let total = self.queued;
-        let Some(seat) = self.seats.get_mut(&id) else { return true };
-        let full = total > TOTAL_QUEUE || seat.queued > SEAT_QUEUE;
-        if full {
-            self.paused.insert(id);
-        }
-        !full && !seat.behind && seat.output.len() <= OUTPUT_LIMIT
+        let Some(seat) = self.seats.get(&id) else { return true };
+        self.commits.may_read(id) && !seat.behind && seat.output.len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _id: u64) -> bool {
@@ -449,7 +410,7 @@ impl Protocol for Hub {
     }
 
     fn poll_op(&mut self) -> Option<Op> {
-        self.ops.pop_front()
+        self.commits.poll_op()
     }
 
     fn poll_wake(&mut self) -> Option<u64> {
@@ -458,19 +419,11 @@ impl Protocol for Hub {
 
     fn handle_report(&mut self, now: Instant, report: Report) {
         self.now = now;
-        self.written += report.jobs;
-        match report.outcome {
-            Ok(used) => self.used = used,
-            Err(error) => self.failed = Some(error),
+        self.commits.handle_report(report);
+        while let Some(action) = self.commits.poll_action() {
+            self.act(action);
         }
-        while self.waiting.front().is_some_and(|(number, _)| *number <= self.written) {
-            if let Some((_, action)) = self.waiting.pop_front() {
-                self.act(action);
-            }
-        }
-        if self.queued <= TOTAL_QUEUE {
-            self.wakes.extend(std::mem::take(&mut self.paused));
-        }
+        self.wakes.extend(self.commits.take_resumed());
     }
 
     fn set_clock(&mut self, clock: Clock) {
@@ -498,7 +451,7 @@ impl Protocol for Hub {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.used
+        self.commits.used()
     }
 }
 

@@ -26,11 +26,10 @@ impl Hub {
     pub(super) fn send_message(&mut self, asker: Asker, request: pb::SendMessageRequestP2b, bytes: usize) {
         match self.take_in(request) {
             Ok((partition, sequence, stored_ms)) => {
-                self.queued += bytes;
-                if let Some(seat) = self.seats.get_mut(&asker.seat) {
-                    seat.queued += bytes;
+                let sent = Action::Sent { partition, sequence, stored_ms, asker };
+                if let Some(action) = self.commits.when_written_charging(asker.seat, bytes, sent) {
+                    self.act(action);
                 }
-                self.when_written(Action::Sent { partition, sequence, stored_ms, asker, bytes });
             }
             Err(response) => self.answer(asker, *response),
         }
@@ -41,7 +40,7 @@ impl Hub {
         if !self.check_visit(request.auth_info.as_ref()) {
             return refuse(Code::CertificateFailure, "the visit token is not the master's");
         }
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.commits.failure() {
             return refuse(Code::ServiceUnavailable, error.message());
         }
         let data = request.data;
@@ -64,7 +63,7 @@ impl Hub {
         if request.check_sum != UNCHECKED && request.check_sum != check {
             return refuse(Code::Forbidden, "the checksum does not match");
         }
-        if self.used >= self.settings.max_store {
+        if self.commits.used() >= self.settings.max_store {
             let text = format!("the store has {} bytes, the most that it may", self.settings.max_store);
             return refuse(Code::ReceiveOverflow, &text);
         }
@@ -88,7 +87,7 @@ impl Hub {
             body: data,
         });
         let (entry, sequence) = (entry.clone(), entry.sequence);
-        self.write(Op::Append { topic: id, entry, producer: None });
+        self.commits.write(Op::Append { topic: id, entry, producer: None });
         Ok((id, sequence, stored_ms))
     }
 
@@ -103,7 +102,7 @@ impl Hub {
             append_time: Some(stored_ms as i64),
             append_offset: Some(offset_of(sequence)),
         });
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.commits.failure() {
             fail(&mut response, Code::ServiceUnavailable, error.message());
         } else if let Some(partition) = self.partitions.get_mut(&id) {
             partition.log.commit(sequence + 1);

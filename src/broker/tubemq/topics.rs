@@ -144,18 +144,23 @@ impl Hub {
                 format!("a topic of TubeMQ has 1 to {STORE_BASE} partitions, not {partitions}"),
             ));
         }
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.commits.failure() {
             return Err(error.clone());
         }
         if self.partitions.len() + partitions as usize > self.settings.max_topics {
             return Err(too_many(format!("there are {} partitions", self.partitions.len())));
         }
         let id = self.settings.numbers.next();
-        self.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
+        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
         let mut numbers = Vec::new();
         for index in 0..partitions as usize {
             let id = self.settings.numbers.next();
-            self.write(Op::CreateTopic { id, domain: DOMAIN, name: row_name(name, index), partitions: 0 });
+            self.commits.write(Op::CreateTopic {
+                id,
+                domain: DOMAIN,
+                name: row_name(name, index),
+                partitions: 0,
+            });
             let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
             self.partitions.insert(id, Partition::new(log));
             numbers.push(id);
@@ -179,7 +184,7 @@ impl Hub {
         for id in topic.partitions.iter().chain([&topic.id]) {
             self.partitions.remove(id);
             self.dirty.retain(|(partition, _)| partition != id);
-            self.write(Op::DeleteTopic { id: *id });
+            self.commits.write(Op::DeleteTopic { id: *id });
         }
         self.balance_topic(name);
         Ok(())
@@ -232,7 +237,7 @@ impl Hub {
             below: *below,
             state: Cursor::new(*below).encode(),
         };
-        self.write(op);
+        self.commits.write(op);
     }
 
     pub(super) fn flush_offsets(&mut self) {

@@ -1,0 +1,284 @@
+//! A hub's changes on their way to the store, and what must not be done before they are there.
+//!
+//! ```text
+//!   write ───────────┐
+//!                    ▼
+//!   open ──close──► asked ──poll_op──► with the writer ──handle_report──► written
+//!                                                             └─ it could not ──► failed, as all after it
+//! ```
+//! Changes are numbered from 1 as they are asked for, and the store reports them in that order. So one number says
+//! how far it is, and one queue is enough for all that waits: an action goes in with the number of the last change
+//! asked for ([`Commits::when_written`]) and comes out once that one is reported ([`Commits::poll_action`]).
+//! Actions keep their order, those that depend on no change included: no answer overtakes another.
+//!
+//! A failure lets nothing wait for ever: every action still comes out, and whoever does it looks at
+//! [`Commits::failure`] first.
+//!
+//! What clients sent lies in memory until it is written. Its bytes are charged to the connection that it came
+//! from, as long as the action that answers it waits; who has too much of it is not read from
+//! ([`Commits::may_read`]) before the store has caught up ([`Commits::take_resumed`]).
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use crate::broker::store::Op;
+use crate::error::Error;
+use crate::sqlite::Report;
+
+/// Bytes of one connection that are not written yet before no more is read from it.
+const SEAT_LIMIT: usize = 16 << 20;
+/// The same of all connections.
+const TOTAL_LIMIT: usize = 64 << 20;
+
+#[derive(Debug)]
+struct Waiting<A> {
+    /// The last change that it waits for.
+    change: u64,
+    action: A,
+    /// What is charged for it, and to which connection.
+    bytes: usize,
+    seat: u64,
+}
+
+/// See the module. `A` is what a hub does once its changes are written.
+#[derive(Debug)]
+pub(super) struct Commits<A> {
+    ops: VecDeque<Op>,
+    issued: u64,
+    written: u64,
+    waiting: VecDeque<Waiting<A>>,
+    /// Bytes that are not written yet, by the connection that they came from, and of all.
+    charged: HashMap<u64, usize>,
+    total: usize,
+    /// Connections that are not read from until the store has caught up.
+    paused: BTreeSet<u64>,
+    failed: Option<Error>,
+    used: u64,
+}
+
+impl<A> Commits<A> {
+    /// For a store, or memory, that `used` bytes are in.
+    pub(super) fn new(used: u64) -> Self {
+        Self {
+            ops: VecDeque::new(),
+            issued: 0,
+            written: 0,
+            waiting: VecDeque::new(),
+            charged: HashMap::new(),
+            total: 0,
+            paused: BTreeSet::new(),
+            failed: None,
+            used,
+        }
+    }
+
+    /// Number of the last change that was asked for.
+    pub(super) fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Number of the last change that was reported.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Why nothing is written any more, if so.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    /// Bytes of the store, or of memory without one.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Without a store it is the hub that knows how much there is.
+    pub(super) fn set_used(&mut self, bytes: u64) {
+        self.used = bytes;
+    }
+
+    /// Asks for a change.
+    pub(super) fn write(&mut self, op: Op) {
+        self.open();
+        self.close(op);
+    }
+
+    /// Asks for a change that is not complete yet: it has its number from now on.
+    pub(super) fn open(&mut self) {
+        self.issued += 1;
+    }
+
+    /// The change that was opened last is complete.
+    pub(super) fn close(&mut self, op: Op) {
+        self.ops.push_back(op);
+        debug_assert!(self.written + self.ops.len() as u64 <= self.issued, "each change was opened");
+    }
+
+    /// The next change for the writer.
+    pub(super) fn poll_op(&mut self) -> Option<Op> {
+        self.ops.pop_front()
+    }
+
+    /// Keeps the action until all that was asked for is written; gives it back if it is and nothing else waits.
+    #[must_use = "it is to be done now"]
+    pub(super) fn when_written(&mut self, action: A) -> Option<A> {
+        self.when_written_charging(0, 0, action)
+    }
+
+    /// The same; as long as the action waits, the bytes are charged to the connection.
+    #[must_use = "it is to be done now"]
+    pub(super) fn when_written_charging(&mut self, seat: u64, bytes: usize, action: A) -> Option<A> {
+        if self.issued == self.written && self.waiting.is_empty() {
+            return Some(action);
+        }
+        if bytes > 0 {
+            *self.charged.entry(seat).or_default() += bytes;
+            self.total += bytes;
+        }
+        self.waiting.push_back(Waiting { change: self.issued, action, bytes, seat });
+        None
+    }
+
+    /// The store wrote, or could not.
+    pub(super) fn handle_report(&mut self, report: Report) {
+        self.written += report.jobs;
+        debug_assert!(self.written + self.ops.len() as u64 <= self.issued, "what is reported was asked for");
+        match report.outcome {
+            Ok(used) => self.used = used,
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// The next action that is due.
+    pub(super) fn poll_action(&mut self) -> Option<A> {
+        if self.waiting.front()?.change > self.written {
+            return None;
+        }
+        let Waiting { action, bytes, seat, .. } = self.waiting.pop_front()?;
+        if bytes > 0 {
+            self.total -= bytes;
+            if let Some(charged) = self.charged.get_mut(&seat) {
+                *charged -= bytes;
+                if *charged == 0 {
+                    self.charged.remove(&seat);
+                }
+            }
+        }
+        debug_assert!(!self.waiting.is_empty() || self.total == 0, "only what waits is charged");
+        Some(action)
+    }
+
+    /// Whether more may be taken in from the connection; if not, it is resumed.
+    pub(super) fn may_read(&mut self, seat: u64) -> bool {
+        let own = self.charged.get(&seat).copied().unwrap_or_default();
+        let full = self.total > TOTAL_LIMIT || own > SEAT_LIMIT;
+        if full {
+            self.paused.insert(seat);
+        }
+        !full
+    }
+
+    /// The connections to be asked again whether they may be read from.
+    pub(super) fn take_resumed(&mut self) -> BTreeSet<u64> {
+        if self.total > TOTAL_LIMIT { BTreeSet::new() } else { std::mem::take(&mut self.paused) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn op() -> Op {
+        Op::Epoch { topic: 1, epoch: 1 }
+    }
+
+    /// The writer takes the oldest changes and writes them; gives what is done then.
+    fn written(commits: &mut Commits<u32>, jobs: u64) -> Vec<u32> {
+        (0..jobs).for_each(|_| assert!(commits.poll_op().is_some()));
+        commits.handle_report(Report { jobs, outcome: Ok(7) });
+        std::iter::from_fn(|| commits.poll_action()).collect()
+    }
+
+    #[test]
+    fn an_action_waits_for_all_that_was_asked_before_it_and_for_nothing_after() {
+        let mut commits = Commits::new(0);
+        assert_eq!(commits.when_written(0), Some(0), "nothing is asked for");
+        commits.write(op());
+        commits.write(op());
+        assert_eq!(commits.when_written(1), None);
+        commits.write(op());
+        assert_eq!(commits.when_written(2), None);
+        assert!(written(&mut commits, 1).is_empty());
+        assert_eq!(written(&mut commits, 1), [1]);
+        assert_eq!((commits.issued(), commits.written()), (3, 2));
+        assert_eq!(written(&mut commits, 1), [2]);
+        assert_eq!(commits.when_written(3), Some(3));
+        assert_eq!(commits.used(), 7);
+    }
+
+    #[test]
+    fn an_action_that_is_due_does_not_overtake_one_that_waits() {
+        let mut commits = Commits::new(0);
+        commits.write(op());
+        assert_eq!((commits.when_written(1), commits.when_written(2)), (None, None));
+        commits.poll_op();
+        commits.handle_report(Report { jobs: 1, outcome: Ok(0) });
+        assert_eq!(commits.poll_action(), Some(1));
+        assert_eq!(commits.when_written(3), None, "2 has not been done");
+        assert_eq!((commits.poll_action(), commits.poll_action()), (Some(2), Some(3)));
+        assert_eq!(commits.poll_action(), None);
+    }
+
+    #[test]
+    fn a_change_has_its_number_before_it_is_complete() {
+        let mut commits = Commits::new(0);
+        commits.open();
+        assert_eq!(commits.when_written(1), None);
+        assert_eq!((commits.issued(), commits.poll_op()), (1, None));
+        commits.close(op());
+        assert_eq!(written(&mut commits, 1), [1]);
+    }
+
+    #[test]
+    fn after_a_failure_nothing_waits_for_ever() {
+        let mut commits = Commits::new(5);
+        commits.write(op());
+        assert_eq!(commits.when_written_charging(1, SEAT_LIMIT + 1, 1), None);
+        assert!(!commits.may_read(1));
+        commits.poll_op();
+        let error = Error::new(ErrorKind::Persistence, "the disk is full");
+        commits.handle_report(Report { jobs: 1, outcome: Err(error) });
+        assert_eq!(commits.poll_action(), Some(1));
+        assert!(commits.may_read(1));
+        assert_eq!(commits.failure().unwrap().message(), "the disk is full");
+        assert_eq!(commits.used(), 5);
+    }
+
+    #[test]
+    fn who_sends_faster_than_the_store_writes_is_not_read_from_until_it_has_caught_up() {
+        let mut commits = Commits::new(0);
+        commits.write(op());
+        assert_eq!(commits.when_written_charging(1, SEAT_LIMIT, 1), None);
+        assert!(commits.may_read(1));
+        assert_eq!(commits.when_written_charging(1, 1, 2), None);
+        assert!(!commits.may_read(1));
+        assert!(commits.may_read(2), "the others have room");
+        assert_eq!(written(&mut commits, 1), [1, 2]);
+        assert_eq!(commits.take_resumed(), BTreeSet::from([1]));
+        assert_eq!(commits.take_resumed().len(), 0);
+        assert!(commits.may_read(1));
+    }
+
+    #[test]
+    fn all_together_may_not_have_too_much_in_memory() {
+        let mut commits = Commits::new(0);
+        commits.write(op());
+        for seat in 0..5 {
+            assert_eq!(commits.when_written_charging(seat, SEAT_LIMIT, 0), None);
+        }
+        assert!(!commits.may_read(9), "it has nothing, but there is no room");
+        assert_eq!(commits.take_resumed().len(), 0);
+        assert_eq!(written(&mut commits, 1).len(), 5);
+        assert_eq!(commits.take_resumed(), BTreeSet::from([9]));
+    }
+}
