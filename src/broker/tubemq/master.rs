@@ -17,7 +17,7 @@ const NO_RULES: &str = " ";
 const CONFIG_ID: i64 = 1;
 const CONNECT: i32 = 10;
 const DISCONNECT: i32 = 20;
-const TODO: i32 = 0;
+const NOT_DONE: i32 = 0;
 /// Of a broker that a text gives none.
 const DEFAULT_PORT: u16 = 8123;
 /// Most topics of a client, and bytes of its name, as in the real master.
@@ -199,7 +199,7 @@ impl Hub {
         pb::EventProto {
             rebalance_id: Some(event.id),
             op_type: Some(if event.connect { CONNECT } else { DISCONNECT }),
-            status: Some(TODO),
+            status: Some(NOT_DONE),
             subscribe_info: event.places.iter().map(|p| self.subscribe_text(client, group, p)).collect(),
         }
     }
