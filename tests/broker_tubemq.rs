@@ -292,6 +292,23 @@ fn a_message_that_cannot_be_is_refused_with_the_servers_codes() {
 }
 
 #[test]
+fn flags_come_out_as_they_went_in_from_memory_and_from_the_store() {
+    let (mut bench, mut seat) = Bench::demo();
+    let flags = [0, 1, 0x7fff_fffe, -1, i32::MIN];
+    for flag in flags {
+        let request = pb::SendMessageRequestP2b { flag, ..message("demo", 0, b"\0\0\0\0hello") };
+        bench.call(seat, Request::SendMessage(Box::new(request)));
+    }
+    for _ in 0..2 {
+        bench.take(seat, "c", 0, |_| {});
+        let given = bench.get(seat, "c", 0, false, false);
+        assert!(given.messages.iter().map(|message| message.flag).eq(flags));
+        bench.kill(0);
+        seat = bench.connect();
+    }
+}
+
+#[test]
 fn a_full_store_pushes_producers_back() {
     let mut bench = Bench::with(|settings| settings.max_store = 1000);
     bench.hub.create_topic("demo", 1).unwrap();
@@ -346,14 +363,16 @@ fn only_who_holds_a_partition_reads_it() {
     assert_eq!(bench.commit(seat, "c", 0, true).err_code, 401);
     assert_eq!(bench.take(seat, "c", 0, |_| {}).err_code, 200);
     assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 410);
-    assert_eq!(bench.beat_partitions(seat, "d", &[0]), ["411:1:127.0.0.1:8123#demo:0"]);
+    assert_eq!(bench.beat_partitions(seat, "d", &[0]), ["412:1:127.0.0.1:8123#demo:0"]);
+    assert_eq!(bench.beat_partitions(seat, "d", &[1]), ["411:1:127.0.0.1:8123#demo:1"]);
     bench.pass(Duration::from_secs(20));
     assert!(bench.beat_partitions(seat, "c", &[0]).is_empty());
     bench.pass(Duration::from_secs(20));
     assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 410, "a heartbeat keeps it");
     bench.pass(Duration::from_secs(11));
     assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 200, "it was silent for too long");
-    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 411);
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 412);
+    assert_eq!(bench.commit(seat, "c", 0, true).err_code, 401);
     assert_eq!(bodies(&bench.get(seat, "d", 0, false, false)), ["a"]);
 }
 
@@ -361,18 +380,20 @@ fn only_who_holds_a_partition_reads_it() {
 fn leaving_says_whether_the_last_pack_was_consumed() {
     let (mut bench, seat) = Bench::demo();
     bench.produce(seat, "demo", 0, b"a");
-    let leave = |bench: &mut Bench, status| {
-        bench.take(seat, "c", 0, |request| {
+    let leave = |bench: &mut Bench, client: &str, status| {
+        bench.take(seat, client, 0, |request| {
             request.op_type = 32;
             request.read_status = status;
         })
     };
+    assert_eq!(leave(&mut bench, "c", 0).err_code, 411, "nobody holds it");
     bench.take(seat, "c", 0, |_| {});
+    assert_eq!(leave(&mut bench, "d", 0).err_code, 412);
     bench.get(seat, "c", 0, false, false);
-    assert_eq!(leave(&mut bench, 1).curr_offset, Some(-1));
+    assert_eq!(leave(&mut bench, "c", 1).curr_offset, Some(-1));
     assert_eq!(bench.take(seat, "c", 0, |_| {}).curr_offset, Some(0));
     bench.get(seat, "c", 0, false, false);
-    leave(&mut bench, 0);
+    assert_eq!(leave(&mut bench, "c", 0).err_code, 200);
     assert_eq!(bench.take(seat, "d", 0, |_| {}).curr_offset, Some(28));
     assert_eq!(bench.take(seat, "d", 0, |request| request.op_type = 33).err_code, 400);
 }
@@ -594,6 +615,32 @@ fn a_group_agrees_or_a_member_stays_out() {
 }
 
 // Groups that balance by themselves
+
+#[test]
+fn a_member_is_one_of_as_many_as_it_says() {
+    let (mut bench, seat) = Bench::demo();
+    let mut register = |node_id, source_count| {
+        let register = pb::RegisterRequestC2mv2 {
+            client_id: "a".into(),
+            group_name: "g".into(),
+            host_name: "127.0.0.1".into(),
+            source_count,
+            node_id,
+            topic_list: vec!["demo".into()],
+            ..Default::default()
+        };
+        match bench.call(seat, Request::BalanceRegister(Box::new(register))) {
+            Response::BalanceRegister(response) => response.err_code,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        (register(2, 2), register(5, 2), register(-1, 2), register(i32::MAX, 2)),
+        (400, 400, 400, 400)
+    );
+    assert_eq!((register(0, 2), register(1, 2)), (200, 200));
+    assert_eq!((register(-1, -1), register(5, 0)), (200, 200), "who does not say how many may be any");
+}
 
 #[test]
 fn a_member_that_balances_by_itself_is_told_of_partitions() {

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::broker::mqtt;
 use crate::broker::topic::cursor::Cursor;
-use crate::broker::topic::log::{Entry, Last, Source};
+use crate::broker::topic::log::{BATCH, Entry, Last, Source};
 use crate::broker::topic::subscription::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::{self, Job, Sync};
@@ -148,7 +148,7 @@ pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqli
             entry.publish_ms as i64,
             entry.deliver_ms as i64,
             entry.count,
-            entry.batch,
+            entry.flags,
             entry.hash,
             entry.checksum,
             &entry.body[..],
@@ -377,7 +377,8 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     let last = db
         .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
         .query_row(range, |row| {
-            let last = Last { sequence: sequence_of(row.get(0)?), count: row.get(2)?, batch: row.get(3)? };
+            let batch = row.get::<_, u32>(3)? & BATCH != 0;
+            let last = Last { sequence: sequence_of(row.get(0)?), count: row.get(2)?, batch };
             Ok((last, row.get::<_, i64>(1)? as u64))
         })
         .optional()?;
@@ -452,7 +453,7 @@ impl Stored {
                 publish_ms: number(3)?,
                 deliver_ms: number(4)?,
                 count: row.get(5)?,
-                batch: row.get(6)?,
+                flags: row.get(6)?,
                 hash: row.get(7)?,
                 checksum: row.get(8)?,
                 body: body.into(),

@@ -163,11 +163,7 @@ impl Disk {
             first: 0,
             next: topic.next,
             next_index: topic.next_index,
-            last: topic.entries.values().next_back().map(|e| Last {
-                sequence: e.sequence,
-                count: e.count,
-                batch: e.batch,
-            }),
+            last: topic.entries.values().next_back().map(Last::from),
             cursors: topic
                 .cursors
                 .iter()

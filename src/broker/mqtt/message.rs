@@ -86,7 +86,7 @@ impl Message {
             publish_ms: self.received_ms,
             deliver_ms: 0,
             count: 1,
-            batch: false,
+            flags: 0,
             hash: 0,
             checksum: None,
             body: body.take().freeze(),

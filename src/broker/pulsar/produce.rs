@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::names::{Facts, Name};
 use super::{Action, Hub, Writer, server_error};
 use crate::broker::store::Op;
-use crate::broker::topic::log::Entry;
+use crate::broker::topic::log::{BATCH, Entry};
 use crate::broker::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -252,7 +252,7 @@ impl Hub {
             publish_ms: facts.publish_ms,
             deliver_ms: facts.deliver_ms,
             count: facts.count,
-            batch: facts.batch,
+            flags: if facts.batch { BATCH } else { 0 },
             hash: facts.hash,
             checksum: payload.checksum,
             body,

@@ -11,6 +11,9 @@ use bytes::Bytes;
 /// How much of the end of a stored log is kept in memory.
 pub const CACHE_BYTES: usize = 4 << 20;
 
+/// Flag of a Pulsar entry that has the batch format, be it of one message.
+pub const BATCH: u32 = 1;
+
 /// What a producer handed over and what is given out again unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -26,8 +29,8 @@ pub struct Entry {
     pub deliver_ms: u64,
     /// Messages in it, at least 1.
     pub count: u32,
-    /// Whether it has the batch format, be it of one message.
-    pub batch: bool,
+    /// [`BATCH`], or TubeMQ's flag as it came.
+    pub flags: u32,
     /// Slot of its key on the ring of Key_Shared.
     pub hash: u16,
     /// Checksum as it came.
@@ -52,6 +55,12 @@ pub struct Last {
     pub count: u32,
     /// Whether it has the batch format.
     pub batch: bool,
+}
+
+impl From<&Entry> for Last {
+    fn from(entry: &Entry) -> Self {
+        Self { sequence: entry.sequence, count: entry.count, batch: entry.flags & BATCH != 0 }
+    }
 }
 
 /// See the module.
@@ -122,7 +131,7 @@ impl Log {
         debug_assert!(self.committed <= end && end <= self.next);
         self.committed = end;
         if let Some(entry) = end.checked_sub(1).and_then(|sequence| self.cached(sequence)) {
-            self.last = Some(Last { sequence: entry.sequence, count: entry.count, batch: entry.batch });
+            self.last = Some(entry.into());
         }
         self.shrink(CACHE_BYTES);
     }
@@ -223,7 +232,7 @@ pub(crate) mod tests {
             publish_ms,
             deliver_ms: 0,
             count,
-            batch: count > 1,
+            flags: if count > 1 { BATCH } else { 0 },
             hash: 0,
             checksum: None,
             body: Bytes::from_static(b"body"),

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::produce::message_id;
-use super::topics::{Lease, offset_of};
-use super::{Asker, Hub, OFFSET_UNIT};
+use super::topics::{Lease, held, offset_of};
+use super::{Asker, Hub, OFFSET_UNIT, Refusal};
 use crate::broker::topic::log::Entry;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::TYPE;
@@ -31,10 +31,10 @@ const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
 /// Most partitions of a heartbeat.
 const MAX_HELD: usize = 1 << 16;
+/// Flag of a message that begins with attributes. The others are their producers' own.
+const ATTRIBUTES: u32 = 1;
 /// No offset, or no time.
 const NONE: i64 = -1;
-
-type Refusal = (Code, String);
 
 impl Hub {
     pub(super) fn partition_register(&mut self, asker: Asker, request: pb::RegisterRequestC2b) {
@@ -110,13 +110,8 @@ impl Hub {
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        match partition.leases.get(&group) {
-            Some(lease) if lease.client != request.client_id => {
-                return Err((Code::Unauthorized, format!("{} of the group holds it", lease.client)));
-            }
-            _ => {}
-        }
-        let pack = partition.leases.remove(&group).and_then(|lease| lease.pack);
+        let pack = held(&mut partition.leases, &group, &request.client_id)?.pack;
+        partition.leases.remove(&group);
         if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
             partition.offsets.insert(group.clone(), end);
             self.write_offset(id, &group);
@@ -146,13 +141,13 @@ impl Hub {
         for info in request.partition_info {
             let place = SubscribeInfo::parse_place(&info, self.settings.address.1).ok();
             let id = place.and_then(|place| self.find_partition(&place.topic, place.partition.id as i32));
-            let lease = id
-                .and_then(|id| self.partitions.get_mut(&id))
-                .and_then(|partition| partition.leases.get_mut(request.group_name.as_str()))
-                .filter(|lease| lease.client == request.client_id);
+            let lease = match id.and_then(|id| self.partitions.get_mut(&id)) {
+                Some(partition) => held(&mut partition.leases, &request.group_name, &request.client_id),
+                None => Err((Code::NoNode, String::new())),
+            };
             match lease {
-                Some(lease) => lease.expires = expires,
-                None => failure_info.push(format!("{}:{info}", Code::NoNode as i32)),
+                Ok(lease) => lease.expires = expires,
+                Err((code, _)) => failure_info.push(format!("{}:{info}", code as i32)),
             }
         }
         Response::PartitionHeartbeat(pb::HeartBeatResponseB2c {
@@ -188,11 +183,7 @@ impl Hub {
         let manual = request.manual_commit_offset == Some(true);
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        let lease = partition
-            .leases
-            .get_mut(&group)
-            .filter(|lease| lease.client == request.client_id)
-            .ok_or_else(|| (Code::NoNode, "the client does not hold the partition".to_owned()))?;
+        let lease = held(&mut partition.leases, &group, &request.client_id)?;
         lease.expires = expires;
         let (first, end) = (partition.log.first(), partition.log.committed());
         let known = partition.offsets.entry(group.clone()).or_insert(first);
@@ -213,7 +204,7 @@ impl Hub {
                 messages.push(pb::TransferedMessage {
                     message_id: message_id(id, entry.sequence),
                     check_sum: entry.checksum.unwrap_or_default() as i32,
-                    flag: i32::from(entry.batch),
+                    flag: entry.flags as i32,
                     pay_load_data: entry.body,
                 });
             }
@@ -274,11 +265,9 @@ impl Hub {
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        let lease = partition
-            .leases
-            .get_mut(&group)
-            .filter(|lease| lease.client == request.client_id)
-            .ok_or_else(|| (Code::Unauthorized, "the client does not hold the partition".to_owned()))?;
+        // The one call that has another code for it.
+        let lease = held(&mut partition.leases, &group, &request.client_id)
+            .map_err(|(_, text)| (Code::Unauthorized, text))?;
         lease.expires = expires;
         let pack = lease.pack.take().filter(|_| request.last_pack_consumed == Some(true));
         if let Some(end) = pack {
@@ -297,7 +286,7 @@ fn gone() -> Refusal {
 
 /// The type in a message's attributes. The real broker compares hashes of it, this one the type itself.
 fn message_type(entry: &Entry) -> Option<&str> {
-    let (length, rest) = entry.body.split_first_chunk::<4>().filter(|_| entry.batch)?;
+    let (length, rest) = entry.body.split_first_chunk::<4>().filter(|_| entry.flags & ATTRIBUTES != 0)?;
     let attributes = std::str::from_utf8(rest.get(..u32::from_be_bytes(*length) as usize)?).ok()?;
     attributes.split(',').find_map(|pair| pair.strip_prefix(TYPE)?.strip_prefix('='))
 }

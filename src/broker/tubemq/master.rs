@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::balance::{Event, Group, Mode, Place, Terms};
-use super::{BROKER, Hub};
+use super::{BROKER, Hub, Refusal};
 use crate::checksum::crc32;
 use crate::tubemq::command::Response;
 use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
@@ -29,8 +29,6 @@ const MAX_NAME: usize = 1024;
 pub(super) struct Producer {
     expires: Instant,
 }
-
-type Refusal = (Code, String);
 
 impl Hub {
     /// Who proves nothing, where proof is wanted, is refused.
@@ -328,8 +326,11 @@ impl Hub {
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
             .and_then(|()| {
-                let held = BTreeSet::new();
-                self.join(&request.client_id, &request.group_name, terms, request.node_id, held)
+                let (sources, node) = (request.source_count, request.node_id);
+                if sources > 0 && !(0..sources).contains(&node) {
+                    return Err((Code::BadRequest, format!("node {node} of {sources}, counted from 0")));
+                }
+                self.join(&request.client_id, &request.group_name, terms, node, BTreeSet::new())
             });
         match joined {
             Ok(()) => {

@@ -110,6 +110,9 @@ struct Seat {
     behind: bool,
 }
 
+/// Why a call is refused: for the client, and in words.
+type Refusal = (Code, String);
+
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug)]
 struct Asker {

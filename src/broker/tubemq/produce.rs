@@ -81,7 +81,7 @@ impl Hub {
             publish_ms: stored_ms,
             deliver_ms: 0,
             count: 1,
-            batch: request.flag & 1 != 0,
+            flags: request.flag as u32,
             hash: 0,
             checksum: Some(check as u32),
             body: data,

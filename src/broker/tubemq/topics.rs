@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{BROKER, DOMAIN, Hub, OFFSET_UNIT, PREFIX, too_many};
+use super::{BROKER, DOMAIN, Hub, OFFSET_UNIT, PREFIX, Refusal, too_many};
 use crate::broker::store::{Found, Op};
 use crate::broker::topic::cursor::Cursor;
 use crate::broker::topic::log::{Entry, Log, Source};
 use crate::broker::topic::subscription::Kind;
 use crate::error::{Error, ErrorKind, Result};
+use crate::tubemq::Code;
 use crate::tubemq::topic::{Broker, ConsumerTopic, Extent, ProducerTopic, STORE_BASE, check_topic};
 
 /// Status of a topic that consumers may read.
@@ -84,6 +85,21 @@ impl Partition {
             cut = cut.max((*had).min(self.log.committed()));
         }
         (cut > first).then_some(cut)
+    }
+}
+
+/// What a client of a group holds, if it is this one that does.
+pub(super) fn held<'a>(
+    leases: &'a mut BTreeMap<Arc<str>, Lease>,
+    group: &str,
+    client: &str,
+) -> std::result::Result<&'a mut Lease, Refusal> {
+    match leases.get_mut(group) {
+        Some(lease) if lease.client == client => Ok(lease),
+        Some(lease) => {
+            Err((Code::DuplicatePartition, format!("{} of the group holds the partition", lease.client)))
+        }
+        None => Err((Code::NoNode, "the client does not hold the partition".into())),
     }
 }
 
