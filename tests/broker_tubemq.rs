@@ -538,6 +538,37 @@ fn an_offset_that_came_with_a_get_is_written_soon_after() {
 }
 
 #[test]
+fn a_group_is_forgotten_when_it_has_held_no_partition_for_long() {
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let mut bench = Bench::with(|settings| settings.offset_retention = minutes(20));
+    bench.hub.create_topic("demo", 2).unwrap();
+    bench.settle();
+    let mut seat = bench.connect();
+    let groups = |bench: &Bench| bench.hub.topic_stats("demo").unwrap().subscriptions.len();
+    bench.produce(seat, "demo", 0, b"a");
+    bench.take(seat, "c", 0, |_| {});
+    bench.get(seat, "c", 0, false, false);
+    bench.commit(seat, "c", 0, true);
+    bench.pass(minutes(19));
+    assert_eq!(groups(&bench), 1);
+    bench.kill(0);
+    seat = bench.connect();
+    assert_eq!(bench.take(seat, "c", 0, |_| {}).curr_offset, Some(28), "it is where it was");
+    for _ in 0..18 {
+        bench.pass(Duration::from_secs(20));
+        assert!(bench.beat_partitions(seat, "c", &[0]).is_empty());
+    }
+    // It was forgotten if the store knew of its commit alone.
+    bench.kill(0);
+    bench.pass(minutes(17));
+    assert_eq!(groups(&bench), 1);
+    bench.pass(minutes(5));
+    assert_eq!(groups(&bench), 0);
+    bench.kill(0);
+    assert_eq!(groups(&bench), 0, "the store has forgotten it as well");
+}
+
+#[test]
 fn messages_go_by_their_age_whoever_has_had_them() {
     let (mut bench, seat) = Bench::demo();
     bench.produce(seat, "demo", 0, b"old");

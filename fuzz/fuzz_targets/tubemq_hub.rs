@@ -44,6 +44,7 @@ impl World {
             partitions: 2,
             max_message_size: 4096,
             retention: Duration::from_secs(60),
+            offset_retention: Duration::from_secs(60),
             max_store: 1 << 20,
             max_topics: 20,
             client_timeout: Duration::from_secs(30),

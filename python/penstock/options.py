@@ -438,6 +438,10 @@ class BrokerOptions(TypedDict, total=False):
     tubemq_retention: Annotated[
         Duration, Option(parse.duration, 604_800.0, "seconds that messages stay, whoever has had them")
     ]
+    tubemq_offset_retention: Annotated[
+        Duration,
+        Option(parse.duration, 1_728_000.0, "seconds that offsets of a group stay that holds no partition"),
+    ]
     tubemq_max_message_size: Annotated[
         Size, Option(parse.size, 1 << 20, "bytes of TubeMQ's largest message, attributes included")
     ]

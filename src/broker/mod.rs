@@ -135,6 +135,8 @@ pub struct TubemqOptions {
     pub partitions: u32,
     /// How long messages stay, whoever has had them.
     pub retention: Duration,
+    /// How long the offsets of a group stay that consumes nothing.
+    pub offset_retention: Duration,
     /// Largest message in bytes, attributes included.
     pub max_message_size: usize,
     /// After this time without a sign of life a client has left.
@@ -159,6 +161,7 @@ impl Default for TubemqOptions {
             users: None,
             partitions: 3,
             retention: Duration::from_secs(7 * 24 * 3600),
+            offset_retention: Duration::from_secs(20 * 24 * 3600),
             max_message_size: 1 << 20,
             client_timeout: Duration::from_secs(30),
         }

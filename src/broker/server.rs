@@ -139,6 +139,7 @@ async fn serve(
             partitions: options.tubemq.partitions,
             max_message_size: options.tubemq.max_message_size,
             retention: options.tubemq.retention,
+            offset_retention: options.tubemq.offset_retention,
             max_store,
             max_topics: options.max_topics,
             client_timeout: options.tubemq.client_timeout,

@@ -22,7 +22,8 @@ use crate::sqlite::{self, Job, Sync};
 ///
 /// * 1: Pulsar
 /// * 2: and MQTT
-const FORMAT: i64 = 2;
+/// * 3: and when a cursor was written
+const FORMAT: i64 = 3;
 /// Bits of a sequence in an entry's key.
 const SEQUENCE_BITS: u32 = 40;
 /// Names of producers are forgotten after this time without a message, as by the real broker.
@@ -43,6 +44,9 @@ CREATE TABLE cursor (topic INTEGER NOT NULL, subscription TEXT NOT NULL, kind IN
 CREATE TABLE schema (name TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (name, version)) WITHOUT ROWID;
 ";
+
+/// What format 3 adds. Of cursors that were there nobody knows.
+const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
 /// A change of the store. Applied in the order it was asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +106,8 @@ pub enum Op {
         below: u64,
         /// [`Cursor::encode`].
         state: Vec<u8>,
+        /// When it was asked for, in milliseconds since 1970.
+        touched_ms: u64,
     },
     /// A subscription ends.
     DropCursor {
@@ -216,9 +222,17 @@ impl Job for Op {
                 db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?
                     .execute([entry_key(*topic, 0), entry_key(*topic, *first)])?;
             }
-            Self::Cursor { topic, subscription, kind, below, state } => {
-                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5)")?
-                    .execute(params![*topic as i64, subscription, *kind as i32, *below as i64, state])?;
+            Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
+                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
+                    params![
+                        *topic as i64,
+                        subscription,
+                        *kind as i32,
+                        *below as i64,
+                        state,
+                        *touched_ms as i64
+                    ],
+                )?;
             }
             Self::DropCursor { topic, subscription } => {
                 db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
@@ -260,9 +274,22 @@ pub struct StoredTopic {
     /// The last entry.
     pub last: Option<Last>,
     /// Subscriptions.
-    pub cursors: Vec<(Arc<str>, Kind, Cursor)>,
+    pub cursors: Vec<StoredCursor>,
     /// Producers and their highest sequence ids.
     pub producers: Vec<(Arc<str>, i64)>,
+}
+
+/// A subscription as the store knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredCursor {
+    /// Its name.
+    pub subscription: Arc<str>,
+    /// Its type.
+    pub kind: Kind,
+    /// What it has acknowledged.
+    pub cursor: Cursor,
+    /// When this was written.
+    pub touched_ms: u64,
 }
 
 /// What was found at start.
@@ -316,17 +343,17 @@ pub fn prepare(db: &Connection) -> Result<()> {
         transaction.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 1)", [])?;
     }
     let format = meta(&transaction, "format")?;
-    match format {
-        1 => transaction.execute_batch(mqtt::store::SCHEMA)?,
-        FORMAT => {}
-        _ => {
-            return Err(Error::new(
-                ErrorKind::UnsupportedVersion,
-                format!(
-                    "the store has format {format}, this build knows {FORMAT}: use the build that wrote it"
-                ),
-            ));
-        }
+    if !(1..=FORMAT).contains(&format) {
+        return Err(Error::new(
+            ErrorKind::UnsupportedVersion,
+            format!("the store has format {format}, this build knows {FORMAT}: use the build that wrote it"),
+        ));
+    }
+    if format < 2 {
+        transaction.execute_batch(mqtt::store::SCHEMA)?;
+    }
+    if format < 3 {
+        transaction.execute_batch(TOUCHED)?;
     }
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
     transaction.commit()?;
@@ -361,7 +388,7 @@ pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     })?;
     for topic in rows {
         let mut topic = topic?;
-        load_topic(db, &mut topic)?;
+        load_topic(db, &mut topic, wall_ms)?;
         found.topics.push(topic);
     }
     let mut schemas = db.prepare("SELECT name, version, data FROM schema ORDER BY name, version")?;
@@ -372,7 +399,7 @@ pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     Ok(found)
 }
 
-fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
+fn load_topic(db: &Connection, topic: &mut StoredTopic, wall_ms: u64) -> Result<()> {
     let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
     let last = db
         .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
@@ -389,8 +416,8 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     } else {
         topic.first = topic.next;
     }
-    let mut cursors =
-        db.prepare_cached("SELECT subscription, kind, below, state FROM cursor WHERE topic = ?1")?;
+    let mut cursors = db
+        .prepare_cached("SELECT subscription, kind, below, state, touched_ms FROM cursor WHERE topic = ?1")?;
     let mut rows = cursors.query([topic.id as i64])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
@@ -399,7 +426,12 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
             Error::new(ErrorKind::Persistence, format!("the cursor of subscription {name:?} is damaged"))
                 .with_topic(topic.name.clone())
         })?;
-        topic.cursors.push((name.into(), Kind::from_number(row.get(1)?), cursor));
+        let touched_ms = match row.get::<_, i64>(4)? {
+            0 => wall_ms,
+            known => known as u64,
+        };
+        let kind = Kind::from_number(row.get(1)?);
+        topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, touched_ms });
     }
     let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
     let rows = producers.query_map([topic.id as i64], |row| {
@@ -512,6 +544,7 @@ mod tests {
                 kind: Kind::Shared,
                 below: 1,
                 state: cursor.encode(),
+                touched_ms: 50,
             },
             Op::Epoch { topic: 1, epoch: 5 },
             Op::Schema { name: "b".into(), version: 0, data: Bytes::from_static(b"x") },
@@ -523,7 +556,8 @@ mod tests {
         let topic = &found.topics[0];
         assert_eq!((topic.first, topic.next, topic.next_index, topic.epoch), (3, 5, 14, 5));
         assert_eq!(topic.last, Some(Last { sequence: 4, count: 10, batch: true }));
-        assert_eq!(topic.cursors, [("s".into(), Kind::Shared, cursor)]);
+        let stored = StoredCursor { subscription: "s".into(), kind: Kind::Shared, cursor, touched_ms: 50 };
+        assert_eq!(topic.cursors, [stored]);
         assert_eq!(topic.producers, [("p".into(), 9)]);
         assert_eq!(found.topics[1].partitions, 3);
         let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
@@ -537,14 +571,26 @@ mod tests {
 
     #[test]
     fn an_older_format_is_brought_up_to_date_and_a_newer_one_is_refused_by_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
-        db.execute_batch(SCHEMA).unwrap();
-        db.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 5)", []).unwrap();
-        prepare(&db).unwrap();
-        assert_eq!(mqtt::store::load(&db).unwrap().log, 5);
-        assert_eq!(load(&db, "pulsar", 0).unwrap().next_topic, 6);
-        db.execute("UPDATE meta SET value = 3 WHERE key = 'format'", []).unwrap();
-        assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
+        for format in [1, 2] {
+            let directory = tempfile::tempdir().unwrap();
+            let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+            db.execute_batch(SCHEMA).unwrap();
+            if format == 2 {
+                db.execute_batch(mqtt::store::SCHEMA).unwrap();
+            }
+            db.execute("INSERT INTO meta VALUES ('format', ?1), ('next_topic', 4)", [format]).unwrap();
+            insert_topic(&db, 4, "tubemq", "demo:0", 0).unwrap();
+            let state = Cursor::new(7).encode();
+            db.execute("INSERT INTO cursor VALUES (4, 'g', 0, 7, ?1)", [state]).unwrap();
+            prepare(&db).unwrap();
+            prepare(&db).unwrap();
+            assert_eq!(mqtt::store::load(&db).unwrap().log, 5);
+            let found = load(&db, "tubemq", 1234).unwrap();
+            assert_eq!(found.next_topic, 6);
+            let [cursor] = &found.topics[0].cursors[..] else { panic!("one cursor") };
+            assert_eq!((cursor.cursor.below(), cursor.touched_ms), (7, 1234), "no older than can be known");
+            db.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT + 1]).unwrap();
+            assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
+        }
     }
 }

@@ -226,6 +226,7 @@ fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubemqOptions> {
         to.partitions = partitions.extract()?;
     }
     fields.seconds("tubemq_retention", &mut to.retention)?;
+    fields.seconds("tubemq_offset_retention", &mut to.offset_retention)?;
     fields.size("tubemq_max_message_size", &mut to.max_message_size)?;
     fields.seconds("tubemq_client_timeout", &mut to.client_timeout)?;
     Ok(to)

@@ -46,6 +46,7 @@ impl Bench {
             partitions: 2,
             max_message_size: 1 << 20,
             retention: Duration::from_secs(3600),
+            offset_retention: Duration::from_secs(24 * 3600),
             max_store: 1 << 30,
             max_topics: 100,
             client_timeout: Duration::from_secs(30),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::store::{Found, Op, StoredTopic};
+use penstock::broker::store::{Found, Op, StoredCursor, StoredTopic};
 use penstock::broker::topic::cursor::Cursor;
 use penstock::broker::topic::log::{Entry, Last, Source};
 use penstock::broker::topic::subscription::Kind;
@@ -84,7 +84,7 @@ impl Disk {
             }
             Op::Epoch { topic, epoch } => self.topic(topic)?.epoch = epoch,
             Op::Append { topic, entry, producer } => self.append(topic, entry, producer)?,
-            Op::Cursor { topic, subscription, kind, below, state } => {
+            Op::Cursor { topic, subscription, kind, below, state, .. } => {
                 self.topic(topic)?.cursors.insert(subscription, (kind, below, state));
             }
             other => return Err(format!("nobody asked for {other:?}")),
@@ -167,8 +167,11 @@ impl Disk {
             cursors: topic
                 .cursors
                 .iter()
-                .map(|(name, (kind, below, state))| {
-                    (name.clone(), *kind, Cursor::decode(*below, state).expect("as it was encoded"))
+                .map(|(name, (kind, below, state))| StoredCursor {
+                    subscription: name.clone(),
+                    kind: *kind,
+                    cursor: Cursor::decode(*below, state).expect("as it was encoded"),
+                    touched_ms: 0,
                 })
                 .collect(),
             producers: topic.producers.iter().map(|(name, last)| (name.clone(), *last)).collect(),

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
 use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
-use crate::broker::store::{Found, Op};
+use crate::broker::store::{Found, Op, StoredCursor};
 use crate::broker::topic::log::{Log, Source};
 use crate::broker::topic::subscription::{ConsumerKey, Reading, Subscription};
 use crate::broker::topic::{Numbers, Topic};
@@ -195,8 +195,9 @@ impl Hub {
             let wall_ms = hub.settings.clock.wall_ms(now);
             topic.sequences =
                 stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
-            for (name, kind, cursor) in stored.cursors {
-                topic.subscriptions.insert(name.clone(), Subscription::new(name, kind, true, cursor));
+            for StoredCursor { subscription, kind, cursor, .. } in stored.cursors {
+                let name = subscription.clone();
+                topic.subscriptions.insert(name, Subscription::new(subscription, kind, true, cursor));
             }
             hub.topics.insert(stored.id, topic);
         }
@@ -349,6 +350,7 @@ impl Hub {
     }
 
     fn flush_cursor(&mut self, topic: u64, name: &Arc<str>) {
+        let touched_ms = self.wall_ms();
         let Some(subscription) = self.topics.get_mut(&topic).and_then(|t| t.subscriptions.get_mut(name))
         else {
             return;
@@ -362,6 +364,7 @@ impl Hub {
             kind: subscription.kind,
             below: subscription.cursor.below(),
             state: subscription.cursor.encode(),
+            touched_ms,
         };
         self.commits.write(op);
     }

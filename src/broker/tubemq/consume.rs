@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::produce::message_id;
-use super::topics::{Lease, held, offset_of};
+use super::topics::{Lease, Position, held, offset_of};
 use super::{Asker, Hub, OFFSET_UNIT, Refusal};
 use crate::broker::topic::log::Entry;
 use crate::tubemq::command::Response;
@@ -82,7 +82,7 @@ impl Hub {
             return Err((Code::PartitionOccupied, text));
         }
         let (first, end) = (partition.log.first(), partition.log.committed());
-        let before = partition.offsets.get(&group).copied();
+        let before = partition.offsets.get(&group).map(|position| position.next);
         let next = match (request.curr_offset, before) {
             (Some(offset), _) if offset >= 0 => (offset as u64 / OFFSET_UNIT).clamp(first, end),
             _ if request.read_status == FROM_MAX_ALWAYS => end,
@@ -99,7 +99,7 @@ impl Hub {
             ahead: VecDeque::new(),
         };
         partition.leases.insert(group.clone(), lease);
-        partition.offsets.insert(group.clone(), next);
+        partition.set_offset(&group, next);
         if before != Some(next) {
             self.write_offset(id, &group);
         }
@@ -113,7 +113,7 @@ impl Hub {
         let pack = held(&mut partition.leases, &group, &request.client_id)?.pack;
         partition.leases.remove(&group);
         if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
-            partition.offsets.insert(group.clone(), end);
+            partition.set_offset(&group, end);
             self.write_offset(id, &group);
         }
         Ok((NONE, None))
@@ -186,7 +186,8 @@ impl Hub {
         let lease = held(&mut partition.leases, &group, &request.client_id)?;
         lease.expires = expires;
         let (first, end) = (partition.log.first(), partition.log.committed());
-        let known = partition.offsets.entry(group.clone()).or_insert(first);
+        let unread = Position { next: first, touched_ms: 0 };
+        let known = &mut partition.offsets.entry(group.clone()).or_insert(unread).next;
         let mut moved = false;
         if !manual && let Some(pack) = lease.pack.take() {
             moved = request.last_pack_consumed == Some(true) && *known != pack;
@@ -271,7 +272,7 @@ impl Hub {
         lease.expires = expires;
         let pack = lease.pack.take().filter(|_| request.last_pack_consumed == Some(true));
         if let Some(end) = pack {
-            partition.offsets.insert(group.clone(), end);
+            partition.set_offset(&group, end);
             self.write_offset(id, &group);
         }
         let Some(partition) = self.partitions.get(&id) else { return Err(gone()) };

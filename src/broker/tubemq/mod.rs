@@ -66,6 +66,8 @@ const CALL_ROOM: usize = 64 << 10;
 const CACHE_TOTAL: usize = 64 << 20;
 /// Between looks for what can go.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Between looks for groups that can be forgotten.
+const GROUPS_PERIOD: Duration = Duration::from_secs(60);
 /// After this time an offset that came along with a get is written.
 const OFFSET_DELAY: Duration = Duration::from_millis(100);
 /// How long the master's token lets in, twice over.
@@ -88,6 +90,8 @@ pub struct Settings {
     pub max_message_size: usize,
     /// How long messages stay.
     pub retention: Duration,
+    /// How long the offsets of a group stay that holds no partition.
+    pub offset_retention: Duration,
     /// Bytes of the store, or of memory without one, at which producers are refused.
     pub max_store: u64,
     /// Most partitions of all topics.
@@ -151,6 +155,7 @@ pub struct Hub {
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
+    groups_at: Instant,
     now: Instant,
     counters: status::Counters,
 }
@@ -175,6 +180,7 @@ impl Hub {
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
+            groups_at: now + GROUPS_PERIOD,
             now,
             counters: status::Counters::default(),
             settings,
@@ -308,6 +314,10 @@ impl Hub {
             self.tokens = [(next >> 1) as i64, self.tokens[0]];
         }
         self.forget_clients();
+        if self.groups_at <= self.now && self.commits.failure().is_none() {
+            self.groups_at = self.now + GROUPS_PERIOD;
+            self.forget_groups();
+        }
         let wall_ms = self.wall_ms();
         let before = wall_ms.saturating_sub(self.settings.retention.as_millis() as u64);
         // With little room left, what every group has goes before its time.

@@ -1,5 +1,6 @@
 //! Figures of the broker.
 
+use super::topics::Position;
 use super::{Hub, PREFIX};
 use crate::broker::pulsar::{ConsumerStats, SubscriptionStats, TopicStats};
 use crate::error::{Error, ErrorKind, Result};
@@ -67,7 +68,7 @@ impl Hub {
             let (first, end) = (partition.log.first(), partition.log.committed());
             stats.entries += end - first;
             stats.messages_in += partition.received;
-            for (group, next) in &partition.offsets {
+            for (group, Position { next, .. }) in &partition.offsets {
                 let consumers = partition.leases.get(group).map(|lease| ConsumerStats {
                     name: lease.client.clone(),
                     address: String::new(),

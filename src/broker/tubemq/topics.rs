@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{BROKER, DOMAIN, Hub, OFFSET_UNIT, PREFIX, Refusal, too_many};
-use crate::broker::store::{Found, Op};
+use crate::broker::store::{Found, Op, StoredCursor};
 use crate::broker::topic::cursor::Cursor;
 use crate::broker::topic::log::{Entry, Log, Source};
 use crate::broker::topic::subscription::Kind;
@@ -16,6 +16,9 @@ use crate::tubemq::topic::{Broker, ConsumerTopic, Extent, ProducerTopic, STORE_B
 
 /// Status of a topic that consumers may read.
 const READABLE: i32 = 1;
+
+/// The store knows that a partition is held to this part of the time that offsets stay.
+const HELD_SHARE: u64 = 20;
 
 /// A topic.
 #[derive(Debug)]
@@ -36,12 +39,21 @@ impl Topic {
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) log: Log,
-    /// Next message of each group.
-    pub(super) offsets: BTreeMap<Arc<str>, u64>,
+    /// Where each group is.
+    pub(super) offsets: BTreeMap<Arc<str>, Position>,
     /// Who holds it, by group.
     pub(super) leases: BTreeMap<Arc<str>, Lease>,
     /// Messages taken in since start.
     pub(super) received: u64,
+}
+
+/// Where a group is in a partition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    /// Its next message.
+    pub(super) next: u64,
+    /// When the store was last told of it, in milliseconds since 1970.
+    pub(super) touched_ms: u64,
 }
 
 /// A client of a group holds a partition.
@@ -64,9 +76,14 @@ impl Partition {
         Self { log, offsets: BTreeMap::new(), leases: BTreeMap::new(), received: 0 }
     }
 
+    /// A group moves, or comes: the store is to hear of it.
+    pub(super) fn set_offset(&mut self, group: &Arc<str>, next: u64) {
+        self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
+    }
+
     /// The next message of a group, which cannot be one that is gone.
     pub(super) fn offset(&self, group: &str) -> Option<u64> {
-        Some((*self.offsets.get(group)?).clamp(self.log.first(), self.log.committed()))
+        Some(self.offsets.get(group)?.next.clamp(self.log.first(), self.log.committed()))
     }
 
     /// Where to cut: messages stored before this time, and, when room is short, those that every group has.
@@ -81,8 +98,8 @@ impl Partition {
         if self.log.peek(first, source).is_some_and(|entry| entry.stored_ms < stored_before) {
             cut = self.log.search(source, |entry| entry.stored_ms >= stored_before);
         }
-        if short && let Some(had) = self.offsets.values().min() {
-            cut = cut.max((*had).min(self.log.committed()));
+        if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
+            cut = cut.max(had.min(self.log.committed()));
         }
         (cut > first).then_some(cut)
     }
@@ -121,8 +138,9 @@ impl Hub {
         for row in rows {
             let log = Log::new(row.id, self.settings.stored, row.first, row.next, row.next_index, row.last);
             let mut partition = Partition::new(log);
-            for (group, _, cursor) in row.cursors {
-                partition.offsets.insert(group, cursor.below());
+            for StoredCursor { subscription, cursor, touched_ms, .. } in row.cursors {
+                let position = Position { next: cursor.below(), touched_ms };
+                partition.offsets.insert(subscription, position);
             }
             self.partitions.insert(row.id, partition);
             numbers.insert(row.name, row.id);
@@ -245,13 +263,17 @@ impl Hub {
     /// A group's offset moved: the store learns of it now.
     pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.remove(&(partition, group.clone()));
-        let Some(below) = self.partitions.get(&partition).and_then(|p| p.offsets.get(group)) else { return };
+        let touched_ms = self.wall_ms();
+        let offsets = self.partitions.get_mut(&partition).map(|partition| &mut partition.offsets);
+        let Some(position) = offsets.and_then(|offsets| offsets.get_mut(group)) else { return };
+        position.touched_ms = touched_ms;
         let op = Op::Cursor {
             topic: partition,
             subscription: group.clone(),
             kind: Kind::Exclusive,
-            below: *below,
-            state: Cursor::new(*below).encode(),
+            below: position.next,
+            state: Cursor::new(position.next).encode(),
+            touched_ms,
         };
         self.commits.write(op);
     }
@@ -260,6 +282,31 @@ impl Hub {
         self.flush_at = None;
         for (partition, group) in std::mem::take(&mut self.dirty) {
             self.write_offset(partition, &group);
+        }
+    }
+
+    /// Forgets where groups were that have held no partition of late. The store is told now and then of those that
+    /// do hold one, so that they are not forgotten after a long stop.
+    pub(super) fn forget_groups(&mut self) {
+        let (wall_ms, keep) = (self.wall_ms(), self.settings.offset_retention.as_millis() as u64);
+        let (mut held, mut gone) = (Vec::new(), Vec::new());
+        for (id, partition) in &mut self.partitions {
+            let Partition { offsets, leases, .. } = partition;
+            offsets.retain(|group, position| {
+                let age = wall_ms.saturating_sub(position.touched_ms);
+                let holds = leases.contains_key(group);
+                if holds && age > keep / HELD_SHARE {
+                    held.push((*id, group.clone()));
+                } else if !holds && age > keep {
+                    gone.push((*id, group.clone()));
+                    return false;
+                }
+                true
+            });
+        }
+        held.into_iter().for_each(|(partition, group)| self.write_offset(partition, &group));
+        for (topic, subscription) in gone {
+            self.commits.write(Op::DropCursor { topic, subscription });
         }
     }
 }
