@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::tubemq::flow::Flow;
 use crate::tubemq::master::{Identity, RUNTIME, brokers};
 use crate::tubemq::topic::{Broker, Condition, ConsumerTopic, HeldInfo, Partition, SubscribeInfo};
 use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
@@ -116,6 +117,8 @@ pub enum Event {
     VisitToken(i64),
     /// The group's setting of where messages are read from.
     Priority(i32),
+    /// The rules of flow control that hold from now on.
+    Flow(Flow),
     /// An operator wants the group at the end of its partitions.
     JumpToMax,
     /// A call failed, and is made again.
@@ -145,6 +148,7 @@ pub struct Member {
     /// What is held differs from what was reported.
     dirty: bool,
     held: Vec<Place>,
+    flow: Flow,
     mode: Mode,
     events: VecDeque<Event>,
 }
@@ -170,7 +174,6 @@ struct ClientMode {
 #[derive(Debug)]
 struct ServerMode {
     not_allocated: bool,
-    flow: (i64, i64),
     priority: i32,
     /// Being carried out by the owner.
     working: Option<pb::EventProto>,
@@ -196,7 +199,6 @@ impl Member {
             }),
             Balance::Server => Mode::Server(ServerMode {
                 not_allocated: true,
-                flow: (UNDEFINED, UNDEFINED),
                 priority: UNDEFINED as i32,
                 working: None,
                 finished: None,
@@ -213,6 +215,7 @@ impl Member {
             beats: 0,
             dirty: false,
             held: Vec::new(),
+            flow: Flow::default(),
             mode,
             events: VecDeque::new(),
         }
@@ -298,7 +301,7 @@ impl Member {
                     topic_list,
                     topic_condition,
                     sub_rep_info: Some(self.report(mode, true)),
-                    ops_task_info: None,
+                    ops_task_info: self.tasks(),
                     auth_info: certificate,
                     jdk_version: Some(RUNTIME.into()),
                 }))
@@ -313,8 +316,8 @@ impl Member {
                 require_bound: Some(false),
                 session_time: Some(self.options.started_ms),
                 // The server tells flow rules and priority only to those who ask.
-                group_flow_check_id: Some(UNDEFINED),
-                def_flow_check_id: Some(UNDEFINED),
+                group_flow_check_id: Some(self.flow.group.id),
+                def_flow_check_id: Some(self.flow.default.id),
                 qry_priority_id: Some(mode.priority),
                 auth_info: certificate,
                 jdk_version: Some(RUNTIME.into()),
@@ -337,7 +340,7 @@ impl Member {
                     client_id,
                     group_name,
                     sub_rep_info: Some(self.report(mode, whole)),
-                    ops_task_info: None,
+                    ops_task_info: self.tasks(),
                     auth_info: certificate,
                 }))
             }
@@ -359,8 +362,8 @@ impl Member {
                     subscribe_info: if whole { subscribed } else { Vec::new() },
                     report_subscribe_info: whole,
                     event,
-                    def_flow_check_id: Some(mode.flow.0),
-                    group_flow_check_id: Some(mode.flow.1),
+                    def_flow_check_id: Some(self.flow.default.id),
+                    group_flow_check_id: Some(self.flow.group.id),
                     ssd_store_id: None,
                     qry_priority_id: Some(mode.priority),
                     auth_info: certificate,
@@ -399,6 +402,17 @@ impl Member {
             report_sub_info: Some(whole && self.known),
             part_sub_info: held.collect(),
         }
+    }
+
+    /// Which rules of flow control are known: others are told.
+    fn tasks(&self) -> Option<pb::OpsTaskInfo> {
+        let known = |id: i64| (id >= 0).then_some(id);
+        let (group, default) = (known(self.flow.group.id), known(self.flow.default.id));
+        (group.is_some() || default.is_some()).then(|| pb::OpsTaskInfo {
+            group_flow_check_id: group,
+            def_flow_check_id: default,
+            ..Default::default()
+        })
     }
 
     fn subscribed(&self) -> Vec<String> {
@@ -478,22 +492,18 @@ impl Member {
             Response::ConsumerRegister(response) => {
                 self.registered(now);
                 self.take_token(response.authorized_info);
-                self.take_group(
-                    now,
-                    response.not_allocated,
-                    response.def_flow_check_id,
-                    response.group_flow_check_id,
-                    response.qry_priority_id,
+                self.take_group(now, response.not_allocated, response.qry_priority_id);
+                self.take_flow(
+                    (response.group_flow_check_id, response.group_flow_control_info.as_deref()),
+                    (response.def_flow_check_id, response.def_flow_control_info.as_deref()),
                 );
             }
             Response::ConsumerHeartbeat(response) => {
                 self.take_token(response.authorized_info);
-                self.take_group(
-                    now,
-                    response.not_allocated,
-                    response.def_flow_check_id,
-                    response.group_flow_check_id,
-                    response.qry_priority_id,
+                self.take_group(now, response.not_allocated, response.qry_priority_id);
+                self.take_flow(
+                    (response.group_flow_check_id, response.group_flow_control_info.as_deref()),
+                    (response.def_flow_check_id, response.def_flow_control_info.as_deref()),
                 );
                 self.take_event(now, response.event);
             }
@@ -528,8 +538,20 @@ impl Member {
         }
     }
 
+    fn take_flow(&mut self, group: (Option<i64>, Option<&str>), default: (Option<i64>, Option<&str>)) {
+        let new = [self.flow.group.take(group.0, group.1), self.flow.default.take(default.0, default.1)];
+        if new.contains(&true) {
+            self.events.push_back(Event::Flow(self.flow.clone()));
+        }
+    }
+
     fn take_tasks(&mut self, tasks: Option<pb::OpsTaskInfo>) {
-        let (Some(tasks), Mode::Client(mode)) = (tasks, &mut self.mode) else { return };
+        let Some(tasks) = tasks else { return };
+        self.take_flow(
+            (tasks.group_flow_check_id, tasks.group_flow_control_info.as_deref()),
+            (tasks.def_flow_check_id, tasks.def_flow_control_info.as_deref()),
+        );
+        let Mode::Client(mode) = &mut self.mode else { return };
         if let Some(priority) = tasks.qry_priority_id.filter(|priority| *priority >= 0) {
             self.events.push_back(Event::Priority(priority));
         }
@@ -584,19 +606,11 @@ impl Member {
         }
     }
 
-    fn take_group(
-        &mut self,
-        now: Instant,
-        not_allocated: Option<bool>,
-        default_flow: Option<i64>,
-        group_flow: Option<i64>,
-        priority: Option<i32>,
-    ) {
+    fn take_group(&mut self, now: Instant, not_allocated: Option<bool>, priority: Option<i32>) {
         let Mode::Server(mode) = &mut self.mode else { return };
         if let Some(not_allocated) = not_allocated {
             mode.not_allocated = not_allocated;
         }
-        mode.flow = (default_flow.unwrap_or(mode.flow.0), group_flow.unwrap_or(mode.flow.1));
         if let Some(priority) = priority.filter(|priority| *priority >= 0 && *priority != mode.priority) {
             mode.priority = priority;
             self.events.push_back(Event::Priority(priority));

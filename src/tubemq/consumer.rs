@@ -19,6 +19,8 @@
 //! and its answer is not known whether the next pack was given: then it is asked for again, and what comes twice is
 //! left out.
 //!
+//! The rules of flow control ([`flow`]) may want a wait after a pack. Then its acknowledgement is a call of its own too.
+//!
 //! An answer without messages is no end: 200 without any has passed over what others' filters or partitions own, and
 //! so has 404 unless it says that the end is reached. Messages have no offset of their own, only their pack has.
 
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::balance::Place;
+use crate::tubemq::flow::{self, Flow, Pace};
 use crate::tubemq::{Code, Request, Response, pb};
 
 mod pack;
@@ -184,6 +187,9 @@ pub struct Consumer {
     /// Those of the pack that the open call acknowledges.
     acknowledging: Vec<i64>,
     wait: Duration,
+    pace: Pace,
+    /// Before this time the rules of flow control want no call for messages.
+    rest: Instant,
     priority: Option<i32>,
     offset: Option<i64>,
     max_offset: Option<i64>,
@@ -196,6 +202,8 @@ impl Consumer {
     pub fn new(options: Options, now: Instant) -> Self {
         Self {
             start: options.start,
+            pace: Pace::new(!options.filters.is_empty(), now),
+            rest: now,
             options,
             state: State::Out(now),
             attached: false,
@@ -242,6 +250,11 @@ impl Consumer {
     /// Of the group, as the master says.
     pub fn set_priority(&mut self, priority: i32) {
         self.priority = Some(priority);
+    }
+
+    /// The rules of flow control that hold from now on, and what time it is, in milliseconds since 1970.
+    pub fn set_flow(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
+        self.pace.set(flow, now, wall_ms);
     }
 
     /// What is sent to the broker about where messages are read from.
@@ -327,7 +340,8 @@ impl Consumer {
                 self.seek_open = self.seeking.take().is_some();
                 Some(self.register(REGISTER, status, offset, visit))
             }
-            State::Idle(_, true) if self.paused => {
+            // Who waits long before the next call does not make the acknowledgement wait.
+            State::Idle(_, true) if self.paused || self.rest > now => {
                 self.state = State::Committing;
                 Some(Request::CommitOffset(pb::CommitOffsetRequestC2b {
                     client_id: self.options.client_id.clone(),
@@ -346,7 +360,7 @@ impl Consumer {
                     topic_name: self.options.place.topic.to_string(),
                     last_pack_consumed: Some(consumed),
                     manual_commit_offset: Some(false),
-                    esc_flow_ctrl: Some(false),
+                    esc_flow_ctrl: Some(self.pace.is_limited(now)),
                 }))
             }
             _ => None,
@@ -375,7 +389,7 @@ impl Consumer {
             State::Joining => self.joined(now, result),
             State::Asking(consumed) => self.got(now, consumed, result),
             State::Committing => {
-                self.state = State::Idle(now, result.is_err());
+                self.state = State::Idle(now.max(self.rest), result.is_err());
                 if let Ok(Response::CommitOffset(response)) = result {
                     if response.success {
                         self.offset = response.curr_offset.or(self.offset);
@@ -457,7 +471,8 @@ impl Consumer {
             self.max_offset = response.max_offset.filter(|offset| *offset >= 0).or(self.max_offset);
             self.offset = response.curr_offset.filter(|offset| *offset >= 0).or(self.offset);
             if response.messages.is_empty() {
-                self.state = State::Idle(now, false);
+                self.take_pace(now, &response, 0);
+                self.state = State::Idle(self.rest, false);
                 return;
             }
             self.wait = FIRST_WAIT;
@@ -471,7 +486,8 @@ impl Consumer {
                     self.offset = self.max_offset.or(self.offset);
                     self.behind = Some(0);
                 }
-                let wait = if at_end { self.longer() } else { FIRST_WAIT };
+                let own = if at_end { self.longer() } else { FIRST_WAIT };
+                let wait = own.max(self.pace.wait(now, flow::Pack::default()));
                 // There is no pack to be acknowledged any more.
                 self.state = State::Idle(now + wait, false);
                 return;
@@ -500,7 +516,14 @@ impl Consumer {
         wait
     }
 
-    fn hold(&mut self, now: Instant, response: pb::GetMessageResponseB2c) {
+    /// What the rules make of an answer, of which so many bytes are for this consumer.
+    fn take_pace(&mut self, now: Instant, response: &pb::GetMessageResponseB2c, bytes: usize) {
+        let (free, slow) = (response.esc_flow_ctrl(), response.require_slow());
+        let pack = flow::Pack { found: true, bytes, lag: response.curr_data_dlt, free, slow };
+        self.rest = now + self.pace.wait(now, pack);
+    }
+
+    fn hold(&mut self, now: Instant, mut response: pb::GetMessageResponseB2c) {
         let pack = Pack {
             place: self.options.place.clone(),
             offset: self.offset.unwrap_or(-1),
@@ -511,8 +534,10 @@ impl Consumer {
         self.dropped = None;
         debug_assert!(self.queue.is_empty(), "one pack at a time");
         let (filters, done, queue) = (&self.options.filters, &mut self.done, &mut self.queue);
-        let held = Held::new(pack, response.messages, filters, done, queue);
+        let messages = std::mem::take(&mut response.messages);
+        let held = Held::new(pack, messages, filters, done, queue);
         self.queued_bytes = self.queue.iter().map(|message| message.payload.len()).sum();
+        self.take_pace(now, &response, self.queued_bytes);
         self.state = State::Holding(held);
         self.settle(now);
     }
@@ -520,7 +545,8 @@ impl Consumer {
     /// Goes on when all of the pack is acknowledged.
     fn settle(&mut self, now: Instant) {
         if matches!(&self.state, State::Holding(held) if held.is_consumed())
-            && let State::Holding(held) = std::mem::replace(&mut self.state, State::Idle(now, true))
+            && let State::Holding(held) =
+                std::mem::replace(&mut self.state, State::Idle(now.max(self.rest), true))
         {
             self.acknowledging = held.into_ids();
             self.redelivered = 0;
@@ -625,7 +651,7 @@ impl Consumer {
 
     fn rewind(&mut self, at: Instant) {
         self.drop_pack();
-        self.state = State::Idle(at, false);
+        self.state = State::Idle(at.max(self.rest), false);
     }
 
     /// Leaves it alone, or goes on. It stays held, and what has been fetched is still given.
@@ -655,6 +681,7 @@ impl Consumer {
         self.dropped = None;
         self.redelivered = 0;
         self.behind = None;
+        self.rest = now;
         self.state = State::Out(now);
     }
 

@@ -9,6 +9,7 @@
 //! * [`balance`]: a member of a consumer group at the master, and which partitions are its own
 //! * [`producer`]: messages on their way to the brokers
 //! * [`consumer`]: one partition at its broker
+//! * [`flow`]: rules by which consumers slow down
 //!
 //! Nothing here knows a socket, a clock, a task or Python.
 
@@ -18,6 +19,7 @@ pub mod balance;
 pub mod command;
 pub mod connection;
 pub mod consumer;
+pub mod flow;
 pub mod frame;
 pub mod master;
 pub mod message;

@@ -297,3 +297,67 @@ fn a_member_says_goodbye_if_the_master_knows_it() {
     never.close(now);
     assert!(never.is_closed());
 }
+
+const RULES: &str = r#"[{"type":1,"rule":[{"zeroCnt":3,"freqInMs":300}]}]"#;
+
+#[test]
+fn the_rules_of_flow_control_are_told_once_by_their_numbers() {
+    let now = Instant::now();
+    let mut member = server_joined(now);
+    let mut at = now;
+    let mut told = |default: (i64, &str), group: (i64, &str)| {
+        at += INTERVAL;
+        let request = beat(&mut member, at);
+        member.handle_answer(
+            at,
+            Ok(Response::ConsumerHeartbeat(Box::new(pb::HeartResponseM2c {
+                success: true,
+                err_code: 200,
+                not_allocated: Some(false),
+                def_flow_check_id: Some(default.0),
+                def_flow_control_info: Some(default.1.into()),
+                group_flow_check_id: Some(group.0),
+                group_flow_control_info: Some(group.1.into()),
+                ..Default::default()
+            }))),
+        );
+        let flows = events(&mut member).into_iter().filter(|event| matches!(event, Event::Flow(_)));
+        (request.def_flow_check_id, request.group_flow_check_id, flows.count())
+    };
+    assert_eq!(told((3, RULES), (-2, " ")), (Some(1), Some(2), 1));
+    assert_eq!(told((3, ""), (-2, " ")), (Some(3), Some(2), 0));
+    // What cannot be read is told again, should it have been mended.
+    assert_eq!(told((3, ""), (8, "[{}]")), (Some(3), Some(2), 0));
+    assert_eq!(told((4, " "), (8, RULES)), (Some(3), Some(2), 1));
+    assert_eq!(told((4, ""), (8, "")), (Some(4), Some(8), 0));
+}
+
+#[test]
+fn a_member_of_client_balance_names_the_rules_that_it_has() {
+    let now = Instant::now();
+    let mut member = joined(now, Balance::Client(None), &["demo#1:1:1:1"]);
+    let now = now + INTERVAL;
+    let beat = |member: &mut Member, now| loop {
+        match member.poll_request(now, None) {
+            Some(Request::BalanceHeartbeat(beat)) => return beat,
+            Some(_) => member.handle_answer(now, metadata(&[])),
+            None => panic!("a beat is due"),
+        }
+    };
+    assert_eq!(beat(&mut member, now).ops_task_info, None, "it has none");
+    member.handle_answer(
+        now,
+        Ok(Response::BalanceHeartbeat(Box::new(pb::HeartResponseM2cv2 {
+            err_code: 200,
+            ops_task_info: Some(pb::OpsTaskInfo {
+                group_flow_check_id: Some(6),
+                group_flow_control_info: Some(RULES.into()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }))),
+    );
+    assert!(events(&mut member).iter().any(|event| matches!(event, Event::Flow(_))));
+    let tasks = beat(&mut member, now + INTERVAL).ops_task_info.unwrap();
+    assert_eq!((tasks.group_flow_check_id, tasks.def_flow_check_id), (Some(6), None));
+}

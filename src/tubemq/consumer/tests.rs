@@ -324,6 +324,78 @@ fn a_broker_that_limits_is_asked_when_it_says() {
     case.get(true);
 }
 
+/// With a rule for looks at nothing, and one for packs that counts 5 bytes in 5 s as too much.
+fn ruled(case: &mut Case) {
+    let mut flow = Flow::default();
+    let text = r#"[{"type":1,"rule":[{"zeroCnt":3,"freqInMs":900}]},
+                   {"type":3,"rule":[{"normFreqInMs":500,"filterFreqInMs":0,"minDataFilterFreqInMs":0}]}]"#;
+    assert!(flow.default.take(Some(1), Some(text)));
+    case.consumer.set_flow(flow, case.now, 0);
+}
+
+#[test]
+fn a_rule_makes_the_next_pack_wait_and_not_the_acknowledgement() {
+    let mut case = Case::new(options());
+    ruled(&mut case);
+    case.get(false);
+    case.answer(got(200, "", &[("a", "")]));
+    let messages = case.take();
+    case.now += Duration::from_millis(200);
+    assert!(case.consumer.poll_timeout(true).is_none(), "it is held");
+    case.ack(&messages);
+    assert!(case.consumer.wants_turn());
+    let Some(Request::CommitOffset(_)) = case.ask() else { panic!("the broker is told at once") };
+    case.answer(Ok(Response::CommitOffset(pb::CommitOffsetResponseB2c {
+        success: true,
+        err_code: 200,
+        ..Default::default()
+    })));
+    assert_eq!(case.wait().as_millis(), 300, "counted from the answer");
+    case.get(false);
+    case.answer(got(200, "", &[]));
+    assert_eq!(case.wait().as_millis(), 500, "what was for others counts as a pack");
+    case.get(false);
+    case.answer(got(200, "", &[("b", "")]));
+    let messages = case.take();
+    case.consumer.nack(case.now, &messages[0], Some(Duration::ZERO));
+    assert_eq!(case.wait().as_millis(), 500, "nor does a rewind pass it by");
+    case.get(false);
+    case.answer(got(200, "", &[("b", "")]));
+    let messages = case.take();
+    case.now += Duration::from_millis(501);
+    case.ack(&messages);
+    case.get(true);
+}
+
+#[test]
+fn a_rule_makes_looks_at_an_empty_partition_rarer() {
+    let mut case = Case::new(options());
+    ruled(&mut case);
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        case.get(false);
+        case.answer(got(404, END, &[]));
+        waits.push(case.wait().as_millis());
+    }
+    assert_eq!(waits, [2, 4, 900, 900]);
+}
+
+#[test]
+fn a_broker_is_told_that_the_groups_rules_limit() {
+    let mut case = Case::new(options());
+    let mut flow = Flow::default();
+    let text =
+        r#"[{"type":0,"rule":[{"start":"00:00","end":"24:00","dltInM":21,"limitInM":0,"freqInMs":700}]}]"#;
+    assert!(flow.group.take(Some(1), Some(text)));
+    for (flow, limited) in [(Flow::default(), false), (flow, true)] {
+        case.consumer.set_flow(flow, case.now, 0);
+        let Some(Request::GetMessages(request)) = case.ask() else { panic!("a get is due") };
+        assert_eq!(request.esc_flow_ctrl, Some(limited));
+        case.answer(got(404, END, &[]));
+        case.wait();
+    }
+}
+
 #[test]
 fn a_filter_is_applied_once_more_here() {
     let filters = Arc::new(BTreeSet::from(["Aa".to_owned()]));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from penstock import errors
 
 from harness import numbered, payloads
-from tubemq_harness import TubeService, group
+from tubemq_harness import RealTubeMQ, TubeService, group
 from tubemq_load import BALANCES, connect, ready, take, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,3 +60,38 @@ async def test_members_that_do_not_fit_are_told_so(tube: TubeService) -> None:
             with pytest.raises(errors.ConsumerAssign):
                 async with client.consumer(topic, name, **options):
                     pass
+
+
+@pytest.mark.real_tubemq
+@pytest.mark.parametrize("balance", BALANCES)
+async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeMQ, balance: str) -> None:
+    topic, name = real_tubemq.topic(), group()
+    rules = [
+        {"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 300}]},
+        {"type": 3, "rule": [{"normFreqInMs": 400, "filterFreqInMs": 0, "minDataFilterFreqInMs": 0}]},
+    ]
+
+    def rule(method: str, **words: Any) -> None:
+        real_tubemq.ask(method, groupName=name, createUser="tests", modifyUser="tests", **words)
+
+    rule("admin_set_group_flow_control_rule", statusId=1, flowCtrlInfo=json.dumps(rules))
+    async with connect(real_tubemq) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, name, position="first", balance=balance) as consumer:
+            await ready(consumer, 1)
+
+            async def five() -> float:
+                """How long five packs take, each of one message that is there when it is asked for."""
+                began = time.monotonic()
+                for number in range(5):
+                    await producer.send(b"%d" % number)
+                    await take(consumer, 1)
+                return time.monotonic() - began
+
+            await five()
+            assert await five() > 5 * 0.4 - 0.1
+            # The next beats tell that they have changed.
+            rules[1]["rule"] = [{"normFreqInMs": 0}]
+            rule("admin_upd_group_flow_control_rule", statusId=1, flowCtrlInfo=json.dumps(rules))
+            deadline = time.monotonic() + 30
+            while await five() > 4 * 0.4:
+                assert time.monotonic() < deadline, "the new rules do not hold"

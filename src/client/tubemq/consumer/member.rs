@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::client::tubemq::consumer::part::{Part, supervise};
 use crate::client::tubemq::consumer::{Core, LEAVE, MemberState};
-use crate::client::tubemq::{auth, lock};
+use crate::client::tubemq::{auth, lock, wall_ms};
 use crate::tubemq::balance::{Balance, Event, Place};
 use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
 use crate::tubemq::topic::SubscribeInfo;
@@ -42,6 +42,7 @@ impl Core {
             if let Some(priority) = *lock(&self.priority) {
                 machine.set_priority(priority);
             }
+            machine.set_flow(lock(&self.flow).clone(), Instant::now(), wall_ms());
         }
         let task = self.shared.runtime.spawn(supervise(Arc::downgrade(&part), Arc::downgrade(self)));
         *lock(&part.task) = Some(task.abort_handle());
@@ -139,6 +140,10 @@ impl Core {
                     part.machine().set_priority(priority);
                 }
             }
+            Event::Flow(flow) => {
+                *lock(&self.flow) = flow;
+                self.pass_flow();
+            }
             Event::JumpToMax => {
                 for part in lock(&self.parts).values() {
                     part.change(|machine| machine.seek(Instant::now(), Start::Max));
@@ -150,6 +155,14 @@ impl Core {
                 self.state.send_replace(MemberState::Refused(error.clone()));
                 self.signal.end(error);
             }
+        }
+    }
+
+    /// Tells the parts which rules of flow control hold, and what time it is: rules go by the time of day.
+    fn pass_flow(&self) {
+        let flow = lock(&self.flow).clone();
+        for part in lock(&self.parts).values() {
+            part.machine().set_flow(flow.clone(), Instant::now(), wall_ms());
         }
     }
 
@@ -224,6 +237,7 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
         };
         tokio::time::sleep(interval).await;
         let Some(core) = weak.upgrade() else { return };
+        core.pass_flow();
         let mut by_broker: HashMap<u32, Vec<Arc<Part>>> = HashMap::new();
         for ((_, partition), part) in lock(&core.parts).iter() {
             if part.machine().is_held() {

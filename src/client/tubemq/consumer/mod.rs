@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::Partition;
 use crate::tubemq::balance::{Balance, Member, Options as MemberOptions};
 use crate::tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
+use crate::tubemq::flow::Flow;
 use crate::tubemq::master::Identity;
 
 mod member;
@@ -105,6 +106,8 @@ pub(in crate::client::tubemq) struct Core {
     parts: Mutex<Parts>,
     /// What the group's setting says, if it does.
     priority: Mutex<Option<i32>>,
+    /// The rules of flow control that the master has told.
+    flow: Mutex<Flow>,
     /// Whether all, or some, are left alone.
     paused: Mutex<Paused>,
     state: watch::Sender<MemberState>,
@@ -168,6 +171,7 @@ impl Consumer {
             due: Notify::new(),
             parts: Mutex::default(),
             priority: Mutex::new(None),
+            flow: Mutex::default(),
             paused: Mutex::default(),
             state: watch::channel(MemberState::New).0,
             signal: Signal::new(events),

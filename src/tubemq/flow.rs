@@ -1,0 +1,371 @@
+//! Rules by which a cluster has its consumers slow down, and the pace of one partition under them.
+//!
+//! The master gives each member two texts, one for its group and one for the whole cluster: a JSON array of
+//! `{"type": …, "rule": […]}`, or a blank where there is none. What is not a rule spoils its whole text, which is then
+//! left aside with its number, as the Java client does (`FlowCtrlRuleHandler`, `PartitionExt`):
+//!
+//! | type | rule | says |
+//! |---|---|---|
+//! | 0 | `start`, `end`, `dltInM`, `limitInM`, `freqInMs` | who lags more and took `limitInM` MiB in a minute, or a twelfth of it in 5 s, waits `freqInMs` |
+//! | 1 | `zeroCnt`, `freqInMs` | after so many looks at an empty partition the next waits `freqInMs` |
+//! | 2 | | nothing, since long |
+//! | 3 | `normFreqInMs`, `filterFreqInMs`, `minDataFilterFreqInMs` | the wait after each pack: without filters, with them, with them when the broker wants it slow |
+//!
+//! Brokers keep to the rules of type 0 as well, by answering 452. Rules only slow down: what waits longer by itself
+//! waits that long. Other than with the Java client, new rules hold at once, not from the next minute on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::tubemq::UNDEFINED;
+
+/// How long a limit holds before the lag is looked at again, and how long a sample is.
+const WINDOW: Duration = Duration::from_secs(60);
+const SAMPLE: Duration = Duration::from_secs(5);
+/// Shorter waits are none.
+const NEGLIGIBLE: Duration = Duration::from_millis(10);
+/// The longest wait that the protocol's own bounds allow; types 0 and 1 have none, and a slip of an operator must not
+/// end consumption.
+const LONGEST: Duration = Duration::from_secs(300);
+/// How often it is looked whether the group is limited.
+const LOOK: Duration = Duration::from_secs(10);
+/// Times of rules are of this zone.
+const ZONE_MINUTES: i64 = 8 * 60;
+const MINUTE_MS: i64 = 60_000;
+const DAY_MINUTES: i64 = 24 * 60;
+const MIB: u64 = 1 << 20;
+/// Longest text that is read: the web API takes no longer one.
+const MAX_TEXT: usize = 64 << 10;
+
+/// The rules of one text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Type 0, by their start.
+    lag: Vec<LagRule>,
+    /// Type 1, the largest count first.
+    empty: Vec<EmptyRule>,
+    /// Type 3.
+    packs: Option<PackRule>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LagRule {
+    /// From this minute of the day to that one, both included.
+    minutes: (u16, u16),
+    lag: i64,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EmptyRule {
+    count: u32,
+    wait: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PackRule {
+    plain: Duration,
+    filtered: Duration,
+    slow: Duration,
+}
+
+/// More than `bytes` in a minute, and the next call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    bytes: u64,
+    wait: Duration,
+}
+
+impl Limit {
+    const NONE: Self = Self { bytes: u64::MAX, wait: Duration::ZERO };
+}
+
+impl Rules {
+    /// Reads a text; a blank one has no rules.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut rules = Self::default();
+        if text.trim().is_empty() {
+            return Ok(rules);
+        }
+        if text.len() > MAX_TEXT {
+            return Err(broken(format!("{} bytes; at most {MAX_TEXT} are read", text.len())));
+        }
+        let records: Vec<Value> = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+        for record in &records {
+            let items = || match record.get("rule") {
+                Some(Value::Array(items)) if !items.is_empty() => Ok(items),
+                _ => Err(broken("a record without an array of rules".into())),
+            };
+            // The last record of a type counts.
+            match number(record, "type", 0..=3)? {
+                0 => {
+                    rules.lag = items()?.iter().map(LagRule::parse).collect::<Result<_>>()?;
+                    rules.lag.sort_by_key(|rule| rule.minutes.0);
+                }
+                1 => {
+                    rules.empty = items()?.iter().map(EmptyRule::parse).collect::<Result<_>>()?;
+                    rules.empty.sort_by_key(|rule| std::cmp::Reverse(rule.count));
+                }
+                3 => match items()?.as_slice() {
+                    [rule] => rules.packs = Some(PackRule::parse(rule)?),
+                    _ => return Err(broken("type 3 has one rule".into())),
+                },
+                _ => {}
+            }
+        }
+        Ok(rules)
+    }
+
+    fn limit(&self, lag: i64, minute: u16) -> Option<Limit> {
+        let applies = |rule: &&LagRule| lag > rule.lag && (rule.minutes.0..=rule.minutes.1).contains(&minute);
+        self.lag.iter().find(applies).map(|rule| rule.limit)
+    }
+
+    fn wait_when_empty(&self, count: u32) -> Option<Duration> {
+        self.empty.iter().find(|rule| count >= rule.count).map(|rule| rule.wait)
+    }
+}
+
+impl LagRule {
+    fn parse(item: &Value) -> Result<Self> {
+        let minutes = (minute_of(item, "start")?, minute_of(item, "end")?);
+        if minutes.0 >= minutes.1 {
+            return Err(broken("start is not before end".into()));
+        }
+        // Named for MiB, and compared with bytes: so do the Java client and the broker, whose word it is.
+        let lag = number(item, "dltInM", 21..=i64::MAX)?;
+        let bytes = (number(item, "limitInM", 0..=i64::MAX)? as u64).saturating_mul(MIB);
+        let wait = millis(item, "freqInMs", 200..=i32::MAX.into())?;
+        Ok(Self { minutes, lag, limit: Limit { bytes, wait } })
+    }
+}
+
+impl EmptyRule {
+    fn parse(item: &Value) -> Result<Self> {
+        let count = number(item, "zeroCnt", 1..=i32::MAX.into())? as u32;
+        Ok(Self { count, wait: millis(item, "freqInMs", 0..=i32::MAX.into())? })
+    }
+}
+
+impl PackRule {
+    fn parse(item: &Value) -> Result<Self> {
+        const BOUNDS: std::ops::RangeInclusive<i64> = 0..=300_000;
+        let has = |name| item.get(name).is_some();
+        let (filtered, slow) = match has("filterFreqInMs") || has("minDataFilterFreqInMs") {
+            true => (millis(item, "filterFreqInMs", BOUNDS)?, millis(item, "minDataFilterFreqInMs", BOUNDS)?),
+            false => (Duration::ZERO, Duration::ZERO),
+        };
+        if slow < filtered {
+            return Err(broken("minDataFilterFreqInMs is below filterFreqInMs".into()));
+        }
+        let plain = if has("normFreqInMs") { millis(item, "normFreqInMs", BOUNDS)? } else { Duration::ZERO };
+        Ok(Self { plain, filtered, slow })
+    }
+}
+
+fn broken(why: String) -> Error {
+    Error::protocol(format!("rules of flow control that cannot be read: {why}"))
+}
+
+/// A whole number within bounds; text that is one counts, as it does for the Java client.
+fn number(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Result<i64> {
+    let number = match item.get(name) {
+        Some(Value::Number(number)) => number.as_i64(),
+        Some(Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    let number = number.filter(|number| bounds.contains(number));
+    number.ok_or_else(|| broken(format!("{name} is not a whole number of {bounds:?}")))
+}
+
+fn millis(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Result<Duration> {
+    Ok(Duration::from_millis(number(item, name, bounds)? as u64).min(LONGEST))
+}
+
+/// `HH:MM` as a minute of the day. The hour may be 24, after which there is none.
+fn minute_of(item: &Value, name: &str) -> Result<u16> {
+    let text = item.get(name).and_then(Value::as_str).unwrap_or_default();
+    let parsed = text.split_once(':').and_then(|(hour, minute)| {
+        let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+        (hour <= 24 && minute < 60).then_some(hour * 60 + minute)
+    });
+    parsed.ok_or_else(|| broken(format!("{name} is {text:?}, not a time of day")))
+}
+
+/// The rules that hold for a member, and their numbers, by which the master knows what it has told.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Of the group.
+    pub group: RuleSet,
+    /// Of the cluster, where the group has none.
+    pub default: RuleSet,
+}
+
+/// Rules and their number.
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    /// The number of the text.
+    pub id: i64,
+    rules: Arc<Rules>,
+}
+
+impl Default for RuleSet {
+    fn default() -> Self {
+        Self { id: UNDEFINED, rules: Arc::default() }
+    }
+}
+
+impl RuleSet {
+    /// Takes what a master said; gives whether other rules hold. A text that cannot be read is left aside with its
+    /// number.
+    pub fn take(&mut self, id: Option<i64>, text: Option<&str>) -> bool {
+        let Some(id) = id.filter(|id| *id >= 0 && *id != self.id) else { return false };
+        let Ok(rules) = Rules::parse(text.unwrap_or_default()) else { return false };
+        let new = *self.rules != rules;
+        *self = Self { id, rules: Arc::new(rules) };
+        new
+    }
+}
+
+/// What an answer of a broker has to do with the pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pack {
+    /// There was something, if not for this consumer.
+    pub found: bool,
+    /// Bytes of the messages.
+    pub bytes: usize,
+    /// Bytes behind the end.
+    pub lag: Option<i64>,
+    /// The broker lets it pass.
+    pub free: bool,
+    /// The broker wants it slow.
+    pub slow: bool,
+}
+
+/// The pace of one partition.
+#[derive(Debug)]
+pub struct Pace {
+    flow: Flow,
+    /// What time it was when, in milliseconds since 1970.
+    clock: (Instant, i64),
+    filtered: bool,
+    limit: Limit,
+    packs: Option<PackRule>,
+    limit_ends: Option<Instant>,
+    sample_ends: Instant,
+    in_window: u64,
+    in_sample: u64,
+    lag: Option<i64>,
+    empty: u32,
+    /// Whether the group is limited, and until when that is taken for granted.
+    limited: (bool, Option<Instant>),
+}
+
+impl Pace {
+    /// Of a partition without rules, whose consumer has filters or has none.
+    pub fn new(filtered: bool, now: Instant) -> Self {
+        Self {
+            flow: Flow::default(),
+            clock: (now, 0),
+            filtered,
+            limit: Limit::NONE,
+            packs: None,
+            limit_ends: None,
+            sample_ends: now,
+            in_window: 0,
+            in_sample: 0,
+            lag: None,
+            empty: 0,
+            limited: (false, None),
+        }
+    }
+
+    /// The rules that hold from now on, and what time it is, in milliseconds since 1970: rules go by the time of day.
+    pub fn set(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
+        self.clock = (now, wall_ms);
+        let same = |a: &RuleSet, b: &RuleSet| Arc::ptr_eq(&a.rules, &b.rules);
+        if !same(&self.flow.group, &flow.group) || !same(&self.flow.default, &flow.default) {
+            self.limit_ends = None;
+            self.limited.1 = None;
+        }
+        self.flow = flow;
+    }
+
+    fn minute(&self, now: Instant) -> u16 {
+        let passed = now.saturating_duration_since(self.clock.0).as_millis() as i64;
+        let minutes = self.clock.1.saturating_add(passed) / MINUTE_MS + ZONE_MINUTES;
+        minutes.rem_euclid(DAY_MINUTES) as u16
+    }
+
+    /// Whether the group's own rules limit it now: a broker told so leaves it to them.
+    pub fn is_limited(&mut self, now: Instant) -> bool {
+        if self.flow.group.rules.lag.is_empty() {
+            return false;
+        }
+        let (limited, until) = self.limited;
+        if until.is_some_and(|until| now < until) {
+            return limited;
+        }
+        let limited = self.flow.group.rules.limit(i64::MAX, self.minute(now)).is_some();
+        self.limited = (limited, Some(now + LOOK));
+        limited
+    }
+
+    /// How long the next call waits, counted from the answer.
+    pub fn wait(&mut self, now: Instant, pack: Pack) -> Duration {
+        self.lag = pack.lag.filter(|lag| *lag >= 0).or(self.lag);
+        let bytes = pack.bytes as u64;
+        self.in_window = self.in_window.saturating_add(bytes);
+        self.in_sample = self.in_sample.saturating_add(bytes);
+        self.look(now);
+        let wait = self.ruled(pack);
+        if wait > NEGLIGIBLE { wait } else { Duration::ZERO }
+    }
+
+    fn ruled(&mut self, pack: Pack) -> Duration {
+        let Flow { group, default } = &self.flow;
+        if !pack.found {
+            self.empty = self.empty.saturating_add(1);
+            let rules = if group.rules.empty.is_empty() { &default.rules } else { &group.rules };
+            return rules.wait_when_empty(self.empty).unwrap_or_default();
+        }
+        self.empty = 0;
+        if pack.free {
+            return Duration::ZERO;
+        }
+        if self.in_window >= self.limit.bytes || self.in_sample >= self.limit.bytes / 12 {
+            return self.limit.wait;
+        }
+        match self.packs {
+            None => Duration::ZERO,
+            Some(rule) if !self.filtered => rule.plain,
+            Some(rule) if pack.slow => rule.slow,
+            Some(rule) => rule.filtered,
+        }
+    }
+
+    /// Begins a window or a sample when the one before is over.
+    fn look(&mut self, now: Instant) {
+        if self.limit_ends.is_none_or(|end| now > end) {
+            (self.in_window, self.in_sample) = (0, 0);
+            let minute = self.minute(now);
+            let Flow { group, default } = &self.flow;
+            self.packs = group.rules.packs.or(default.rules.packs);
+            // Until the broker says how far behind the partition is.
+            let Some(lag) = self.lag else { return };
+            let limit = group.rules.limit(lag, minute).or_else(|| default.rules.limit(lag, minute));
+            self.limit = limit.unwrap_or(Limit::NONE);
+            self.limit_ends = Some(now + WINDOW);
+            self.sample_ends = now + SAMPLE;
+        } else if now > self.sample_ends {
+            self.in_sample = 0;
+            self.sample_ends = now + SAMPLE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
