@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
@@ -79,6 +79,27 @@ impl<'a> Payload<'a> {
             Self::Borrowed(bytes) => bytes,
             Self::Owned(bytes) => bytes,
         }
+    }
+}
+
+/// When something happened, in milliseconds since 1970.
+pub(super) struct EventTime(pub(super) u64);
+
+impl<'py> FromPyObject<'_, 'py> for EventTime {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        value.extract().map(Self).map_err(|error: PyErr| {
+            if !error.is_instance_of::<PyOverflowError>(value.py()) {
+                return error;
+            }
+            let text = format!(
+                "event_time is {}: it is milliseconds since 1970, neither negative nor beyond 64 bits; leave it out \
+                 for what happened earlier",
+                *value
+            );
+            raise(value.py(), &Error::new(ErrorKind::InvalidArgument, text))
+        })
     }
 }
 

@@ -121,15 +121,23 @@ impl<'a> Beside<'a> {
         })
     }
 
-    fn push(&self, rows: &mut Rows, row: usize, payload: Option<&[u8]>) {
+    fn push(&self, rows: &mut Rows, row: usize, payload: Option<&[u8]>) -> Result<()> {
         let key = self.keys.as_ref().filter(|keys| keys.is_valid(row)).map(|keys| keys.value(row));
         let time =
             self.times.as_ref().filter(|times| times.is_valid(row)).map_or(0, |times| times.value(row));
+        let time = u64::try_from(time).map_err(|_| {
+            let row = self.first_row + row as u64;
+            let text = format!(
+                "event_time of row {row} is {time}: it is milliseconds since 1970, not negative; a null is none"
+            );
+            Error::new(ErrorKind::InvalidArgument, text)
+        })?;
         let mut properties = self.properties.as_ref().map_or(Vec::new(), |column| column.pairs(row));
         if let Some((name, before)) = &self.columns.id {
             properties.push((name.clone(), format!("{before}/{}", self.first_row + row as u64)));
         }
-        rows.push_row(payload, key, u64::try_from(time).unwrap_or(0), &properties);
+        rows.push_row(payload, key, time, &properties);
+        Ok(())
     }
 }
 
@@ -147,7 +155,7 @@ fn encode(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
             let before = rows.len();
             // JSON escapes line ends inside strings, so each line is a row.
             for (row, line) in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
-                beside.push(&mut rows, row, Some(line));
+                beside.push(&mut rows, row, Some(line))?;
             }
             if rows.len() - before != batch.num_rows() {
                 return Err(invalid("a row of the table cannot be written as JSON"));
@@ -157,7 +165,7 @@ fn encode(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
             let values = cast_column(batch, name, &DataType::Binary, "binary or text")?;
             let values = values.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
             for row in 0..batch.num_rows() {
-                beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)));
+                beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)))?;
             }
         }
     }

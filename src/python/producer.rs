@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use crate::client::pulsar as native;
 use crate::error::Result;
 use crate::pulsar::Outgoing;
-use crate::python::convert::Payload;
+use crate::python::convert::{EventTime, Payload};
 use crate::python::frame::FrameRows;
 use crate::python::outbox::{Outbox, Waiting};
 use crate::python::promise::Door;
@@ -37,7 +37,7 @@ impl Producer {
             key: extras.key,
             ordering_key: extras.ordering_key,
             properties: &borrowed(&properties),
-            event_time: extras.event_time.unwrap_or_default(),
+            event_time: extras.event_time.map_or(0, |time| time.0),
             sequence_id: extras.sequence_id,
             deliver_at: extras.deliver_at,
             null_value: extras.null_value,
@@ -52,7 +52,7 @@ struct Extras<'a, 'py> {
     key: Option<&'a str>,
     ordering_key: Option<&'a [u8]>,
     properties: Option<&'a Bound<'py, PyDict>>,
-    event_time: Option<u64>,
+    event_time: Option<EventTime>,
     sequence_id: Option<u64>,
     deliver_at: Option<i64>,
     null_value: bool,
@@ -124,7 +124,7 @@ impl Producer {
         key: Option<&str>,
         ordering_key: Option<&[u8]>,
         properties: Option<&Bound<'_, PyDict>>,
-        event_time: Option<u64>,
+        event_time: Option<EventTime>,
         sequence_id: Option<u64>,
         deliver_at: Option<i64>,
         null_value: bool,
@@ -145,7 +145,7 @@ impl Producer {
         key: Option<&str>,
         ordering_key: Option<&[u8]>,
         properties: Option<&Bound<'_, PyDict>>,
-        event_time: Option<u64>,
+        event_time: Option<EventTime>,
         sequence_id: Option<u64>,
         deliver_at: Option<i64>,
         null_value: bool,

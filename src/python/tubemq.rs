@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::client::tubemq::{Consumer, Outgoing, Producer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::python::convert::{Fields, Payload, raise, secret, tls};
+use crate::python::convert::{EventTime, Fields, Payload, raise, secret, tls};
 use crate::python::frame::FrameRows;
 use crate::python::outbox::{Outbox, Waiting};
 use crate::python::promise::Door;
@@ -240,7 +240,7 @@ impl TubeProducer {
             payload: payload.bytes(),
             key: extras.key,
             message_type: extras.message_type,
-            time: extras.event_time,
+            time: extras.event_time.map(|time| time.0),
             properties: &borrowed(&properties),
         };
         self.0.push(py, waiting, |native, park| native.push(&message, park))
@@ -252,7 +252,7 @@ struct Extras<'a, 'py> {
     key: Option<&'a str>,
     properties: Option<&'a Bound<'py, PyDict>>,
     message_type: Option<&'a str>,
-    event_time: Option<u64>,
+    event_time: Option<EventTime>,
 }
 
 impl Sink for Producer {
@@ -305,7 +305,7 @@ impl TubeProducer {
         key: Option<&str>,
         properties: Option<&Bound<'_, PyDict>>,
         message_type: Option<&str>,
-        event_time: Option<u64>,
+        event_time: Option<EventTime>,
     ) -> PyResult<Py<PyAny>> {
         let extras = Extras { key, properties, message_type, event_time };
         let (waiting, pending) = self.0.waiting(py)?;
@@ -321,7 +321,7 @@ impl TubeProducer {
         key: Option<&str>,
         properties: Option<&Bound<'_, PyDict>>,
         message_type: Option<&str>,
-        event_time: Option<u64>,
+        event_time: Option<EventTime>,
     ) -> PyResult<()> {
         let extras = Extras { key, properties, message_type, event_time };
         self.push(py, payload, extras, Waiting::Nobody(1))

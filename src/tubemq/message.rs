@@ -28,7 +28,12 @@ const MAX_TYPE: usize = 256;
 /// The flag of data that begin with attributes.
 const HAS_ATTRIBUTES: i32 = 1;
 
+/// What separates attributes, and their names from their values.
+const SEPARATORS: [char; 2] = [',', '='];
+
 const MINUTE_MS: u64 = 60_000;
+/// The last millisecond that `yyyyMMddHHmm` has room for.
+const LAST_MS: u64 = 253_402_300_799_999;
 const DAY_MINUTES: u64 = 24 * 60;
 
 /// A message to be packed.
@@ -65,6 +70,9 @@ pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
     if message.payload.is_empty() {
         return invalid("the payload is empty, which TubeMQ does not take".into());
     }
+    if let Some(ms) = message.time.filter(|ms| *ms > LAST_MS) {
+        return invalid(format!("event time {ms}: milliseconds since 1970 that end with the year 9999"));
+    }
     let time = message.time.map(minute);
     let mut text = String::new();
     if let Some(message_type) = message.message_type {
@@ -73,19 +81,27 @@ pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
                 "message type {message_type:?}: 1 to {MAX_TYPE} bytes without blanks around them"
             ));
         }
-        put(&mut text, TYPE, message_type)?;
+        if message_type.contains(SEPARATORS) {
+            return invalid(format!("message type {message_type:?}: it has neither , nor ="));
+        }
+        put(&mut text, TYPE, message_type);
     }
     if let Some(time) = &time {
-        put(&mut text, TIME, time)?;
+        put(&mut text, TIME, time);
     }
     if let Some(key) = message.key {
-        put(&mut text, KEY, &coded(key))?;
+        put(&mut text, KEY, &coded(key));
     }
     for (name, value) in message.properties {
         if [TYPE, TIME, KEY].contains(name) || name.is_empty() {
             return invalid(format!("a property cannot be named {name:?}"));
         }
-        put(&mut text, name, value)?;
+        if name.contains(SEPARATORS) || value.contains(SEPARATORS) {
+            return invalid(format!(
+                "property {name:?} of value {value:?}: names and values of properties have neither , nor ="
+            ));
+        }
+        put(&mut text, name, value);
     }
     let (data, flag) = if text.is_empty() {
         (Bytes::copy_from_slice(message.payload), 0)
@@ -99,20 +115,13 @@ pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
     Ok(Packed { data, flag, message_type: message.message_type.map(str::to_owned), time })
 }
 
-fn put(text: &mut String, name: &str, value: &str) -> Result<()> {
-    if name.contains([',', '=']) || value.contains([',', '=']) {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{name:?}: names and values of attributes have neither , nor ="),
-        ));
-    }
+fn put(text: &mut String, name: &str, value: &str) {
     if !text.is_empty() {
         text.push(',');
     }
     text.push_str(name);
     text.push('=');
     text.push_str(value);
-    Ok(())
 }
 
 fn coded(key: &str) -> Cow<'_, str> {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -36,6 +38,31 @@ async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeServi
         with pytest.raises(errors.InvalidArgument):
             await producer.send(b"")
         assert (await producer.send(b"x")).offset == 0
+
+
+@pytest.mark.parametrize(
+    ("extras", "words"),
+    [
+        ({"event_time": -5}, "event_time is -5"),
+        ({"event_time": 2**64}, f"event_time is {2**64}"),
+        ({"event_time": 253_402_300_800_000}, "event time 253402300800000"),
+        ({"event_time": datetime(1969, 7, 20, tzinfo=UTC)}, "event_time is -14256000000"),
+        ({"message_type": "a,b"}, 'message type "a,b"'),
+        ({"message_type": " a"}, 'message type " a"'),
+        ({"properties": {"a": "b=c"}}, 'property "a" of value "b=c"'),
+        ({"properties": {"a,b": "c"}}, 'property "a,b"'),
+    ],
+)
+async def test_what_is_not_valid_is_named_as_the_caller_named_it(
+    embedded_tubemq: TubeService, extras: dict[str, Any], words: str
+) -> None:
+    async with connect(embedded_tubemq) as client, client.producer(embedded_tubemq.topic()) as producer:
+        for send in (producer.send, producer.send_nowait):
+            with pytest.raises(errors.InvalidArgument, match=re.escape(words)) as caught:
+                send(b"x", **extras)
+            assert "$" not in str(caught.value)
+        assert producer.pending == 0
+        assert (await producer.send(b"x", event_time=0)).offset == 0
 
 
 async def test_a_topic_that_nobody_has(tube: TubeService) -> None:
