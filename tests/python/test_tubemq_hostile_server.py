@@ -20,6 +20,7 @@ import penstock
 from penstock import errors
 
 import tubemq_wire as wire
+from harness import free_port
 from tubemq_harness import group
 from tubemq_liar import Answer, Liar, Peer, altered, close, instead, made_up, mangled, silent
 from tubemq_wire import Request
@@ -308,6 +309,9 @@ def told(method: str, **fields: Any) -> Callable[[], Liar]:
 
 
 MANY = [f"{number}:127.0.0.1:{number % 60_000 + 1}" for number in range(1, 50_001)]
+#: Rules of flow control of a group, but for their text.
+RULES: dict[str, Any] = {"groupFlowCheckId": 7, "defFlowCheckId": -2, "qryPriorityId": 301}
+BROKEN_RULES = ["", " ", "{", "\0", "[" * 100_000, "[1]", '[{"type":9}]', '[{"type":3,"rule":[{},{}]}]']
 METADATA: dict[str, Callable[[], Liar]] = {
     f"{method}: {field} = {shown}": told(method, **{field: value})
     for method, field, values in [
@@ -388,6 +392,16 @@ METADATA: dict[str, Callable[[], Liar]] = {
             "consumer_register",
             "defFlowControlInfo",
             ["{", "[" * 100_000, "[1]", '[{"type":0,"rule":[{}]}]', '[{"type":1,"rule":[{"zeroCnt":-1}]}]'],
+        ),
+        (
+            "balance_register",
+            "opsTaskInfo",
+            [RULES | {"groupFlowControlInfo": text} for text in BROKEN_RULES],
+        ),
+        (
+            "balance_heartbeat",
+            "opsTaskInfo",
+            [RULES | {"groupFlowControlInfo": text} for text in BROKEN_RULES],
         ),
     ]
     for value in values
@@ -613,6 +627,83 @@ async def test_a_master_that_answers_nobody_lets_connect_fail_in_time():
             async with penstock.connect(url, **(OPTIONS | {"connect_timeout": 1})):
                 pass
         assert asyncio.get_running_loop().time() - started < 5
+
+
+async def test_a_group_that_is_to_wait_for_ever_waits_a_while():
+    """And what a cluster says of its rules does not end what was asked."""
+    for_ever = [
+        {
+            "type": 0,
+            "rule": [{"start": "0:0", "end": "24:00", "dltInM": 21, "limitInM": 0, "freqInMs": 2**31 - 1}],
+        },
+        {"type": 1, "rule": [{"zeroCnt": 1, "freqInMs": 2**31 - 1}]},
+    ]
+    liar = Liar(
+        lies={"balance_register": altered(opsTaskInfo=RULES | {"groupFlowControlInfo": json.dumps(for_ever)})}
+    )
+    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+        async with client.producer("demo") as producer, client.consumer("demo", group()) as consumer:
+            await producer.send(b"x")
+            with pytest.raises(errors.Timeout):
+                await consumer.receive(timeout=0.5)
+            # The number is known: only what has changed is told.
+            assert any(
+                asked.fields.get("opsTaskInfo", {}).get("groupFlowCheckId") == 7
+                for asked in liar.requests
+                if asked.name == "balance_heartbeat"
+            )
+            assert liar.asked["get"] < 5
+            # Who leaves does not wait.
+            async with asyncio.timeout(PATIENCE):
+                await consumer.close()
+
+
+async def test_connect_asks_again_what_may_pass():
+    for code in (500, 503, 301, 777):
+        later = altered(success=False, errCode=code, errMsg="later")
+        liar = Liar(lies={"producer_register": later}, times=2)
+        async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+            assert liar.asked["producer_register"] == 3
+            assert await client.partitions("demo") == 1
+    refused = altered(success=False, errCode=415, errMsg="who are you")
+    liar = Liar(lies={"producer_register": refused}, times=10**6)
+    async with liar.up() as url:
+        with pytest.raises(errors.AuthenticationError, match="who are you"):
+            await penstock.connect(url, **OPTIONS)
+    assert liar.asked["producer_register"] == 1, "that does not pass"
+    liar.lies = {"producer_register": altered(success=False, errCode=503, errMsg="never")}
+    async with liar.up() as url:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(errors.ServiceNotReady, match="never"):
+            await penstock.connect(url, **(OPTIONS | {"connect_timeout": 1}))
+        assert asyncio.get_running_loop().time() - began < 1.5
+
+
+async def test_connect_tries_every_master_before_it_gives_up():
+    def gone() -> str:
+        return f"127.0.0.1:{free_port()}"
+
+    liar = Liar()
+    async with liar.up() as url:
+        for masters in (f"tubemq://{gone()},{gone()},{liar.address}", f"{url},{gone()}"):
+            async with penstock.connect(masters, **OPTIONS) as client:
+                assert await client.partitions("demo") == 1
+    one, two = gone(), gone()
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(errors.ConnectFailed) as caught:
+        await penstock.connect(f"tubemq://{one},{two}", **(OPTIONS | {"connect_timeout": 10}))
+    assert one in str(caught.value) and two in str(caught.value)
+    assert asyncio.get_running_loop().time() - began < 5, "nobody is there to wait for"
+
+
+async def test_connect_waits_for_the_standby_whose_active_master_is_gone():
+    standby = instead(lambda asked: wire.failure(asked.serial, "org.apache.inlong.StandbyException", "no"))
+    liar = Liar(lies={"producer_register": standby}, times=3)
+    async with liar.up():
+        url = f"tubemq://127.0.0.1:{free_port()},{liar.address}"
+        async with penstock.connect(url, **OPTIONS) as client:
+            assert await client.partitions("demo") == 1
+    assert liar.asked["producer_register"] == 4
 
 
 async def test_only_standby_masters():

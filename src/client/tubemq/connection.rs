@@ -264,7 +264,7 @@ impl Masters {
 
     /// Asks the active master, looking for it if need be, each master once. A response of any code is an answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Response> {
-        let mut last = None;
+        let mut failures = Vec::new();
         for _ in 0..self.addresses.len() {
             let index = self.preferred.load(Ordering::Relaxed);
             let address = &self.addresses[index % self.addresses.len()];
@@ -278,18 +278,37 @@ impl Masters {
                     let next = index.wrapping_add(1);
                     let (order, preferred) = (Ordering::Relaxed, &self.preferred);
                     let _ = preferred.compare_exchange(index, next, order, order);
-                    // A standby says less than one that failed.
-                    if last.as_ref().is_none_or(|last: &Error| last.kind() == ErrorKind::ServiceNotReady) {
-                        last = Some(error);
-                    }
+                    failures.push((address, error));
                 }
             }
         }
-        Err(last.unwrap_or_else(|| Error::new(ErrorKind::ConnectFailed, "there is no master to ask")))
+        Err(no_master(&failures))
     }
 
     /// The address that is asked first.
     pub(super) fn preferred(&self) -> &Address {
         &self.addresses[self.preferred.load(Ordering::Relaxed) % self.addresses.len()]
+    }
+}
+
+/// What came of asking each master. One that is not there says less than a standby, and that less than one that failed.
+fn no_master(failures: &[(&Address, Error)]) -> Error {
+    let says = |(_, error): &&(&Address, Error)| match error.kind() {
+        ErrorKind::ConnectFailed => 0,
+        ErrorKind::ServiceNotReady => 1,
+        _ => 2,
+    };
+    let Some((_, telling)) = failures.iter().max_by_key(says) else {
+        return Error::new(ErrorKind::ConnectFailed, "there is no master to ask");
+    };
+    if failures.len() == 1 {
+        return telling.clone();
+    }
+    let each: Vec<String> =
+        failures.iter().map(|(address, error)| format!("{address}: {}", error.message())).collect();
+    let error = Error::new(telling.kind(), format!("no master answers: {}", each.join("; ")));
+    match telling.peer_text() {
+        Some(text) => error.with_peer_text(text),
+        None => error,
     }
 }

@@ -137,7 +137,8 @@ async fn own_address(address: &Address) -> std::net::Ipv4Addr {
 }
 
 impl Client {
-    /// Registers at the active master. Must be called on the engine's runtime.
+    /// Registers at the active master: tries each, again and again within the connect timeout if any of them can be
+    /// connected. Must be called on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let url = ServiceUrl::parse(&options.url)?;
         if url.protocol != Protocol::TubeMq {
@@ -379,10 +380,15 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
             failed
         };
         if ready.is_some() {
-            // Masters that are all on standby are about to choose.
-            let choosing =
-                |error: &Error| error.kind() == ErrorKind::ServiceNotReady && Instant::now() < deadline;
-            if failed.as_ref().is_some_and(choosing) {
+            // Masters that are all on standby are about to choose, and one that is there may be starting. Where no
+            // address has a server at all, it is more likely wrong than early.
+            let passing = |error: &Error| {
+                let due = lock(&shared.session).poll_timeout();
+                error.retriable()
+                    && error.kind() != ErrorKind::ConnectFailed
+                    && due.is_some_and(|due| due < deadline)
+            };
+            if failed.as_ref().is_some_and(passing) {
                 continue;
             }
             let ended = failed.is_some();
