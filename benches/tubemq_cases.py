@@ -72,9 +72,11 @@ async def send_many(url: str, topic: str, count: int, size: int) -> Report:
         return clock.stop()
 
 
-async def _receiving(url: str, topic: str, count: int, read: Callable[[Any, int], Awaitable[None]]) -> Report:
+async def _receiving(
+    url: str, topic: str, count: int, read: Callable[[Any, int], Awaitable[None]], **options: Any
+) -> Report:
     async with penstock.connect(url) as client:
-        async with client.consumer(topic, _group(), position="first") as consumer:
+        async with client.consumer(topic, _group(), position="first", **options) as consumer:
             await read(consumer, min(WARM, count // 10))
             clock = Clock(count - min(WARM, count // 10))
             await read(consumer, clock.count)
@@ -101,6 +103,16 @@ async def receive_many(url: str, topic: str, count: int, size: int) -> Report:
             left -= len(messages)
 
     return await _receiving(url, topic, count, read)
+
+
+async def receive_auto(url: str, topic: str, count: int, size: int) -> Report:
+    async def read(consumer: Any, left: int) -> None:
+        while left > 0:
+            messages = await consumer.receive_many(min(1000, left), timeout=10)
+            assert messages, f"{left} messages did not come"
+            left -= len(messages)
+
+    return await _receiving(url, topic, count, read, auto_ack=True)
 
 
 async def first(url: str, topic: str, count: int, size: int) -> Report:
