@@ -494,6 +494,12 @@ class Raw:
                 said.append(parse(one, self.version))
         return said
 
+    def drop(self) -> None:
+        """The connection is lost, without a word, and the broker has noticed it."""
+        self.socket.shutdown(socket.SHUT_WR)
+        self.closed()
+        self.socket.close()
+
 
 # ------------------------------------------------------------------------------ over WebSocket
 

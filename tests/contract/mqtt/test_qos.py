@@ -111,7 +111,7 @@ def test_identifiers_of_the_server_are_not_zero_and_not_in_use(
     kept = {"session_expiry_interval": 60}
     watcher, one = open(V5, client_id, props=kept), open()
     watcher.subscribe([(topic, qos)])
-    watcher.socket.close()
+    watcher.drop()
     for payload in NUMBERED[:5]:
         one.publish(topic, payload, qos)
     back = open(V5, client_id, clean=False, props=kept)
@@ -145,7 +145,7 @@ def test_a_message_that_the_subscriber_refuses_is_done_with(open, topic: str, cl
     one.publish(topic, b"refused too", 2, 1)
     watcher.send(wire.ack(wire.PUBREC, watcher.expect(wire.PUBLISH)["packet_id"], 0x97))
     watcher.quiet()
-    watcher.socket.close()
+    watcher.drop()
     back = open(V5, client_id, clean=False, props=kept)
     assert back.connack["session_present"]
     back.quiet()

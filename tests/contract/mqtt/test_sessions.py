@@ -26,14 +26,10 @@ def session(open, client_id: str):
     open(V5, client_id)
 
 
-def dropped(one: wire.Raw) -> None:
-    one.socket.close()
-
-
 def test_session_present_says_whether_there_was_one(session, open, version: int, client_id: str) -> None:
     one = session(version)
     assert one.connack["session_present"] is False
-    dropped(one)
+    one.drop()
     if version > 3:
         assert session(version).connack["session_present"] is True
     again = open(version, client_id)
@@ -43,7 +39,7 @@ def test_session_present_says_whether_there_was_one(session, open, version: int,
 def test_a_session_of_its_connection_ends_with_it(open, version: int, client_id: str, topic: str) -> None:
     one = open(version, client_id)
     one.subscribe([(topic, 1)])
-    dropped(one)
+    one.drop()
     back = open(version, client_id, clean=False)
     assert back.connack["session_present"] is False
     back.publish(topic, b"x", 1)
@@ -59,7 +55,7 @@ def test_subscriptions_and_messages_wait_for_the_client(
     if ending == "disconnect":
         one.send(wire.disconnect())
         one.closed()
-    dropped(one)
+    one.drop()
     other = open(version)
     for qos in (1, 2):
         other.publish(f"{topic}/{qos}", b"%d" % qos, qos)
@@ -73,7 +69,7 @@ def test_subscriptions_and_messages_wait_for_the_client(
 def test_messages_that_waited_come_in_their_order(session, open, version: int, topic: str) -> None:
     one = session(version)
     one.subscribe([(topic, 1)])
-    dropped(one)
+    one.drop()
     other = open(version)
     sent = [b"%02d" % number for number in range(40)]
     for payload in sent:
@@ -88,13 +84,13 @@ def test_what_was_not_acknowledged_comes_again_with_dup_and_its_identifier(
 ) -> None:
     one = session(version)
     one.subscribe([(topic, qos)])
-    dropped(one)
+    one.drop()
     other = open(version)
     for payload in (b"1", b"2", b"3"):
         other.publish(topic, payload, qos)
     one = session(version)
     first = [one.expect(wire.PUBLISH) for _ in range(3)]
-    dropped(one)
+    one.drop()
     back = session(version)
     again = [back.expect(wire.PUBLISH) for _ in range(3)]
     assert [said["payload"] for said in again] == [b"1", b"2", b"3"]
@@ -109,7 +105,7 @@ def test_after_pubrec_only_pubrel_comes_again(session, open, version: int, topic
     packet_id = one.expect(wire.PUBLISH)["packet_id"]
     one.send(wire.ack(wire.PUBREC, packet_id))
     one.expect(wire.PUBREL)
-    dropped(one)
+    one.drop()
     back = session(version)
     assert back.expect(wire.PUBREL)["packet_id"] == packet_id
     back.send(wire.ack(wire.PUBCOMP, packet_id))
@@ -124,7 +120,7 @@ def test_a_qos_2_message_of_a_client_that_was_cut_is_delivered_once(
     one = session(version)
     one.send(wire.publish(topic, b"once", 2, 9, version))
     one.expect(wire.PUBREC)
-    dropped(one)
+    one.drop()
     back = session(version)
     back.send(wire.publish(topic, b"once", 2, 9, version, dup=True))
     assert back.expect(wire.PUBREC)["packet_id"] == 9
@@ -139,7 +135,7 @@ def test_a_clean_start_throws_away_what_waited(
 ) -> None:
     one = session(version)
     one.subscribe([(topic, 1)])
-    dropped(one)
+    one.drop()
     open(version).publish(topic, b"lost", 1)
     clean = open(version, client_id)
     assert clean.connack["session_present"] is False
@@ -153,7 +149,7 @@ def test_unsubscribing_is_kept_too(session, open, version: int, topic: str) -> N
     one.subscribe([(topic, 1)])
     one.send(wire.unsubscribe(topic, 2, version))
     one.expect(wire.UNSUBACK)
-    dropped(one)
+    one.drop()
     open(version).publish(topic, b"x", 1)
     session(version).quiet(0.2)
 
@@ -174,7 +170,7 @@ def test_options_of_a_subscription_are_kept(session, open, version: int, topic: 
         one.subscribe([(topic, 1 | 0b1100)], props={"subscription_identifier": 77})
     else:
         one.subscribe([(topic, 1)])
-    dropped(one)
+    one.drop()
     back = session(version)
     other = open(version)
     other.publish(topic, b"x", 2, retain=True)
@@ -190,7 +186,7 @@ def test_options_of_a_subscription_are_kept(session, open, version: int, topic: 
 
 def test_a_session_expires(open, client_id: str) -> None:
     one = open(V5, client_id, props={"session_expiry_interval": 1})
-    dropped(one)
+    one.drop()
     deadline = time.monotonic() + 20
     while True:
         time.sleep(1.2)
@@ -198,11 +194,11 @@ def test_a_session_expires(open, client_id: str) -> None:
         if not back.connack["session_present"]:
             break
         assert time.monotonic() < deadline
-        dropped(back)
+        back.drop()
 
 
 def test_without_an_expiry_interval_it_ends_with_the_connection(open, client_id: str) -> None:
-    dropped(open(V5, client_id, clean=False))
+    open(V5, client_id, clean=False).drop()
     assert open(V5, client_id, clean=False).connack["session_present"] is False
 
 
@@ -224,7 +220,7 @@ def test_identifiers_are_free_again_in_a_new_connection(session, version: int, t
     for _ in range(2):
         one = session(version)
         assert one.publish(topic, b"x", 2, 5) < 0x80
-        dropped(one)
+        one.drop()
 
 
 @pytest.mark.differs("hivemq", "it grants QoS 1 at most, which may go to another member")
@@ -237,7 +233,7 @@ def test_a_qos_2_delivery_of_a_group_is_finished_by_the_member_that_began_it(
     packet_id = one.expect(wire.PUBLISH)["packet_id"]
     other = open(V5)
     other.subscribe([(f"$share/g/{topic}", 2)])
-    dropped(one)
+    one.drop()
     back = session(V5)
     again = back.expect(wire.PUBLISH)
     assert (again["packet_id"], again["payload"]) == (packet_id, b"x")
@@ -252,5 +248,5 @@ def test_nobody_else_gets_the_qos_2_message_of_a_member_whose_session_ended(open
     one.expect(wire.PUBLISH)
     other = open(V5)
     other.subscribe([(f"$share/g/{topic}", 2)])
-    dropped(one)
+    one.drop()
     other.quiet(0.5)
