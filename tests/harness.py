@@ -29,6 +29,28 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
+def run_script(*words: str, environment: dict[str, str], timeout: float) -> str:
+    """What a script says that starts or stops servers. ``RuntimeError``, with all it said: it failed."""
+    # No pipes: the servers inherit them, and would keep them open. Two files: Maven ends its words with a
+    # colour and without a line.
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        status = subprocess.run(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            timeout=timeout,
+            check=False,
+        ).returncode
+        output.seek(0)
+        errors.seek(0)
+        said = output.read()
+        if status != 0:
+            raise RuntimeError(f"{Path(words[0]).name} failed (status {status}):\n{said}{errors.read()}")
+    return said
+
+
 class Service:
     """A broker that tests talk to, and what only its administrator can do."""
 

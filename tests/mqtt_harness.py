@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 import mqtt_wire
 from certificates import Authority
-from harness import HERE, EmbeddedBroker, Service, free_port
+from harness import HERE, EmbeddedBroker, Service, free_port, run_script
 
 USERS = {"ann": "secret", "bob": "hunter2"}
 PASSWORDS = "".join(f"{name}:{word}\n" for name, word in USERS.items())
@@ -141,24 +141,13 @@ class _Scripted(MqttService):
 
     def start(self) -> None:
         """Starts it; the same ports and data when it was stopped."""
-        # No pipes: the broker inherits them, and would keep them open. Two files: Maven ends its words with a
-        # colour and without a line.
-        with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
-            status = subprocess.run(
-                [self._script("start"), str(self.data)],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=errors,
-                timeout=600,
-                check=False,
-            ).returncode
-            words.seek(0)
-            errors.seek(0)
-            said, why = words.read(), errors.read()
-        if status != 0:
+        try:
+            said = run_script(
+                self._script("start"), str(self.data), environment=self._environment, timeout=600
+            )
+        except RuntimeError:
             self._remove()
-            raise RuntimeError(f"the real {self.name} did not start (status {status}):\n{said}{why}")
+            raise
         facts = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
         self.url, self.ws_url = facts["url"], facts["ws_url"]
         self.tls_url = facts.get("tls_url", "")

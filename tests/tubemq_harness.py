@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from harness import HERE, EmbeddedBroker, Service, free_port
+from harness import HERE, EmbeddedBroker, Service, free_port, run_script
 from mqtt_harness import Certificates
 
 TUBEMQ = HERE / "brokers" / "tubemq"
@@ -117,24 +117,8 @@ class RealTubeMQ(TubeService):
 
     def _run(self, script: str, *arguments: str, timeout: float, **more: str) -> str:
         """What the script says."""
-        # No pipes: the servers inherit them, and would keep them open. Two files: Maven ends its words with a
-        # colour and without a line.
-        with tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as errors:
-            status = subprocess.run(
-                [str(TUBEMQ / script), str(self.data), *arguments],
-                env=self._environment | more,
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=errors,
-                timeout=timeout,
-                check=False,
-            ).returncode
-            words.seek(0)
-            errors.seek(0)
-            said = words.read()
-            if status != 0:
-                raise RuntimeError(f"{script} failed (status {status}):\n{said}{errors.read()}")
-        return said
+        words = (str(TUBEMQ / script), str(self.data), *arguments)
+        return run_script(*words, environment=self._environment | more, timeout=timeout)
 
     def start(self, *parts: str) -> None:
         """Starts all of it or these parts; the same ports and data when they were stopped."""
