@@ -21,7 +21,7 @@ use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
 use crate::python::frame::FrameRows;
 use crate::python::outbox::{Outbox, Waiting};
 use crate::python::promise::Door;
-use crate::python::sender::{RowRef, Sender, Sink};
+use crate::python::sender::{RowRef, Sender, Sink, pairs};
 
 /// The members of the Python side's enumeration, by code.
 static REASON_CODES: PyOnceLock<Vec<Option<Py<PyAny>>>> = PyOnceLock::new();
@@ -308,7 +308,7 @@ fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Prope
 /// A mapping, or pairs of text in which a name may be repeated.
 fn user_properties(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
     if let Ok(mapping) = value.cast::<PyDict>() {
-        return mapping.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect();
+        return pairs(Some(mapping));
     }
     value.extract().map_err(|_| PyTypeError::new_err("properties map text to text, or are pairs of text"))
 }

@@ -26,7 +26,7 @@ pub const KEY: &str = "$key$";
 /// Longest message type: longer ones no filter can name.
 const MAX_TYPE: usize = 256;
 /// The flag of data that begin with attributes.
-const HAS_ATTRIBUTES: i32 = 1;
+pub const HAS_ATTRIBUTES: i32 = 1;
 
 /// What separates attributes, and their names from their values.
 const SEPARATORS: [char; 2] = [',', '='];

@@ -12,7 +12,7 @@ use super::topics::{Lease, Position, held, offset_of};
 use super::{Asker, Hub, OFFSET_UNIT, Refusal};
 use crate::broker::topic::log::Entry;
 use crate::tubemq::command::Response;
-use crate::tubemq::message::TYPE;
+use crate::tubemq::message::{HAS_ATTRIBUTES, TYPE};
 use crate::tubemq::topic::{SubscribeInfo, check_group};
 use crate::tubemq::{Code, pb};
 
@@ -31,8 +31,6 @@ const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
 /// Most partitions of a heartbeat.
 const MAX_HELD: usize = 1 << 16;
-/// Flag of a message that begins with attributes. The others are their producers' own.
-const ATTRIBUTES: u32 = 1;
 /// No offset, or no time.
 const NONE: i64 = -1;
 
@@ -287,7 +285,8 @@ fn gone() -> Refusal {
 
 /// The type in a message's attributes. The real broker compares hashes of it, this one the type itself.
 fn message_type(entry: &Entry) -> Option<&str> {
-    let (length, rest) = entry.body.split_first_chunk::<4>().filter(|_| entry.flags & ATTRIBUTES != 0)?;
+    let (length, rest) =
+        entry.body.split_first_chunk::<4>().filter(|_| entry.flags as i32 & HAS_ATTRIBUTES != 0)?;
     let attributes = std::str::from_utf8(rest.get(..u32::from_be_bytes(*length) as usize)?).ok()?;
     attributes.split(',').find_map(|pair| pair.strip_prefix(TYPE)?.strip_prefix('='))
 }
