@@ -315,14 +315,17 @@ class Paho(_Queued):
         properties: dict[str, Any] | None = None,
     ) -> int:
         props = paho_properties(PacketTypes.PUBLISH, properties)
-        self._acked.clear()
-        info = self.client.publish(topic, payload, qos, retain, props)
-        info.wait_for_publish(TIMEOUT)
-        assert info.is_published(), "paho: the broker did not acknowledge"
+        return self.acknowledged(self.client.publish(topic, payload, qos, retain, props))
+
+    def acknowledged(self, info: paho.MQTTMessageInfo) -> int:
+        """The broker's reason code for this publication, once it has come. Not from ``info`` itself: it says
+        "not connected" for good when the connection ended while ``publish`` was still under way, although
+        the client keeps the message and sends it on the next one."""
         deadline = time.monotonic() + TIMEOUT
         while info.mid not in self._published:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "paho: the broker did not acknowledge"
             self._acked.wait(0.1)
+            self._acked.clear()
         return self._published.pop(info.mid).value
 
     def disconnect(self, **options: Any) -> None:
