@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,7 +18,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,34 @@ HERE = Path(__file__).parent
 PULSAR = HERE / "brokers" / "pulsar"
 
 
+def _ports() -> Iterator[int]:
+    """Ports for servers that are told theirs: below those that the system gives to connections going out,
+    any of which could take a port between the choice and the server's start. Each worker of pytest has its
+    own, in an order of its own (of two runs at once, neither knows the other's)."""
+    try:
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except FileNotFoundError:
+        end = 0
+    if end < 20_000:
+        # Not Linux, or nearly all are given to connections.
+        end = 32_768
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = list(range(10_000 + worker, end, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+    random.shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_PORTS = _ports()
+
+
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port that nobody listens on, and that is not given out twice."""
+    for port in _PORTS:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            # On all addresses, as some servers will.
+            sock.bind(("", port))
+            return port
+    raise AssertionError
 
 
 def run_script(*words: str, environment: dict[str, str], timeout: float) -> str:
