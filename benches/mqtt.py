@@ -136,7 +136,8 @@ def start(label: str) -> Any:
         return Fake()
     if label == MOSQUITTO:
         # Nothing is dropped: what is measured is what arrives.
-        return Mosquitto(extra="max_queued_messages 0\nmax_inflight_messages 200\nset_tcp_nodelay true\n")
+        extra = "max_queued_messages 0\nmax_inflight_messages 200\nset_tcp_nodelay true\n"
+        return Mosquitto(extra=extra, VERBOSE="0")
     return EmbeddedMqtt(durability="memory")
 
 

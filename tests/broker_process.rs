@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
 use penstock::broker::{Broker, Durability, Options};
 use penstock::error::ErrorKind;
+use penstock::net::tcp::Pacing;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
@@ -325,7 +326,7 @@ fn tls_and_a_token_let_in_who_has_both() {
         runtime.block_on(async {
             use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let mut stream =
-                penstock::net::connect("localhost", port, Some(&tls), false, Duration::from_secs(5))
+                penstock::net::connect("localhost", port, Some(&tls), Pacing::Kernel, Duration::from_secs(5))
                     .await
                     .unwrap();
             let connect = pb::CommandConnect {

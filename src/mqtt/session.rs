@@ -137,8 +137,13 @@ impl Session {
 
     /// Whether an answer of the broker is waited for: reading must go on.
     pub fn awaits_answers(&self) -> bool {
-        self.producer.pending() > 0
+        self.awaits_acknowledgements()
             || self.subscriptions.values().any(|subscription| subscription.state != State::Held)
+    }
+
+    /// Whether publications are on their way.
+    pub fn awaits_acknowledgements(&self) -> bool {
+        self.producer.pending() > 0
     }
 
     /// Asks for a subscription. `id` must not be in use.

@@ -194,9 +194,10 @@ where
                 }
             }
             unflushed |= progress.wrote;
-            if unflushed && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
-                unflushed = false;
-                progress.flushed = true;
+            // Without anything to flush too: this is where a socket acknowledges what was read. Not at the end, which
+            // is no broken connection.
+            if progress.read != Some(0) && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
+                progress.flushed = std::mem::take(&mut unflushed);
             }
             progress.woken = woken.as_mut().poll(cx).is_ready();
             progress.due = deadline.is_some() && timer.as_mut().poll(cx).is_ready();

@@ -26,7 +26,7 @@ pub mod tls;
 pub mod url;
 pub mod ws;
 
-use tcp::Tcp;
+use tcp::{Pacing, Tcp};
 
 /// A connected socket, with or without TLS.
 #[derive(Debug)]
@@ -51,17 +51,16 @@ pub async fn connect_unix(path: &str) -> Result<Stream> {
         .map_err(|error| Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {path}: {error}")))
 }
 
-/// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all. `quick` as in
-/// [`Tcp::new`].
+/// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all.
 pub async fn connect(
     host: &str,
     port: u16,
     tls: Option<&TlsConnector>,
-    quick: bool,
+    pacing: Pacing,
     timeout: Duration,
 ) -> Result<Stream> {
     let attempt = async {
-        let tcp = Tcp::new(connect_tcp(host, port).await?, quick);
+        let tcp = Tcp::new(connect_tcp(host, port).await?, pacing);
         let Some(tls) = tls else { return Ok(Stream::Plain(tcp)) };
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("{host:?} is not a host name")))?;

@@ -1,47 +1,159 @@
-//! A TCP socket that acknowledges what it has read when nothing more is to be read.
+//! A TCP socket that keeps its peer waiting no longer than it must, and is woken no more often than it must.
 //!
 //! A peer that leaves Nagle's algorithm on (Mosquitto does by default) holds its next small packet back until the
 //! last one has been acknowledged, and the kernel may take 40 ms for that when we have nothing to send: a window of a
-//! hundred publications then takes 40 ms. Linux acknowledges at once when it is asked to, each time anew.
+//! hundred publications then takes 40 ms. Linux acknowledges at once when it is asked to, each time anew. What we
+//! write acknowledges as well, so the question comes last: on flush, when reading has found nothing more.
+//!
+//! Where small packets stream in that answer nobody, waking up for each costs more than all the rest of its way, on
+//! both sides. Then the kernel gathers [`GATHER`] of them before it says that there is something to read:
+//!
+//! ```text
+//!          STREAM small reads in quick succession, nothing written between, no answer awaited
+//! Prompt ─────────────────────────────────────────────────────────────────────────────────────► Gathering
+//!        ◄─────────────────────────────────────────────────────────────────────────────────────
+//!          something written, an answer awaited, or nothing came for PATIENCE: what is there is read
+//! ```
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// Reads that make a stream.
+const STREAM: u32 = 64;
+/// Longest time between two of them, on average.
+const SOON: Duration = Duration::from_micros(100);
+/// Most bytes of a small read, on average.
+const SMALL: u32 = 1 << 10;
+/// So many reads' bytes are gathered.
+const GATHER: u32 = 16;
+/// Longest time for which the kernel gathers; the timer's own steps are as long.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// What a socket does for its peer and its user. Elsewhere than on Linux all are the kernel's.
+#[derive(Clone, Debug)]
+pub enum Pacing {
+    /// What the kernel does.
+    Kernel,
+    /// The peer is not kept waiting for acknowledgements.
+    Prompt,
+    /// That while this is set, because the user awaits what the peer will say; else streams of small packets are
+    /// gathered as well.
+    PromptWhile(Arc<AtomicBool>),
+}
 
 /// A TCP socket.
 #[derive(Debug)]
 pub struct Tcp {
     stream: TcpStream,
-    /// Whether to acknowledge at once, and something has been read since.
-    quick: bool,
+    pacing: Pacing,
+    /// Something has been read and nothing written since.
     unacknowledged: bool,
+    /// The last read found nothing.
+    drained: bool,
+    pace: Pace,
+}
+
+/// When there is something to read.
+#[derive(Debug)]
+enum Pace {
+    /// With the first byte. Since then, in a row:
+    Prompt { since: Instant, reads: u32, bytes: usize },
+    /// With many, or when the timer says so.
+    Gathering { timer: Pin<Box<Sleep>> },
+}
+
+impl Pace {
+    fn prompt() -> Self {
+        Self::Prompt { since: Instant::now(), reads: 0, bytes: 0 }
+    }
 }
 
 impl Tcp {
-    /// With `quick`, the peer is not kept waiting for acknowledgements.
-    pub fn new(stream: TcpStream, quick: bool) -> Self {
-        Self { stream, quick: quick && cfg!(target_os = "linux"), unacknowledged: false }
+    /// Around a connected socket.
+    pub fn new(stream: TcpStream, pacing: Pacing) -> Self {
+        let pacing = if cfg!(target_os = "linux") { pacing } else { Pacing::Kernel };
+        Self { stream, pacing, unacknowledged: false, drained: false, pace: Pace::prompt() }
     }
 
-    fn acknowledge(&mut self) {
+    fn may_gather(&self) -> bool {
+        matches!(&self.pacing, Pacing::PromptWhile(awaited) if !awaited.load(Ordering::Relaxed))
+    }
+
+    fn has_read(&mut self, length: usize) {
+        self.unacknowledged = true;
+        self.drained = false;
+        let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
+        (*reads, *bytes) = (*reads + 1, *bytes + length);
+        if *reads < STREAM {
+            return;
+        }
+        let small = *bytes <= (STREAM * SMALL) as usize && since.elapsed() <= STREAM * SOON;
+        let enough = *bytes * GATHER as usize / STREAM as usize;
+        self.pace =
+            if small && self.may_gather() && system::set_receive_low_water(&self.stream, enough).is_ok() {
+                Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
+            } else {
+                Pace::prompt()
+            };
+    }
+
+    fn has_written(&mut self) {
         self.unacknowledged = false;
-        #[cfg(target_os = "linux")]
-        // Only speed depends on it.
-        let _ = socket2::SockRef::from(&self.stream).set_tcp_quickack(true);
+        if !matches!(self.pacing, Pacing::Kernel) {
+            self.be_prompt();
+        }
+    }
+
+    fn be_prompt(&mut self) {
+        if let Pace::Gathering { .. } = self.pace {
+            // What is there already counts from now on.
+            let _ = system::set_receive_low_water(&self.stream, 1);
+        }
+        self.pace = Pace::prompt();
+    }
+
+    /// Has what was read acknowledged, and reads promptly again when it is time to.
+    fn poll_pace(&mut self, cx: &mut Context<'_>) {
+        if matches!(self.pacing, Pacing::Kernel) || !self.drained {
+            return;
+        }
+        let unacknowledged = std::mem::take(&mut self.unacknowledged);
+        let may_gather = self.may_gather();
+        if let Pace::Gathering { timer } = &mut self.pace {
+            if unacknowledged {
+                timer.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
+            }
+            if !may_gather || timer.as_mut().poll(cx).is_ready() {
+                self.be_prompt();
+            }
+        }
+        if unacknowledged {
+            // Only speed depends on it.
+            let _ = system::acknowledge(&self.stream);
+        }
     }
 }
 
 impl AsyncRead for Tcp {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         match polled {
-            Poll::Ready(_) => this.unacknowledged = this.quick,
-            Poll::Pending if this.unacknowledged => this.acknowledge(),
-            Poll::Pending => {}
+            Poll::Ready(_) if !matches!(this.pacing, Pacing::Kernel) => {
+                this.has_read(buf.filled().len() - before)
+            }
+            Poll::Ready(_) => {}
+            Poll::Pending => this.drained = true,
         }
         polled
     }
@@ -49,7 +161,10 @@ impl AsyncRead for Tcp {
 
 impl AsyncWrite for Tcp {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf));
+        this.has_written();
+        Poll::Ready(written)
     }
 
     fn poll_write_vectored(
@@ -57,7 +172,10 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs));
+        this.has_written();
+        Poll::Ready(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -65,10 +183,148 @@ impl AsyncWrite for Tcp {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        this.poll_pace(cx);
+        Pin::new(&mut this.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::io::{Error, Result};
+    use std::os::fd::AsRawFd;
+
+    use tokio::net::TcpStream;
+
+    pub(super) fn acknowledge(stream: &TcpStream) -> Result<()> {
+        socket2::SockRef::from(stream).set_tcp_quickack(true)
+    }
+
+    /// The socket is readable from so many bytes on, or when it ends.
+    #[allow(unsafe_code, reason = "an option that socket2 does not have")]
+    pub(super) fn set_receive_low_water(stream: &TcpStream, bytes: usize) -> Result<()> {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel copies the integer that the
+        // pointer and its size name.
+        let status = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            )
+        };
+        if status == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::io::{ErrorKind, Result};
+
+    use tokio::net::TcpStream;
+
+    pub(super) fn acknowledge(_: &TcpStream) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn set_receive_low_water(_: &TcpStream, _: usize) -> Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const PACKET: [u8; 100] = [7; 100];
+
+    async fn pair() -> (Tcp, TcpStream, Arc<AtomicBool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        far.set_nodelay(true).unwrap();
+        let awaited = Arc::new(AtomicBool::new(false));
+        (Tcp::new(near, Pacing::PromptWhile(Arc::clone(&awaited))), far, awaited)
+    }
+
+    /// Bytes of the next read, as the driver does it.
+    async fn read(tcp: &mut Tcp) -> usize {
+        let mut room = [0; 4096];
+        let next = poll_fn(|cx| {
+            let mut buf = ReadBuf::new(&mut room);
+            let polled = Pin::new(&mut *tcp).poll_read(cx, &mut buf);
+            let _ = Pin::new(&mut *tcp).poll_flush(cx).map(Result::unwrap);
+            polled.map(|read| read.map(|()| buf.filled().len()))
+        });
+        tokio::time::timeout(Duration::from_secs(10), next).await.expect("what was sent comes").unwrap()
+    }
+
+    async fn pass(tcp: &mut Tcp, far: &mut TcpStream) {
+        far.write_all(&PACKET).await.unwrap();
+        assert_eq!(read(tcp).await, PACKET.len());
+    }
+
+    fn is_gathering(tcp: &Tcp) -> bool {
+        matches!(tcp.pace, Pace::Gathering { .. })
+    }
+
+    /// On a busy machine the packets may not come in quick succession at first.
+    async fn pass_until_gathering(tcp: &mut Tcp, far: &mut TcpStream) {
+        for _ in 0..1_000_000 {
+            if is_gathering(tcp) {
+                return;
+            }
+            pass(tcp, far).await;
+        }
+        panic!("a stream is gathered");
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_gathered_and_its_end_is_read() {
+        let (mut tcp, mut far, _) = pair().await;
+        pass_until_gathering(&mut tcp, &mut far).await;
+        for _ in 0..GATHER {
+            far.write_all(&PACKET).await.unwrap();
+        }
+        assert_eq!(read(&mut tcp).await, GATHER as usize * PACKET.len());
+        pass(&mut tcp, &mut far).await;
+        assert!(!is_gathering(&tcp), "too little came");
+        pass_until_gathering(&mut tcp, &mut far).await;
+        drop(far);
+        assert_eq!(read(&mut tcp).await, 0, "the end of the connection is no packet to gather");
+    }
+
+    #[tokio::test]
+    async fn an_awaited_answer_is_read_at_once() {
+        let (mut tcp, mut far, awaited) = pair().await;
+        pass_until_gathering(&mut tcp, &mut far).await;
+        awaited.store(true, Ordering::Relaxed);
+        for _ in 0..10 * STREAM {
+            pass(&mut tcp, &mut far).await;
+            assert!(!is_gathering(&tcp));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_writes_is_prompt() {
+        let (mut tcp, mut far, _) = pair().await;
+        pass_until_gathering(&mut tcp, &mut far).await;
+        tcp.write_all(b"x").await.unwrap();
+        for _ in 0..10 * STREAM {
+            assert!(!is_gathering(&tcp));
+            pass(&mut tcp, &mut far).await;
+            tcp.write_all(b"x").await.unwrap();
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::mqtt::session;
 use crate::mqtt::{Packet, Property, Reason, Version};
 use crate::net::backoff::Backoff;
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
+use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl, Transport};
 use crate::net::{self, Stream, tls, ws};
 
@@ -129,6 +130,7 @@ impl Host for Attached {
             if let Some(spool) = &self.shared.spool {
                 spool.record(&mut session);
             }
+            self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
         if !self.events.is_empty() {
@@ -217,7 +219,7 @@ impl Connector {
     }
 
     /// A connected socket at the first address that gives one.
-    async fn open(&mut self, options: &ClientOptions) -> Result<Stream> {
+    async fn open(&mut self, shared: &Shared) -> Result<Stream> {
         if self.url.transport == Transport::Unix {
             #[cfg(unix)]
             return net::connect_unix(&self.url.path).await;
@@ -227,7 +229,7 @@ impl Connector {
         let mut last = None;
         for _ in 0..self.url.addresses.len() {
             let address = self.url.addresses[self.next % self.url.addresses.len()].clone();
-            match self.open_address(&address, options).await {
+            match self.open_address(&address, shared).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
             }
@@ -236,9 +238,11 @@ impl Connector {
         Err(last.expect("a URL has at least one address"))
     }
 
-    async fn open_address(&self, address: &Address, options: &ClientOptions) -> Result<Stream> {
+    async fn open_address(&self, address: &Address, shared: &Shared) -> Result<Stream> {
+        let options = &shared.options;
+        let pacing = Pacing::PromptWhile(Arc::clone(&shared.awaited));
         let stream =
-            net::connect(&address.host, address.port, self.tls.as_ref(), true, options.connect_timeout)
+            net::connect(&address.host, address.port, self.tls.as_ref(), pacing, options.connect_timeout)
                 .await?;
         if self.url.transport != Transport::WebSocket {
             return Ok(stream);
@@ -375,7 +379,7 @@ async fn run(
     let version = connector.version();
     shared.level.store(version.level(), Ordering::Relaxed);
     let opened = async {
-        let stream = connector.open(&shared.options).await?;
+        let stream = connector.open(shared).await?;
         let connect = connect_packet(shared, version, ready.is_some()).await?;
         let protocol = Connection::new(Instant::now(), connect, shared.options.connect_timeout)?;
         Ok((stream, protocol))

@@ -81,6 +81,8 @@ struct Shared {
     link: Mutex<Option<Arc<driver::Session<Attached>>>>,
     /// The driver knows that there is something to do.
     notified: AtomicBool,
+    /// Publications wait for the broker's answers, for the socket to know.
+    awaited: Arc<AtomicBool>,
     producers: Mutex<HashMap<u64, Arc<ProducerCore>>>,
     routes: Mutex<Routes>,
     /// Messages of a session taken up that no consumer has asked for yet.
@@ -152,6 +154,7 @@ impl Client {
             spool,
             link: Mutex::new(None),
             notified: AtomicBool::new(false),
+            awaited: Arc::default(),
             producers: Mutex::default(),
             routes: Mutex::default(),
             unclaimed: Mutex::default(),

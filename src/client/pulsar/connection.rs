@@ -16,6 +16,7 @@ use crate::client::pulsar::producer::ProducerPart;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
+use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::pulsar::command::Command;
@@ -270,7 +271,7 @@ impl Pool {
             &key.physical.host,
             key.physical.port,
             self.tls.as_ref(),
-            false,
+            Pacing::Kernel,
             self.options.connect_timeout,
         )
         .await?;

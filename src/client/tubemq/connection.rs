@@ -20,6 +20,7 @@ use crate::client::tubemq::producer::Core as ProducerCore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
+use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::tubemq::connection::{Answer, Connection as Protocol};
@@ -202,7 +203,7 @@ impl Pool {
 
     async fn open(&self, address: &Address) -> Result<Connection> {
         let timeout = self.options.connect_timeout;
-        let stream = connect(&address.host, address.port, self.tls.as_ref(), true, timeout).await?;
+        let stream = connect(&address.host, address.port, self.tls.as_ref(), Pacing::Prompt, timeout).await?;
         let session = Arc::new(Session::new(Attached {
             protocol: Protocol::new(self.options.request_timeout),
             producers: HashMap::new(),
