@@ -13,7 +13,7 @@ import pytest
 
 from penstock import blocking, errors
 from penstock.spark import register
-from penstock.spark.source import MqttStreamReader, source_config
+from penstock.spark.source import QUIET, MqttStreamReader, source_config
 
 from harness import eventually
 from mqtt_harness import Mosquitto
@@ -149,6 +149,31 @@ def publish_until_seen(url, topic, query):
         return bool(query.rows)
 
     eventually(seen, 60)
+
+
+def test_the_time_to_connect_is_no_silence(url, topic, tmp_path, monkeypatch):
+    subscribed(url, topic)
+    publish(url, topic, range(95))
+    connect = blocking.connect
+
+    def slowly(*args, **options):
+        time.sleep(2 * QUIET)
+        return connect(*args, **options)
+
+    monkeypatch.setattr(blocking, "connect", slowly)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset()["row"] == 95
+    reader.stop()
+
+
+def test_what_is_available_is_what_the_log_has_room_for(url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(95))
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path, wal_limit=1)))
+    reader.prepareForTriggerAvailableNow()
+    assert 0 < reader.latestOffset()["row"] <= 95
+    reader.stop()
 
 
 def test_a_batch_that_is_run_again_has_the_same_rows(spark, url, topic, tmp_path, forget_the_last_commit):

@@ -229,7 +229,8 @@ class _Ingest:
         self._changed = threading.Condition()
         self._stopping = False
         self._error: Exception | None = None
-        self._arrival = time.monotonic()
+        self._silence = 0.0
+        """Seconds for which the broker was asked for messages and gave none, since the last were stored."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.log.close)
             self._client = stack.enter_context(blocking.connect(config.url, **config.client))
@@ -249,10 +250,11 @@ class _Ingest:
             self._changed.notify_all()
 
     def wait_until_quiet(self) -> int:
-        """Waits until nothing has come for a while; gives the end of the log."""
+        """Waits until nothing has come for a while, or no more fits; gives the end of the log."""
         with self._changed:
-            while self._error is None and (left := self._arrival + QUIET - time.monotonic()) > 0:
-                self._changed.wait(left)
+            self._changed.wait_for(
+                lambda: self._error or self._stopping or self._silence >= QUIET or not self._fits()
+            )
         self.check()
         return self.log.end
 
@@ -273,6 +275,9 @@ class _Ingest:
                     self.log.append(_table(messages))
                     # Only now: it is on disk.
                     self._consumer.ack_many([message for message in messages if message.qos])
+                with self._changed:
+                    self._silence = 0.0 if messages else self._silence + GATHER
+                    self._changed.notify_all()
         except Exception as error:
             with self._changed:
                 self._error = error
@@ -281,8 +286,11 @@ class _Ingest:
     def _has_room(self) -> bool:
         """Waits while the log is full; false when it is time to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self.log.size < self._config.wal_limit)
+            self._changed.wait_for(lambda: self._stopping or self._fits())
             return not self._stopping
+
+    def _fits(self) -> bool:
+        return self.log.size < self._config.wal_limit
 
     def _gather(self) -> list[Message]:
         messages = self._consumer.receive_many(ROWS_PER_SEGMENT, timeout=GATHER)
@@ -291,8 +299,6 @@ class _Ingest:
         deadline = time.monotonic() + GATHER
         while len(messages) < ROWS_PER_SEGMENT and (left := deadline - time.monotonic()) > 0:
             messages += self._consumer.receive_many(ROWS_PER_SEGMENT - len(messages), timeout=left)
-        with self._changed:
-            self._arrival = time.monotonic()
         return messages
 
 
