@@ -56,7 +56,7 @@ def free_port() -> int:
     raise AssertionError
 
 
-def run_script(*words: str, environment: dict[str, str], timeout: float) -> str:
+def run_script(*words: str, timeout: float, environment: dict[str, str] | None = None) -> str:
     """What a script says that starts or stops servers. ``RuntimeError``, with all it said: it failed."""
     # No pipes: the servers inherit them, and would keep them open. Two files: Maven ends its words with a
     # colour and without a line.
@@ -76,6 +76,11 @@ def run_script(*words: str, environment: dict[str, str], timeout: float) -> str:
         if status != 0:
             raise RuntimeError(f"{Path(words[0]).name} failed (status {status}):\n{said}{errors.read()}")
     return said
+
+
+def facts_of(said: str) -> dict[str, str]:
+    """What a script says that starts servers: names and values."""
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
 class Service:
@@ -209,34 +214,19 @@ class RealPulsar(Service):
     def start(self) -> None:
         """Starts it; the same ports and data when it was stopped."""
         assert self.data is not None, "a broker that somebody else started is left alone"
-        done = subprocess.run(
-            [str(PULSAR / "start-pulsar"), str(self.data)],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        if done.returncode != 0:
+        words = (str(PULSAR / "start-pulsar"), str(self.data))
+        try:
+            facts = facts_of(run_script(*words, environment=self._environment, timeout=900))
+        except RuntimeError:
             shutil.rmtree(self.data, ignore_errors=True)
-            raise RuntimeError(
-                f"the real Pulsar did not start (status {done.returncode}):\n{done.stdout}\n{done.stderr}"
-            )
-        facts = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+            raise
         self.url, self.admin = facts["service_url"], facts["admin_url"]
 
     def halt(self, *, kill: bool = False) -> None:
         """Ends the process and keeps the data."""
         assert self.data is not None, "a broker that somebody else started is left alone"
         environment = self._environment | ({"PULSAR_STOP_TIMEOUT": "0"} if kill else {})
-        subprocess.run(
-            [str(PULSAR / "stop-pulsar"), str(self.data)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-            check=True,
-        )
+        run_script(str(PULSAR / "stop-pulsar"), str(self.data), environment=environment, timeout=120)
 
     def stop(self) -> None:
         if self.data is not None:

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
 import tempfile
 import threading
 import uuid
@@ -22,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 import mqtt_wire
 from certificates import Authority
-from harness import HERE, EmbeddedBroker, Service, free_port, run_script
+from harness import HERE, EmbeddedBroker, Service, facts_of, free_port, run_script
 
 USERS = {"ann": "secret", "bob": "hunter2"}
 PASSWORDS = "".join(f"{name}:{word}\n" for name, word in USERS.items())
@@ -142,13 +141,11 @@ class _Scripted(MqttService):
     def start(self) -> None:
         """Starts it; the same ports and data when it was stopped."""
         try:
-            said = run_script(
-                self._script("start"), str(self.data), environment=self._environment, timeout=600
-            )
+            words = (self._script("start"), str(self.data))
+            facts = facts_of(run_script(*words, environment=self._environment, timeout=600))
         except RuntimeError:
             self._remove()
             raise
-        facts = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
         self.url, self.ws_url = facts["url"], facts["ws_url"]
         self.tls_url = facts.get("tls_url", "")
         self.pid = int(facts["pid"])
@@ -156,14 +153,7 @@ class _Scripted(MqttService):
     def halt(self, *, kill: bool = False) -> None:
         """Ends the process and keeps the data."""
         environment = self._environment | ({f"{self.prefix}_STOP_TIMEOUT": "0"} if kill else {})
-        subprocess.run(
-            [self._script("stop"), str(self.data)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=True,
-        )
+        run_script(self._script("stop"), str(self.data), environment=environment, timeout=60)
 
     def restart(self, *, kill: bool = False) -> None:
         self.halt(kill=kill)
@@ -195,17 +185,8 @@ class Mosquitto(_Scripted):
     @staticmethod
     def program(name: str) -> str:
         """The path of mosquitto_pub, mosquitto_sub or mosquitto_rr."""
-        done = subprocess.run(
-            [str(HERE / "brokers" / "mosquitto" / "start-mosquitto")],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        folder = done.stdout.strip().removeprefix("path=")
+        said = run_script(str(HERE / "brokers" / "mosquitto" / "start-mosquitto"), timeout=300)
+        folder = facts_of(said)["path"]
         return f"{folder}/{name}" if folder else name
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from harness import HERE, EmbeddedBroker, Service, free_port, run_script
+from harness import HERE, EmbeddedBroker, Service, facts_of, free_port, run_script
 from mqtt_harness import Certificates
 
 TUBEMQ = HERE / "brokers" / "tubemq"
@@ -122,8 +122,7 @@ class RealTubeMQ(TubeService):
 
     def start(self, *parts: str) -> None:
         """Starts all of it or these parts; the same ports and data when they were stopped."""
-        said = self._run("start-tubemq", *parts, timeout=600)
-        facts = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        facts = facts_of(self._run("start-tubemq", *parts, timeout=600))
         self.address, self.broker = facts["masters"], facts["broker"]
         self.url = f"tubemq://{self.address}"
         if "tls_masters" in facts:
@@ -329,16 +328,7 @@ class Java:
     ``kill`` none of them says goodbye."""
 
     def __init__(self, *options: str) -> None:
-        fetch = subprocess.run(
-            [str(TUBEMQ / "fetch-tubemq")],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if fetch.returncode != 0:
-            raise RuntimeError(fetch.stderr)
+        classpath = run_script(str(TUBEMQ / "fetch-tubemq"), timeout=600).strip()
         self._errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [
@@ -347,7 +337,7 @@ class Java:
                 *("-Dio.netty.tryReflectionSetAccessible=true", "-Dtubemq.log.level=error"),
                 f"-Dlog4j.configurationFile={TUBEMQ / 'log4j2.xml'}",
                 *options,
-                *("-cp", fetch.stdout.strip(), "Peer"),
+                *("-cp", classpath, "Peer"),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

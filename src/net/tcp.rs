@@ -65,23 +65,25 @@ pub struct Tcp {
 /// When there is something to read.
 #[derive(Debug)]
 enum Pace {
-    /// With the first byte. Since then, in a row:
-    Prompt { since: Instant, reads: u32, bytes: usize },
+    /// With the first byte. In a row, the first of them at the time:
+    Prompt { since: Option<Instant>, reads: u32, bytes: usize },
     /// With many, or when the timer says so.
     Gathering { timer: Pin<Box<Sleep>> },
 }
 
 impl Pace {
-    fn prompt() -> Self {
-        Self::Prompt { since: Instant::now(), reads: 0, bytes: 0 }
-    }
+    const PROMPT: Self = Self::Prompt { since: None, reads: 0, bytes: 0 };
 }
 
 impl Tcp {
     /// Around a connected socket.
     pub fn new(stream: TcpStream, pacing: Pacing) -> Self {
         let pacing = if cfg!(target_os = "linux") { pacing } else { Pacing::Kernel };
-        Self { stream, pacing, unacknowledged: false, drained: false, pace: Pace::prompt() }
+        Self { stream, pacing, unacknowledged: false, drained: false, pace: Pace::PROMPT }
+    }
+
+    fn is_paced(&self) -> bool {
+        !matches!(self.pacing, Pacing::Kernel)
     }
 
     fn may_gather(&self) -> bool {
@@ -89,9 +91,13 @@ impl Tcp {
     }
 
     fn has_read(&mut self, length: usize) {
+        if !self.is_paced() {
+            return;
+        }
         self.unacknowledged = true;
         self.drained = false;
         let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
+        let since = since.get_or_insert_with(Instant::now);
         (*reads, *bytes) = (*reads + 1, *bytes + length);
         if *reads < STREAM {
             return;
@@ -102,15 +108,13 @@ impl Tcp {
             if small && self.may_gather() && system::set_receive_low_water(&self.stream, enough).is_ok() {
                 Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
             } else {
-                Pace::prompt()
+                Pace::PROMPT
             };
     }
 
     fn has_written(&mut self) {
         self.unacknowledged = false;
-        if !matches!(self.pacing, Pacing::Kernel) {
-            self.be_prompt();
-        }
+        self.be_prompt();
     }
 
     fn be_prompt(&mut self) {
@@ -118,12 +122,12 @@ impl Tcp {
             // What is there already counts from now on.
             let _ = system::set_receive_low_water(&self.stream, 1);
         }
-        self.pace = Pace::prompt();
+        self.pace = Pace::PROMPT;
     }
 
     /// Has what was read acknowledged, and reads promptly again when it is time to.
     fn poll_pace(&mut self, cx: &mut Context<'_>) {
-        if matches!(self.pacing, Pacing::Kernel) || !self.drained {
+        if !self.is_paced() || !self.drained {
             return;
         }
         let unacknowledged = std::mem::take(&mut self.unacknowledged);
@@ -149,10 +153,7 @@ impl AsyncRead for Tcp {
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
         match polled {
-            Poll::Ready(_) if !matches!(this.pacing, Pacing::Kernel) => {
-                this.has_read(buf.filled().len() - before)
-            }
-            Poll::Ready(_) => {}
+            Poll::Ready(_) => this.has_read(buf.filled().len() - before),
             Poll::Pending => this.drained = true,
         }
         polled
