@@ -24,6 +24,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
+# Trees that are free of the words that tools/check_words.py knows; its --report shows the others.
+WORDS_CHECKED := README.md
 FUZZ_SECONDS_IN_TEST := 20
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
@@ -60,8 +62,9 @@ $(VENV)/.dev: requirements-dev.txt requirements-demo.txt $(VENV)/.demo
 	@touch $@
 
 # The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
+# PIP_QUIET: maturin hands pip every optional dependency, and pip would list those that it ignores.
 $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.demo
-	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) \
+	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 \
 		$(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
@@ -111,6 +114,8 @@ fuzz-test:
 lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
+	@$(STEP) "spelling" $(VENV)/bin/typos
+	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 
 types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
