@@ -1,6 +1,5 @@
 //! The durable outbox and processes that are killed: what was reported as stored is there, what was reported as
 //! removed is not, and the file opens again at once.
-#![cfg(feature = "client")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -78,7 +77,11 @@ fn a_kill_at_any_moment_loses_nothing_that_was_stored() {
     let mut killed_with_work = 0;
     for round in 0..ROUNDS {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_kill_at_any_moment_loses_nothing_that_was_stored", "--nocapture"])
+            .args([
+                "--exact",
+                "mqtt_outbox_store::a_kill_at_any_moment_loses_nothing_that_was_stored",
+                "--nocapture",
+            ])
             .env(VICTIM, &path)
             .stdout(Stdio::piped())
             .spawn()

@@ -1,6 +1,5 @@
 //! A client with a durable outbox: what a send said was kept comes to the broker, once it can be reached, whatever
 //! happens to the client in between. QoS 2 comes once.
-#![cfg(feature = "broker")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -296,7 +295,10 @@ fn a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2() {
         // Numbers that were not kept are not used again.
         let first = round * 1_000_000;
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2"])
+            .args([
+                "--exact",
+                "mqtt_outbox::a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2",
+            ])
             .arg("--nocapture")
             .env(VICTIM, format!("{url}|{}|{first}", path.display()))
             .stdout(Stdio::piped())

@@ -1,5 +1,4 @@
 //! The embedded broker as a process: sockets, TLS, disk, and what is left of it after a kill.
-#![cfg(feature = "broker")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -251,7 +250,7 @@ fn child() {
 
 fn spawn(data: &Path, durability: Durability) -> (Child, String) {
     let mut child = Process::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture"])
+        .args(["process::child", "--exact", "--nocapture"])
         .env("PENSTOCK_TEST_BROKER_DATA", data)
         .env("PENSTOCK_TEST_DURABILITY", durability.name())
         .stdout(Stdio::null())

@@ -5,7 +5,6 @@
 //! acknowledged has come at least once and each of QoS 2 exactly once, in order, and the store is empty.
 //!
 //! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
-#![cfg(feature = "broker")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,13 +13,8 @@ use penstock::broker::hub::Hub as _;
 use penstock::mqtt::packet::{Ack, Connect, PacketId, Publish};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
-#[path = "simulator/chance.rs"]
-#[allow(dead_code, reason = "the other simulator needs more of it")]
-mod chance;
-mod hub;
-
-use chance::Chance;
-use hub::mqtt::*;
+use crate::support::chance::Chance;
+use crate::support::mqtt::*;
 
 const STEPS: usize = 400;
 /// Messages that a publisher has under way.

@@ -13,8 +13,8 @@ use penstock::pulsar::pb::command_subscribe::{InitialPosition, SubType};
 use penstock::pulsar::producer::Producer;
 use penstock::pulsar::{Message, MessageId, pb};
 
-use crate::chance::Chance;
-use crate::disk::Name;
+use super::disk::Name;
+use crate::support::chance::Chance;
 
 pub(crate) const TOPIC: &str = "persistent://public/default/simulated";
 pub(crate) const SUBSCRIPTION: &str = "s";

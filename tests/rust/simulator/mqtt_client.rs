@@ -8,7 +8,6 @@
 //! least once and with QoS 2 exactly once, in the order of its topic.
 //!
 //! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
-#![cfg(feature = "broker")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,16 +24,9 @@ use penstock::mqtt::topic::Filter;
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use penstock::transmit::Transmit;
 
-#[path = "simulator/chance.rs"]
-mod chance;
-mod hub;
-#[path = "simulator/link.rs"]
-#[allow(dead_code, reason = "the other simulator needs more of it")]
-mod link;
-
-use chance::Chance;
-use hub::mqtt::*;
-use link::Link;
+use crate::support::chance::Chance;
+use crate::support::link::Link;
+use crate::support::mqtt::*;
 
 const STEPS: usize = 300;
 /// Steps within which everything has to come to rest.

@@ -1,6 +1,5 @@
 //! The embedded master and broker as sentences of TubeMQ. No socket and no clock: a hub on a database is driven by
 //! hand.
-#![cfg(feature = "broker")]
 
 use std::time::Duration;
 
@@ -11,9 +10,7 @@ use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
 
-mod hub;
-
-use hub::tubemq::*;
+use crate::support::tubemq::*;
 
 const NO_FILTERS: &[&str] = &[];
 

@@ -7,12 +7,8 @@
 //! What each run checks is in [`world`]: nothing acknowledged is lost, repeated or reordered, permits and
 //! memory are conserved, every push and every request ends in exactly one outcome.
 
-#![cfg(feature = "broker")]
-
 mod application;
-mod chance;
 mod disk;
-mod link;
 mod node;
 mod world;
 

@@ -9,9 +9,9 @@ use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::producer::Event;
 use penstock::pulsar::{Message, MessageId, Outgoing};
 
-use crate::chance::Chance;
-use crate::disk::{Disk, Name, payload};
-use crate::node::{Reader, Writer};
+use super::disk::{Disk, Name, payload};
+use super::node::{Reader, Writer};
+use crate::support::chance::Chance;
 
 /// When the runs begin.
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;

@@ -1,14 +1,4 @@
 //! A broker without socket, disk and clock, driven by hand.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    missing_debug_implementations,
-    reason = "each suite takes what it needs"
-)]
-
-pub mod mqtt;
-pub mod tubemq;
 
 use std::time::{Duration, Instant};
 

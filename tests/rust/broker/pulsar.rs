@@ -1,5 +1,4 @@
 //! The embedded broker as sentences of the protocol. No socket, no disk, no clock: a hub is driven by hand.
-#![cfg(feature = "broker")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,7 @@ use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
 use penstock::transmit::Transmit;
 
-mod hub;
-
-use hub::*;
+use crate::support::pulsar::*;
 
 #[test]
 fn anything_before_connect_ends_the_connection() {

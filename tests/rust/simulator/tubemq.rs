@@ -28,11 +28,7 @@ use penstock::tubemq::producer::{self, Producer};
 use penstock::tubemq::topic::{Broker as BrokerInfo, Partition};
 use penstock::tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
 
-#[path = "simulator/chance.rs"]
-#[allow(dead_code, reason = "the other simulators need more of it")]
-mod chance;
-
-use chance::Chance;
+use crate::support::chance::Chance;
 
 const PARTITIONS: u32 = 3;
 const STEPS: usize = 600;

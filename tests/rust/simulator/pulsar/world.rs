@@ -28,11 +28,11 @@ use penstock::pulsar::producer::{self, Producer};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
 
-use crate::application::{WALL_MS, check_given, outcomes, push_some, settle};
-use crate::chance::Chance;
-use crate::disk::{Disk, Name, Shelf, name_of};
-use crate::link::Link;
-use crate::node::{Node, Opening, Reader, SUBSCRIPTION, TOPIC, Writer};
+use super::application::{WALL_MS, check_given, outcomes, push_some, settle};
+use super::disk::{Disk, Name, Shelf, name_of};
+use super::node::{Node, Opening, Reader, SUBSCRIPTION, TOPIC, Writer};
+use crate::support::chance::Chance;
+use crate::support::link::Link;
 
 /// After this time a run that is not done never will be.
 const PATIENCE: Duration = Duration::from_secs(120);

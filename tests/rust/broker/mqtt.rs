@@ -1,5 +1,4 @@
 //! The embedded broker as sentences of MQTT. No socket and no clock: a hub on a database is driven by hand.
-#![cfg(feature = "broker")]
 
 use std::time::Duration;
 
@@ -11,9 +10,7 @@ use penstock::mqtt::packet::{
 };
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
-mod hub;
-
-use hub::mqtt::*;
+use crate::support::mqtt::*;
 
 const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 

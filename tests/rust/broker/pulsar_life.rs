@@ -1,5 +1,4 @@
 //! Subscriptions of the embedded broker under random steps, each run repeatable by its seed.
-#![cfg(feature = "broker")]
 
 use std::time::Duration;
 
@@ -7,9 +6,7 @@ use penstock::broker::hub::Hub as _;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::pb;
 
-mod hub;
-
-use hub::*;
+use crate::support::pulsar::*;
 
 /// What a consumer is owed and holds, seen from outside.
 struct Reader {

@@ -1,6 +1,5 @@
 //! What official clients said to a real broker is said to the embedded one, which must answer each request with
 //! the same command and the same error. Where it does not, [`different`] says why.
-#![cfg(feature = "broker")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -11,9 +10,7 @@ use penstock::pulsar::NO_REQUEST;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame};
 
-mod hub;
-
-use hub::*;
+use crate::support::pulsar::*;
 
 /// Requests that the embedded broker answers in another way than the real one, and must.
 fn different(connection: &str, request: &str) -> bool {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::chance::Chance;
+use super::chance::Chance;
 
 /// One direction.
 #[derive(Debug, Default)]

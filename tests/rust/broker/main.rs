@@ -1,0 +1,12 @@
+//! The embedded broker, protocol by protocol: first its state machines driven by hand, without sockets and clock, then
+//! the whole as a process.
+
+mod mqtt;
+mod process;
+mod pulsar;
+mod pulsar_life;
+mod pulsar_replay;
+mod tubemq;
+
+#[path = "../support/mod.rs"]
+mod support;
