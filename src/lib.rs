@@ -8,7 +8,7 @@
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for every protocol
 //! pulsar mqtt tubemq    sans-IO cores: frames and state machines
-//! wire checksum compression transmit machine error    the ground floor
+//! wire checksum compression transmit machine error sync clock    the ground floor
 //! ```
 //!
 //! The third protocol, TubeMQ, has `tubemq` beside `pulsar` and `mqtt`, with the same file names and verbs.
@@ -17,11 +17,13 @@
 //! the native module.
 
 pub mod checksum;
+pub mod clock;
 pub mod compression;
 pub mod error;
 pub mod machine;
 pub mod mqtt;
 pub mod pulsar;
+pub mod sync;
 pub mod transmit;
 pub mod tubemq;
 pub mod wire;

@@ -1,10 +1,11 @@
 //! The memory of what waits to be acknowledged by the broker, over all producers of a client.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::client::events::ProducerEvents;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 
 /// Bytes that may wait for receipts, over all producers of a client.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl Budget {
         Self {
             limit,
             used: AtomicUsize::new(0),
-            refused: Mutex::new(Vec::new()),
+            refused: Mutex::default(),
             any_refused: AtomicBool::new(false),
         }
     }
@@ -35,7 +36,7 @@ impl Budget {
         if self.try_acquire(bytes) {
             return Ok(());
         }
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(events));
+        self.refused.lock().push(Arc::downgrade(events));
         self.any_refused.store(true, Ordering::SeqCst);
         // What was released between the look and the note rang nobody: look again.
         if self.try_acquire(bytes) {
@@ -61,7 +62,7 @@ impl Budget {
         let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
         debug_assert!(before >= bytes, "more bytes released than were held");
         if self.any_refused.swap(false, Ordering::SeqCst) {
-            let refused = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+            let refused = std::mem::take(&mut *self.refused.lock());
             for events in refused.iter().filter_map(Weak::upgrade) {
                 events.room();
             }

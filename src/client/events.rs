@@ -1,11 +1,12 @@
 //! What producers and consumers tell whoever made them, the same for every protocol.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::mqtt::Reason;
 use crate::pulsar::MessageId;
+use crate::sync::Mutex;
 use crate::tubemq::producer::Position;
 
 /// What a broker says of messages that it has taken.
@@ -82,7 +83,7 @@ pub(super) struct Signal {
 
 impl Signal {
     pub(super) fn new(events: Arc<dyn ConsumerEvents>) -> Self {
-        Self { armed: AtomicBool::new(false), ended: Mutex::new(None), events }
+        Self { armed: AtomicBool::new(false), ended: Mutex::default(), events }
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if the end has come or
@@ -103,12 +104,12 @@ impl Signal {
     }
 
     pub(super) fn end(&self, error: Error) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *self.ended.lock() = Some(error.clone());
         self.events.closed(error);
         self.ring();
     }
 
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.ended.lock().clone()
     }
 }

@@ -8,7 +8,7 @@ use crate::client::{mqtt, pulsar, tubemq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::MessageId;
 use crate::tubemq::Partition;
-use crate::tubemq::consumer::{Message as TubeMessage, Start};
+use crate::tubemq::consumer::{Message as TubeMqMessage, Start};
 
 fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::new(ErrorKind::Unsupported, what))
@@ -22,7 +22,7 @@ pub enum Message {
     /// Of MQTT.
     Mqtt(mqtt::Message),
     /// Of TubeMQ.
-    Tube(TubeMessage),
+    TubeMq(TubeMqMessage),
 }
 
 impl From<crate::pulsar::Message> for Message {
@@ -37,9 +37,9 @@ impl From<mqtt::Message> for Message {
     }
 }
 
-impl From<TubeMessage> for Message {
-    fn from(message: TubeMessage) -> Self {
-        Self::Tube(message)
+impl From<TubeMqMessage> for Message {
+    fn from(message: TubeMqMessage) -> Self {
+        Self::TubeMq(message)
     }
 }
 
@@ -51,7 +51,7 @@ pub enum Target {
     /// The message itself.
     Mqtt(mqtt::Message),
     /// The message itself.
-    Tube(TubeMessage),
+    TubeMq(TubeMqMessage),
 }
 
 /// Where a seek goes.
@@ -71,13 +71,13 @@ pub enum Consumer {
     /// Of MQTT filters.
     Mqtt(mqtt::Consumer),
     /// Of a TubeMQ group.
-    Tube(tubemq::Consumer),
+    TubeMq(tubemq::Consumer),
 }
 
 fn positions(targets: &[Target]) -> Result<Vec<(Arc<str>, MessageId)>> {
     let position = |target: &Target| match target {
         Target::Pulsar(topic, id) => Ok((Arc::clone(topic), *id)),
-        Target::Mqtt(_) | Target::Tube(_) => {
+        Target::Mqtt(_) | Target::TubeMq(_) => {
             unsupported("a message of another protocol is not this consumer's")
         }
     };
@@ -89,19 +89,19 @@ fn packets(targets: &[Target]) -> Result<Vec<&mqtt::Message>> {
         match target {
             Target::Mqtt(message) => Ok(message),
             Target::Pulsar(..) => unsupported("MQTT has no message ids: acknowledge the message itself"),
-            Target::Tube(_) => unsupported("a message of another protocol is not this consumer's"),
+            Target::TubeMq(_) => unsupported("a message of another protocol is not this consumer's"),
         }
     }
     targets.iter().map(packet).collect()
 }
 
-fn tube_messages(targets: &[Target]) -> Result<Vec<&TubeMessage>> {
-    targets.iter().map(tube_message).collect()
+fn tubemq_messages(targets: &[Target]) -> Result<Vec<&TubeMqMessage>> {
+    targets.iter().map(tubemq_message).collect()
 }
 
-fn tube_message(target: &Target) -> Result<&TubeMessage> {
+fn tubemq_message(target: &Target) -> Result<&TubeMqMessage> {
     match target {
-        Target::Tube(message) => Ok(message),
+        Target::TubeMq(message) => Ok(message),
         Target::Pulsar(..) => unsupported("TubeMQ's messages have no ids: acknowledge the message itself"),
         Target::Mqtt(_) => unsupported("a message of another protocol is not this consumer's"),
     }
@@ -113,7 +113,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.take(max, out),
             Self::Mqtt(consumer) => consumer.take(max, out),
-            Self::Tube(consumer) => consumer.take(max, out),
+            Self::TubeMq(consumer) => consumer.take(max, out),
         }
     }
 
@@ -122,7 +122,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.arm(),
             Self::Mqtt(consumer) => consumer.arm(),
-            Self::Tube(consumer) => consumer.arm(),
+            Self::TubeMq(consumer) => consumer.arm(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.topic(),
             Self::Mqtt(consumer) => consumer.topic(),
-            Self::Tube(consumer) => consumer.topic(),
+            Self::TubeMq(consumer) => consumer.topic(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.subscription(),
             Self::Mqtt(consumer) => consumer.subscription(),
-            Self::Tube(consumer) => consumer.subscription(),
+            Self::TubeMq(consumer) => consumer.subscription(),
         }
     }
 
@@ -149,7 +149,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.ack(&positions(targets)?),
             Self::Mqtt(consumer) => consumer.ack(packets(targets)?),
-            Self::Tube(consumer) => consumer.ack(tube_messages(targets)?),
+            Self::TubeMq(consumer) => consumer.ack(tubemq_messages(targets)?),
         }
     }
 
@@ -158,7 +158,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.ack_receipt(&positions(targets)?, cumulative).await,
             Self::Mqtt(_) => unsupported("MQTT has no receipts for acknowledgements"),
-            Self::Tube(_) => unsupported("TubeMQ has no receipts for single acknowledgements"),
+            Self::TubeMq(_) => unsupported("TubeMQ has no receipts for single acknowledgements"),
         }
     }
 
@@ -167,7 +167,7 @@ impl Consumer {
         match (self, target) {
             (Self::Pulsar(consumer), Target::Pulsar(topic, id)) => consumer.ack_cumulative(topic, *id),
             (Self::Pulsar(_), _) => unsupported("a message of another protocol is not this consumer's"),
-            (Self::Tube(consumer), target) => consumer.ack_cumulative(tube_message(target)?),
+            (Self::TubeMq(consumer), target) => consumer.ack_cumulative(tubemq_message(target)?),
             (Self::Mqtt(_), _) => unsupported("MQTT has no cumulative acknowledgement"),
         }
     }
@@ -176,7 +176,7 @@ impl Consumer {
     pub fn nack(&self, targets: &[Target], delay: Option<Duration>) -> Result<()> {
         match self {
             Self::Pulsar(consumer) => consumer.nack(&positions(targets)?, delay),
-            Self::Tube(consumer) => consumer.nack(tube_messages(targets)?, delay),
+            Self::TubeMq(consumer) => consumer.nack(tubemq_messages(targets)?, delay),
             Self::Mqtt(_) => unsupported("MQTT has no redelivery on a live session"),
         }
     }
@@ -185,7 +185,7 @@ impl Consumer {
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         match self {
             Self::Pulsar(consumer) => consumer.redeliver_unacknowledged(),
-            Self::Tube(consumer) => consumer.redeliver_unacknowledged(),
+            Self::TubeMq(consumer) => consumer.redeliver_unacknowledged(),
             Self::Mqtt(_) => unsupported("MQTT has no redelivery on a live session"),
         }
     }
@@ -198,16 +198,16 @@ impl Consumer {
                 unsupported("a position of TubeMQ is none of this consumer's")
             }
             (Self::Mqtt(_), _) => unsupported("MQTT has no seek"),
-            (Self::Tube(consumer), SeekTo::Position(partition, offset)) => {
+            (Self::TubeMq(consumer), SeekTo::Position(partition, offset)) => {
                 consumer.seek(tubemq::SeekTo::One(partition, offset)).await
             }
-            (Self::Tube(consumer), SeekTo::Pulsar(pulsar::SeekTo::Id { id, .. })) => match id {
+            (Self::TubeMq(consumer), SeekTo::Pulsar(pulsar::SeekTo::Id { id, .. })) => match id {
                 // The words for both ends are the same for every protocol.
                 MessageId::EARLIEST => consumer.seek(tubemq::SeekTo::All(Start::First)).await,
                 MessageId::LATEST => consumer.seek(tubemq::SeekTo::All(Start::Latest)).await,
                 _ => unsupported("TubeMQ's messages have no ids: seek to a Position"),
             },
-            (Self::Tube(_), SeekTo::Pulsar(pulsar::SeekTo::Time(_))) => {
+            (Self::TubeMq(_), SeekTo::Pulsar(pulsar::SeekTo::Time(_))) => {
                 unsupported("TubeMQ's brokers find no offsets by time, but through their web interface")
             }
         }
@@ -219,7 +219,7 @@ impl Consumer {
             Self::Pulsar(consumer) => consumer.unsubscribe().await,
             Self::Mqtt(consumer) => consumer.unsubscribe().await,
             // A group's offsets stay at the brokers, which have no call to forget them.
-            Self::Tube(consumer) => consumer.close().await,
+            Self::TubeMq(consumer) => consumer.close().await,
         }
     }
 
@@ -228,7 +228,7 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.close().await,
             Self::Mqtt(consumer) => consumer.close().await,
-            Self::Tube(consumer) => consumer.close().await,
+            Self::TubeMq(consumer) => consumer.close().await,
         }
     }
 
@@ -237,14 +237,14 @@ impl Consumer {
         match self {
             Self::Pulsar(consumer) => consumer.last_message_ids().await,
             Self::Mqtt(_) => unsupported("MQTT has no message ids"),
-            Self::Tube(_) => unsupported("TubeMQ has no message ids: partitions() tells the offsets"),
+            Self::TubeMq(_) => unsupported("TubeMQ has no message ids: partitions() tells the offsets"),
         }
     }
 
     /// The TubeMQ consumer, for what only TubeMQ has.
     pub fn tubemq(&self) -> Result<&tubemq::Consumer> {
         match self {
-            Self::Tube(consumer) => Ok(consumer),
+            Self::TubeMq(consumer) => Ok(consumer),
             Self::Pulsar(_) | Self::Mqtt(_) => unsupported("only TubeMQ has this"),
         }
     }
@@ -258,7 +258,7 @@ pub enum Client {
     /// Of an MQTT server.
     Mqtt(mqtt::Client),
     /// Of a TubeMQ cluster.
-    Tube(tubemq::Client),
+    TubeMq(tubemq::Client),
 }
 
 impl Client {
@@ -267,7 +267,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.close().await,
             Self::Mqtt(client) => client.close().await,
-            Self::Tube(client) => client.close().await,
+            Self::TubeMq(client) => client.close().await,
         }
     }
 
@@ -276,7 +276,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.is_closed(),
             Self::Mqtt(client) => client.is_closed(),
-            Self::Tube(client) => client.is_closed(),
+            Self::TubeMq(client) => client.is_closed(),
         }
     }
 
@@ -285,7 +285,7 @@ impl Client {
         match self {
             Self::Pulsar(client) => client.memory_used(),
             Self::Mqtt(client) => client.memory_used(),
-            Self::Tube(client) => client.memory_used(),
+            Self::TubeMq(client) => client.memory_used(),
         }
     }
 
@@ -294,14 +294,14 @@ impl Client {
         match self {
             Self::Pulsar(client) => Ok(client),
             Self::Mqtt(_) => unsupported("MQTT has neither partitions nor a list of topics"),
-            Self::Tube(_) => unsupported("TubeMQ's masters list no topics"),
+            Self::TubeMq(_) => unsupported("TubeMQ's masters list no topics"),
         }
     }
 
     /// Number of partitions of a topic.
     pub async fn partitions(&self, topic: &str) -> Result<u32> {
         match self {
-            Self::Tube(client) => client.partitions(topic).await,
+            Self::TubeMq(client) => client.partitions(topic).await,
             other => other.pulsar()?.partitions(topic).await,
         }
     }
@@ -310,7 +310,7 @@ impl Client {
     pub fn mqtt(&self) -> Result<&mqtt::Client> {
         match self {
             Self::Mqtt(client) => Ok(client),
-            Self::Pulsar(_) | Self::Tube(_) => unsupported("only MQTT has this"),
+            Self::Pulsar(_) | Self::TubeMq(_) => unsupported("only MQTT has this"),
         }
     }
 }

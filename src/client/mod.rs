@@ -83,3 +83,11 @@ impl Engine {
         }
     }
 }
+
+/// Unpredictable bits, different at each call.
+fn random_bits() -> u64 {
+    use std::collections::hash_map::RandomState;
+    use std::hash::BuildHasher;
+    // Each state is seeded by the operating system.
+    RandomState::new().hash_one(0)
+}

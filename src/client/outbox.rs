@@ -19,17 +19,19 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rusqlite::OptionalExtension;
 
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::frame::split;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
 use crate::sqlite::{self, Connection, Job, Report, Sync, Writer};
+use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
 /// Tells an outbox from other databases: "PsOb".
@@ -151,10 +153,6 @@ impl std::fmt::Debug for Pending {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Outbox {
     /// Opens or creates the file. A broken, foreign or newer one is refused, and so is one that is open already.
     pub fn open(options: &OutboxOptions, report: ReportSink) -> Result<(Self, Found)> {
@@ -172,14 +170,14 @@ impl Outbox {
         mut report: ReportSink,
     ) -> Result<Self> {
         let used = sqlite::used_bytes(&connection)?;
-        let submitted = Arc::new(Mutex::new(Submitted { used, ..Submitted::default() }));
+        let submitted = Arc::new(Mutex::new(Rank::Outbox, Submitted { used, ..Submitted::default() }));
         let (shared, path) = (Arc::clone(&submitted), options.path.clone());
         let mut reported = 0;
         let writer = Writer::start(connection, move |Report { jobs, outcome }| {
             let outcome = outcome.map_err(|error| explain(error, &path));
             let mut loads = Vec::new();
             {
-                let mut submitted = lock(&shared);
+                let mut submitted = shared.lock();
                 for _ in 0..jobs {
                     match submitted.changes.pop_front().expect("it was submitted") {
                         Pending::Change(bytes) => submitted.bytes -= bytes,
@@ -194,11 +192,11 @@ impl Outbox {
             reported += jobs;
             report(reported, outcome.clone().map(drop));
             for (loaded, sink) in loads {
-                let loaded = std::mem::replace(&mut *lock(&loaded), Ok(Loaded::default()));
+                let loaded = std::mem::replace(&mut *loaded.lock(), Ok(Loaded::default()));
                 sink(outcome.clone().and(loaded.map_err(|error| explain(error, &path))));
             }
         })?;
-        Ok(Self { writer, submitted, max_bytes: options.max_bytes, _lock: Mutex::new(claim) })
+        Ok(Self { writer, submitted, max_bytes: options.max_bytes, _lock: Mutex::leaf(claim) })
     }
 
     /// Writes a publication down. `key` must be above all before.
@@ -213,9 +211,9 @@ impl Outbox {
             ));
         }
         let expiry = publish.properties.message_expiry_interval();
-        let expires_ms = expiry.map(|seconds| wall_ms() + i64::from(*seconds) * 1000);
+        let expires_ms = expiry.map(|seconds| wall_ms() as i64 + i64::from(*seconds) * 1000);
         let bytes = weight(packet.len());
-        let mut submitted = lock(&self.submitted);
+        let mut submitted = self.submitted.lock();
         let held = submitted.used + submitted.bytes;
         if held + bytes > self.max_bytes {
             return Err(Error::new(
@@ -257,20 +255,20 @@ impl Outbox {
 
     /// Reads publications without a packet identifier behind the key `after`, of `max_bytes` in all or one.
     pub fn load(&self, after: Option<u64>, max_bytes: usize, sink: LoadSink) -> Result<Ticket> {
-        let loaded = Arc::new(Mutex::new(Ok(Loaded::default())));
+        let loaded = Arc::new(Mutex::leaf(Ok(Loaded::default())));
         let change = Change::Load { after, max_bytes, loaded: Arc::clone(&loaded) };
-        self.submit(&mut lock(&self.submitted), change, Pending::Load(loaded, sink))
+        self.submit(&mut self.submitted.lock(), change, Pending::Load(loaded, sink))
     }
 
     /// Bytes in use or about to be.
     pub fn bytes(&self) -> u64 {
-        let submitted = lock(&self.submitted);
+        let submitted = self.submitted.lock();
         submitted.used + submitted.bytes
     }
 
     /// Why nothing is written any more.
     pub fn failure(&self) -> Option<Error> {
-        lock(&self.submitted).failed.clone()
+        self.submitted.lock().failed.clone()
     }
 
     /// Writes what was submitted, reports it, and closes the file.
@@ -279,7 +277,7 @@ impl Outbox {
     }
 
     fn change(&self, change: Change) -> Result<Ticket> {
-        self.submit(&mut lock(&self.submitted), change, Pending::Change(0))
+        self.submit(&mut self.submitted.lock(), change, Pending::Change(0))
     }
 
     fn submit(&self, submitted: &mut Submitted, change: Change, pending: Pending) -> Result<Ticket> {
@@ -342,7 +340,7 @@ impl Job for Change {
                 .try_for_each(|key| execute("DELETE FROM message WHERE key = ?1", &[&(*key as i64)])),
             Self::ClientId(name) => execute("INSERT OR REPLACE INTO session VALUES (1, ?1)", &[name]),
             Self::Load { after, max_bytes, loaded } => {
-                *lock(loaded) = load(db, *after, *max_bytes)?;
+                *loaded.lock() = load(db, *after, *max_bytes)?;
                 Ok(())
             }
         }
@@ -444,7 +442,7 @@ fn read(db: &Connection) -> Result<Found> {
 
 /// The inner result is about what the rows hold, which does not harm the file.
 fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Result<Result<Loaded>> {
-    let now = wall_ms();
+    let now = wall_ms() as i64;
     let mut statement = db.prepare_cached(
         "SELECT key, expires_ms, packet FROM message WHERE key > ?1 AND packet_id = 0 ORDER BY key",
     )?;
@@ -514,10 +512,6 @@ fn broken(key: u64) -> Error {
 
 fn explain(error: Error, path: &Path) -> Error {
     Error::new(error.kind(), format!("the outbox {}: {}", path.display(), error.message()))
-}
-
-fn wall_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]

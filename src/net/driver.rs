@@ -17,7 +17,6 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,7 @@ use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::{MAX_SLICES, Transmit};
 use crate::wire::move_to;
 
@@ -101,12 +101,12 @@ pub struct Session<H> {
 impl<H: Host> Session<H> {
     /// A session around `host`.
     pub fn new(host: H) -> Self {
-        Self { host: Mutex::new(host), wake: Notify::new() }
+        Self { host: Mutex::new(Rank::Host, host), wake: Notify::new() }
     }
 
     /// The host, for a moment. Follow a change by [`Self::wake`].
     pub fn lock(&self) -> MutexGuard<'_, H> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+        self.host.lock()
     }
 
     /// Makes the driver take a turn.

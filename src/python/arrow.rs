@@ -61,14 +61,14 @@ pub(super) fn to_batch(consumer: &Consumer, messages: &[Message]) -> Result<Reco
     match consumer {
         Consumer::Pulsar(_) => pulsar_batch(messages.iter().filter_map(|message| match message {
             Message::Pulsar(message) => Some(message),
-            Message::Mqtt(_) | Message::Tube(_) => None,
+            Message::Mqtt(_) | Message::TubeMq(_) => None,
         })),
         Consumer::Mqtt(_) => mqtt_batch(messages.iter().filter_map(|message| match message {
             Message::Mqtt(message) => Some(message),
-            Message::Pulsar(_) | Message::Tube(_) => None,
+            Message::Pulsar(_) | Message::TubeMq(_) => None,
         })),
-        Consumer::Tube(_) => tube_batch(messages.iter().filter_map(|message| match message {
-            Message::Tube(message) => Some(message),
+        Consumer::TubeMq(_) => tube_batch(messages.iter().filter_map(|message| match message {
+            Message::TubeMq(message) => Some(message),
             Message::Pulsar(_) | Message::Mqtt(_) => None,
         })),
     }

@@ -32,7 +32,7 @@ pub(super) fn connect(
     if url.starts_with("tubemq") {
         let options = tubemq::client_options(url, options)?;
         return run(py, &door, threads, async move {
-            Ok(Value::Client(handle::Client::Tube(native_tubemq::Client::connect(options).await?)))
+            Ok(Value::Client(handle::Client::TubeMq(native_tubemq::Client::connect(options).await?)))
         });
     }
     if !url.starts_with("pulsar") {
@@ -89,7 +89,7 @@ impl Client {
                 let producer = client.producer(&topic, mqtt::producer_options(options)?, events);
                 self.door.ready(py, producer.map(|producer| Value::MqttProducer(producer, outbox)))
             }
-            handle::Client::Tube(client) => {
+            handle::Client::TubeMq(client) => {
                 let options = tubemq::producer_options(options)?;
                 run(py, &self.door, 1, async move {
                     Ok(Value::TubeProducer(client.producer(&topic, options, events).await?, outbox))
@@ -124,10 +124,10 @@ impl Client {
                         async move { Ok(handle::Consumer::Mqtt(client.consumer(options, told).await?)) },
                     );
             }
-            handle::Client::Tube(client) => {
+            handle::Client::TubeMq(client) => {
                 let options = tubemq::consumer_options(&topics, options)?;
                 opening = Box::pin(async move {
-                    Ok(handle::Consumer::Tube(client.consumer(topics, subscription, options, told).await?))
+                    Ok(handle::Consumer::TubeMq(client.consumer(topics, subscription, options, told).await?))
                 });
             }
         }

@@ -148,8 +148,8 @@ impl Inbox {
     /// Forgets what was taken ahead and will be given again with these.
     pub(super) fn forget_with(&self, targets: &[Target]) {
         let gone = |message: &Message| match message {
-            Message::Tube(message) => targets.iter().any(
-                |target| matches!(target, Target::Tube(named) if Arc::ptr_eq(&named.pack, &message.pack)),
+            Message::TubeMq(message) => targets.iter().any(
+                |target| matches!(target, Target::TubeMq(named) if Arc::ptr_eq(&named.pack, &message.pack)),
             ),
             Message::Pulsar(_) | Message::Mqtt(_) => false,
         };

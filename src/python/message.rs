@@ -34,7 +34,7 @@ impl Message {
     fn pulsar(&self) -> Option<&core::Message> {
         match &self.0 {
             handle::Message::Pulsar(message) => Some(message),
-            handle::Message::Mqtt(_) | handle::Message::Tube(_) => None,
+            handle::Message::Mqtt(_) | handle::Message::TubeMq(_) => None,
         }
     }
 
@@ -48,7 +48,7 @@ impl Message {
 
     fn tube(&self) -> Option<&TubeMessage> {
         match &self.0 {
-            handle::Message::Tube(message) => Some(message),
+            handle::Message::TubeMq(message) => Some(message),
             handle::Message::Pulsar(_) | handle::Message::Mqtt(_) => None,
         }
     }
@@ -56,7 +56,7 @@ impl Message {
     fn mqtt(&self) -> Option<&Publish> {
         match &self.0 {
             handle::Message::Mqtt(message) => Some(message.publish()),
-            handle::Message::Pulsar(_) | handle::Message::Tube(_) => None,
+            handle::Message::Pulsar(_) | handle::Message::TubeMq(_) => None,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => PyBytes::new(py, &message.payload),
             handle::Message::Mqtt(message) => PyBytes::new(py, &message.publish().payload),
-            handle::Message::Tube(message) => PyBytes::new(py, &message.payload),
+            handle::Message::TubeMq(message) => PyBytes::new(py, &message.payload),
         }
     }
 
@@ -77,7 +77,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => message.key.as_deref().map(Cow::Borrowed),
             handle::Message::Mqtt(_) => None,
-            handle::Message::Tube(message) => message.attributes.key(),
+            handle::Message::TubeMq(message) => message.attributes.key(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Message {
                     dict.set_item(&**name, &**value)?;
                 }
             }
-            handle::Message::Tube(message) => {
+            handle::Message::TubeMq(message) => {
                 for (name, value) in message.attributes.properties() {
                     dict.set_item(name, value)?;
                 }
@@ -139,7 +139,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => Some(message.id.partition.into()),
             handle::Message::Mqtt(_) => None,
-            handle::Message::Tube(message) => Some(message.pack.place.partition.id.into()),
+            handle::Message::TubeMq(message) => Some(message.pack.place.partition.id.into()),
         }
     }
 
@@ -158,7 +158,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => &message.entry.topic,
             handle::Message::Mqtt(message) => &message.publish().topic,
-            handle::Message::Tube(message) => &message.pack.place.topic,
+            handle::Message::TubeMq(message) => &message.pack.place.topic,
         }
     }
 
@@ -184,7 +184,7 @@ impl Message {
     fn received_time(&self) -> Option<u64> {
         match &self.0 {
             handle::Message::Mqtt(message) => Some(message.received_ms()),
-            handle::Message::Pulsar(_) | handle::Message::Tube(_) => None,
+            handle::Message::Pulsar(_) | handle::Message::TubeMq(_) => None,
         }
     }
 
@@ -193,7 +193,7 @@ impl Message {
         match &self.0 {
             handle::Message::Pulsar(message) => message.entry.redelivery_count,
             handle::Message::Mqtt(message) => u32::from(message.publish().dup),
-            handle::Message::Tube(message) => message.pack.redelivered,
+            handle::Message::TubeMq(message) => message.pack.redelivered,
         }
     }
 
@@ -284,7 +284,7 @@ impl Message {
                 let (topic, qos, size) = (&*publish.topic, publish.qos as u8, publish.payload.len());
                 format!("Message(topic={topic:?}, qos={qos}, {size} bytes)")
             }
-            handle::Message::Tube(message) => {
+            handle::Message::TubeMq(message) => {
                 let (place, size) = (&message.pack.place, message.payload.len());
                 let (topic, broker, id) = (&place.topic, place.partition.broker, place.partition.id);
                 format!("Message(topic={topic:?}, partition={broker}:{id}, {size} bytes)")
@@ -420,7 +420,7 @@ pub(super) fn target(value: &Bound<'_, PyAny>) -> PyResult<Target> {
         return Ok(match &message.get().0 {
             handle::Message::Pulsar(message) => Target::Pulsar(Arc::clone(&message.entry.topic), message.id),
             handle::Message::Mqtt(message) => Target::Mqtt(message.clone()),
-            handle::Message::Tube(message) => Target::Tube(message.clone()),
+            handle::Message::TubeMq(message) => Target::TubeMq(message.clone()),
         });
     }
     let id = value.cast::<MessageId>().map_err(|_| {

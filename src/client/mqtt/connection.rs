@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
-use crate::client::mqtt::{Server, Shared, lock};
+use crate::client::mqtt::{Server, Shared};
 use crate::client::options::Token;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
@@ -76,7 +76,7 @@ impl Attached {
         let shared = &self.shared;
         let assigned = ack.properties.assigned_client_identifier();
         {
-            let mut server = lock(&shared.server);
+            let mut server = shared.server.lock();
             let before = server.take().map(|server| server.client_id);
             *server = Some(Server {
                 client_id: assigned
@@ -181,7 +181,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::InvalidArgument, "the client has no authentication method"));
         };
         let data = step(authenticator, None).await?;
-        let link = lock(&self.link).clone();
+        let link = self.link.lock().clone();
         let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
         link.lock().protocol.authenticate(Instant::now(), data, true)?;
         link.wake();
@@ -271,7 +271,7 @@ async fn step(authenticator: &Authenticator, data: Option<Bytes>) -> Result<Byte
 async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Result<Connect> {
     let options = &shared.options;
     // An assigned identifier is the name of the session from now on.
-    let known = lock(&shared.server).as_ref().map(|server| server.client_id.clone());
+    let known = shared.server.lock().as_ref().map(|server| server.client_id.clone());
     let mut connect = Connect::new(version, known.unwrap_or_else(|| options.client_id.clone()));
     let v5 = version == Version::V5;
     // Without an expiry, and with 3.x, a clean session is over when its connection is.
@@ -399,7 +399,7 @@ async fn run(
         broken: None,
         closing: false,
     }));
-    *lock(&shared.link) = Some(Arc::clone(&session));
+    *shared.link.lock() = Some(Arc::clone(&session));
     let result = {
         let drive = drive(&*session, stream);
         tokio::pin!(drive);
@@ -427,7 +427,7 @@ async fn run(
             }
         }
     };
-    *lock(&shared.link) = None;
+    *shared.link.lock() = None;
     let mut host = session.lock();
     let error = match (result, host.broken.take()) {
         (_, Some(error)) | (Err(error), None) => error,

@@ -1,15 +1,16 @@
 //! A consumer: the messages of one or several filters.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::client::events::{ConsumerEvents, Signal};
+use crate::client::mqtt::Shared;
 use crate::client::mqtt::options::ConsumerOptions;
-use crate::client::mqtt::{Shared, lock};
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
+use crate::sync::Mutex;
 
 /// A message that was received. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -26,12 +27,11 @@ struct Received {
 
 impl Message {
     pub(super) fn new(publish: Publish, token: u64, consumers: usize) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Self(Arc::new(Received {
             publish,
             token,
             unacknowledged: AtomicUsize::new(consumers),
-            received_ms: since.map_or(0, |since| since.as_millis() as u64),
+            received_ms: wall_ms(),
         }))
     }
 
@@ -74,8 +74,8 @@ impl Handle {
     /// Out of the routes; what nobody took is given back.
     fn leave(&self) {
         self.core.closed.store(true, Ordering::Release);
-        lock(&self.shared.routes).remove(self.id);
-        let left = std::mem::take(&mut *lock(&self.core.queue));
+        self.shared.routes.lock().remove(self.id);
+        let left = std::mem::take(&mut *self.core.queue.lock());
         self.shared.taken(left.iter().map(Message::cost).sum());
         // Without a consumer nobody else would ever acknowledge them.
         let done = left.iter().filter(|message| message.0.is_last()).map(|message| message.0.token);
@@ -110,7 +110,7 @@ impl Core {
         if let Some(shared) = self.shared.upgrade() {
             shared.unread.fetch_add(message.cost(), Ordering::AcqRel);
         }
-        lock(&self.queue).push_back(message);
+        self.queue.lock().push_back(message);
         self.signal.ring();
     }
 
@@ -139,7 +139,7 @@ impl Consumer {
         });
         let id = shared.next_subscription.fetch_add(1, Ordering::Relaxed);
         // In the routes before the server knows: retained messages may come ahead of SUBACK (3.8.4).
-        lock(&shared.routes).insert(id, Arc::clone(&core));
+        shared.routes.lock().insert(id, Arc::clone(&core));
         shared.claim(&core);
         // From here on dropping it undoes what was done.
         let consumer = Self(Arc::new(Handle { id, title, core, shared: Arc::clone(&shared) }));
@@ -160,7 +160,7 @@ impl Consumer {
         let mut bytes = 0;
         let mut done = Vec::new();
         let taken = {
-            let mut queue = lock(&core.queue);
+            let mut queue = core.queue.lock();
             let taken = max.min(queue.len());
             for message in queue.drain(..taken) {
                 bytes += message.cost();
@@ -183,7 +183,7 @@ impl Consumer {
 
     /// Messages that [`Self::take`] would give now.
     pub fn available(&self) -> usize {
-        lock(&self.0.core.queue).len()
+        self.0.core.queue.lock().len()
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is something to
@@ -262,8 +262,8 @@ impl Handle {
     /// Leaves the subscription to the session. What was not acknowledged stays the server's.
     fn keep(&self) {
         self.core.closed.store(true, Ordering::Release);
-        lock(&self.shared.routes).remove(self.id);
-        let left = std::mem::take(&mut *lock(&self.core.queue));
+        self.shared.routes.lock().remove(self.id);
+        let left = std::mem::take(&mut *self.core.queue.lock());
         self.shared.taken(left.iter().map(Message::cost).sum());
         self.shared.session().forget(self.id);
         self.core.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));

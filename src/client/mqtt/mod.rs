@@ -13,8 +13,8 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -32,6 +32,7 @@ use crate::mqtt::topic::check_name;
 use crate::mqtt::{Reason, Version};
 use crate::net::driver;
 use crate::net::url::{Protocol, ServiceUrl};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 mod connection;
 pub mod consumer;
@@ -122,10 +123,6 @@ pub struct Server {
     pub response_information: Option<String>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Client {
     /// Connects to any address of the URL, within the connect timeout for each. Must be called on the engine's
     /// runtime.
@@ -150,9 +147,9 @@ impl Client {
             (options, session, spool) = opening.await.unwrap_or_else(failed)?;
         }
         let shared = Arc::new(Shared {
-            session: Mutex::new(session),
+            session: Mutex::new(Rank::Machine, session),
             spool,
-            link: Mutex::new(None),
+            link: Mutex::default(),
             notified: AtomicBool::new(false),
             awaited: Arc::default(),
             producers: Mutex::default(),
@@ -164,10 +161,10 @@ impl Client {
             paused: AtomicBool::new(false),
             next_owner: AtomicU64::new(1),
             next_subscription: AtomicU32::new(1),
-            ended: Mutex::new(None),
+            ended: Mutex::default(),
             settled: Notify::new(),
             closing: Notify::new(),
-            server: Mutex::new(None),
+            server: Mutex::default(),
             level: AtomicU8::new(options.version.unwrap_or(Version::V5).level()),
             runtime: Handle::current(),
             options,
@@ -207,7 +204,7 @@ impl Client {
 
     /// What the server said at the last CONNACK.
     pub fn server(&self) -> Option<Server> {
-        lock(&self.0.shared.server).clone()
+        self.0.shared.server.lock().clone()
     }
 
     /// Starts a new extended authentication (4.12.1). Its failure ends the connection.
@@ -228,14 +225,14 @@ impl Client {
 
     /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
-        lock(&self.0.shared.session).is_attached()
+        self.0.shared.session.lock().is_attached()
     }
 
     /// Waits for everything that was published, at most the operation timeout, then says goodbye. What is in the
     /// outbox is waited for only while there is a connection: it is safe.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
-        if lock(&shared.ended).is_some() {
+        if shared.ended.lock().is_some() {
             return Ok(());
         }
         let settle = async {
@@ -262,7 +259,7 @@ impl Client {
 
     /// Whether the client has ended.
     pub fn is_closed(&self) -> bool {
-        lock(&self.0.shared.ended).is_some()
+        self.0.shared.ended.lock().is_some()
     }
 
     fn check_open(&self) -> Result<()> {
@@ -272,17 +269,17 @@ impl Client {
 
 impl Shared {
     fn session(&self) -> MutexGuard<'_, Session> {
-        lock(&self.session)
+        self.session.lock()
     }
 
     fn check_open(&self) -> Result<()> {
-        lock(&self.ended).clone().map_or(Ok(()), Err)
+        self.ended.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Tells the driver that there is something to do, unless it knows.
     fn notify(&self) {
         if !self.notified.swap(true, Ordering::AcqRel)
-            && let Some(link) = lock(&self.link).as_ref()
+            && let Some(link) = self.link.lock().as_ref()
         {
             link.wake();
         }
@@ -305,7 +302,7 @@ impl Shared {
             }
         }
         // What a client that has ended did not get rid of stays in the outbox.
-        if let Some(spool) = self.spool.as_ref().filter(|_| lock(&self.ended).is_none()) {
+        if let Some(spool) = self.spool.as_ref().filter(|_| self.ended.lock().is_none()) {
             published |= !durable.is_empty();
             spool.ended(durable);
         }
@@ -320,20 +317,20 @@ impl Shared {
         if outcome.count == 0 {
             return;
         }
-        let producer = lock(&self.producers).get(&outcome.owner).cloned();
+        let producer = self.producers.lock().get(&outcome.owner).cloned();
         if let Some(producer) = producer {
             producer.settle(outcome);
         }
     }
 
     fn answer(&self, id: u32, result: Result<Vec<Reason>>) {
-        if let Some(waiter) = lock(&self.answers).remove(&id) {
+        if let Some(waiter) = self.answers.lock().remove(&id) {
             let _ = waiter.send(result);
         }
     }
 
     fn deliver(&self, publish: Publish, token: u64) {
-        let consumers = lock(&self.routes).of(&publish);
+        let consumers = self.routes.lock().of(&publish);
         let Some((last, others)) = consumers.split_last() else {
             if self.options.clean_start {
                 // Nobody is subscribed any more: it is nobody's to acknowledge.
@@ -341,7 +338,7 @@ impl Shared {
             } else {
                 // Of the session that was taken up: whom it is for is not here yet.
                 self.unread.fetch_add(cost(&publish), Ordering::AcqRel);
-                lock(&self.unclaimed).push((publish, token));
+                self.unclaimed.lock().push((publish, token));
             }
             return;
         };
@@ -355,7 +352,7 @@ impl Shared {
     /// A consumer has come: messages that wait for it.
     fn claim(&self, consumer: &ConsumerCore) {
         let claimed: Vec<(Publish, u64)> = {
-            let mut unclaimed = lock(&self.unclaimed);
+            let mut unclaimed = self.unclaimed.lock();
             let (claimed, rest) =
                 std::mem::take(&mut *unclaimed).into_iter().partition(|(p, _)| consumer.matches(&p.topic));
             *unclaimed = rest;
@@ -401,7 +398,7 @@ impl Shared {
                     self.session().pending() + kept
                 }
             };
-            if pending == 0 || lock(&self.ended).is_some() {
+            if pending == 0 || self.ended.lock().is_some() {
                 return;
             }
             settled.await;
@@ -423,13 +420,13 @@ impl Shared {
     /// Ends everything with `error`.
     fn end(&self, error: &Error) {
         {
-            let mut ended = lock(&self.ended);
+            let mut ended = self.ended.lock();
             if ended.is_some() {
                 return;
             }
             *ended = Some(error.clone());
         }
-        *lock(&self.link) = None;
+        *self.link.lock() = None;
         let mut events = Vec::new();
         {
             let mut session = self.session();
@@ -441,10 +438,11 @@ impl Shared {
             // Another client may have the file; what is on its way there may take a commit.
             self.runtime.spawn_blocking(move || outbox.close());
         }
-        for consumer in lock(&self.routes).take() {
+        let consumers = self.routes.lock().take();
+        for consumer in consumers {
             consumer.end(error.clone());
         }
-        let producers = std::mem::take(&mut *lock(&self.producers));
+        let producers = std::mem::take(&mut *self.producers.lock());
         for producer in producers.into_values() {
             producer.end(error.clone());
         }
@@ -454,7 +452,7 @@ impl Shared {
     /// Asks the session something and waits for SUBACK or UNSUBACK.
     async fn ask(&self, id: u32, ask: impl FnOnce(&mut Session)) -> Result<Vec<Reason>> {
         let (answer, answered) = oneshot::channel();
-        lock(&self.answers).insert(id, answer);
+        self.answers.lock().insert(id, answer);
         ask(&mut self.session());
         self.notify();
         let limit = self.options.operation_timeout;
@@ -462,7 +460,7 @@ impl Shared {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
             Err(_) => {
-                lock(&self.answers).remove(&id);
+                self.answers.lock().remove(&id);
                 Err(Error::new(ErrorKind::Timeout, format!("the broker did not answer within {limit:?}")))
             }
         }
@@ -478,7 +476,7 @@ impl Shared {
     }
 
     async fn say_goodbye(&self) {
-        let link = lock(&self.link).clone();
+        let link = self.link.lock().clone();
         let Some(link) = link else { return };
         let gone = link.lock().say_goodbye(Instant::now());
         link.wake();

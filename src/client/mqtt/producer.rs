@@ -8,9 +8,9 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::client::mqtt::Shared;
 use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
 use crate::client::mqtt::spool::Spool;
-use crate::client::mqtt::{Shared, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, check_version, cost};
@@ -45,7 +45,7 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // What was published goes out all the same; nobody is told any more.
-        lock(&self.shared.producers).remove(&self.core.owner);
+        self.shared.producers.lock().remove(&self.core.owner);
     }
 }
 
@@ -117,7 +117,7 @@ impl Producer {
             closed: AtomicBool::new(false),
             events,
         });
-        lock(&shared.producers).insert(core.owner, Arc::clone(&core));
+        shared.producers.lock().insert(core.owner, Arc::clone(&core));
         Self(Arc::new(Handle { core, shared }))
     }
 

@@ -11,19 +11,20 @@
 //! behind them everything newer, so that the order stays.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use crate::client::mqtt::options::ClientOptions;
-use crate::client::mqtt::{Shared, lock, random_client_id};
+use crate::client::mqtt::{Shared, random_client_id};
 use crate::client::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, Record, cost};
 use crate::mqtt::session::Session;
 use crate::mqtt::{QoS, Reason};
+use crate::sync::{Mutex, Rank};
 
 /// Owners with this bit are keys of the outbox, others producers.
 pub(super) const DURABLE: u64 = 1 << 63;
@@ -100,7 +101,7 @@ struct Rung {
 
 impl Bell {
     fn ring(&self, change: impl FnOnce(&mut Rung)) {
-        change(&mut lock(&self.rung));
+        change(&mut self.rung.lock());
         self.notify.notify_one();
     }
 }
@@ -160,24 +161,29 @@ impl Spool {
             stats: OutboxStats { messages, ..OutboxStats::default() },
         };
         let room = options.memory_limit.max(1);
-        Ok(Some(Self { state: Mutex::new(state), bell, room, pumping: Mutex::new(()) }))
+        Ok(Some(Self {
+            state: Mutex::new(Rank::OutboxSession, state),
+            bell,
+            room,
+            pumping: Mutex::new(Rank::Pump, ()),
+        }))
     }
 
     /// Messages that the server does not have.
     pub(super) fn pending(&self) -> usize {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.staged.len() + state.stats.messages as usize
     }
 
     pub(super) fn stats(&self) -> OutboxStats {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let bytes = state.outbox.as_ref().map_or(0, Outbox::bytes);
         OutboxStats { bytes, ..state.stats.clone() }
     }
 
     /// Takes a publication for `owner`, who is told when it is on disk. The session is locked by the caller.
     pub(super) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let key = state.next_key;
         let ticket = state.outbox()?.store(key, &publish)?;
         state.next_key += 1;
@@ -193,7 +199,7 @@ impl Spool {
 
     /// Writes down what the session asks for.
     pub(super) fn record(&self, session: &mut Session) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while let Some(record) = session.producer().poll_record() {
             // After a failure nothing is: the client ends.
             let Ok(outbox) = state.outbox() else { return };
@@ -214,7 +220,7 @@ impl Spool {
         if outcomes.is_empty() {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut keys = Vec::with_capacity(outcomes.len());
         for outcome in outcomes {
             state.resident -= outcome.bytes;
@@ -275,15 +281,15 @@ impl Shared {
     /// Tells senders what is on disk, and gives the session what is and what was loaded.
     pub(super) fn pump(&self) {
         let Some(spool) = &self.spool else { return };
-        let pumping = lock(&spool.pumping);
+        let pumping = spool.pumping.lock();
         let rung = {
-            let mut rung = lock(&spool.bell.rung);
+            let mut rung = spool.bell.rung.lock();
             Rung { ticket: rung.ticket, failed: rung.failed.clone(), loaded: rung.loaded.take() }
         };
         let mut messages = Vec::new();
         let (mut done, mut recorded, mut failed) = (Vec::new(), None, rung.failed);
         {
-            let mut state = lock(&spool.state);
+            let mut state = spool.state.lock();
             if let Some(loaded) = rung.loaded {
                 let all = state.loading.take().unwrap_or(state.fed);
                 match loaded {
@@ -330,7 +336,7 @@ impl Shared {
             let Staged { owner, qos, bytes, .. } = staged;
             self.published(Outcome { owner, qos, count: 1, bytes, result });
         }
-        let refused: Vec<_> = lock(&self.producers).values().filter(|p| p.was_refused()).cloned().collect();
+        let refused: Vec<_> = self.producers.lock().values().filter(|p| p.was_refused()).cloned().collect();
         for producer in refused {
             // There may be room in the file.
             producer.retry();
@@ -354,6 +360,6 @@ impl Shared {
 
     /// Nothing is written any more.
     pub(super) fn take_outbox(&self) -> Option<Outbox> {
-        self.spool.as_ref().and_then(|spool| lock(&spool.state).outbox.take())
+        self.spool.as_ref().and_then(|spool| spool.state.lock().outbox.take())
     }
 }

@@ -4,7 +4,7 @@
 //! are told, and their supervisors look for another.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -21,6 +21,7 @@ use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::pulsar::command::Command;
 use crate::pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
+use crate::sync::{Mutex, Rank};
 
 /// What the driver runs: the protocol and the routes.
 #[derive(Debug)]
@@ -228,7 +229,7 @@ impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, slots: Mutex::new(HashMap::new()) })
+        Ok(Self { options, tls, slots: Mutex::new(Rank::Pool, HashMap::new()) })
     }
 
     /// The connection to `physical`, on behalf of the broker `proxy_to` if that is behind it. `spread`
@@ -242,7 +243,7 @@ impl Pool {
         let index = (spread % self.options.connections_per_broker.max(1) as u64) as usize;
         let key = Key { physical: physical.clone(), proxy_to, index };
         let slot = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slots = self.slots.lock();
             Arc::clone(slots.entry(key.clone()).or_default())
         };
         let mut slot = slot.lock().await;
@@ -256,8 +257,7 @@ impl Pool {
 
     /// Every connection that stands.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
-        let slots: Vec<Slot> =
-            self.slots.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
         for slot in slots {
             all.extend(slot.lock().await.clone().filter(|connection| connection.is_alive()));

@@ -5,8 +5,8 @@
 //! * [`producer`], [`consumer`]: a handle over the partitions of a topic, each with a supervisor that
 //!   opens it again when its connection ends
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::client::budget::Budget;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
@@ -14,6 +14,7 @@ use crate::client::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Protocol, ServiceUrl};
 use crate::pulsar::topic::TopicName;
+use crate::sync::{Mutex, MutexGuard};
 
 mod connection;
 pub mod consumer;
@@ -69,7 +70,7 @@ impl Client {
             pool,
             budget: Arc::new(Budget::new(options.memory_limit)),
             next_id: AtomicU64::new(0),
-            open: Mutex::new(Open::default()),
+            open: Mutex::default(),
             options,
         }));
         client.0.lookup.service().await?;
@@ -155,8 +156,8 @@ impl Client {
         if self.open().closed { Err(Error::new(ErrorKind::Closed, "the client is closed")) } else { Ok(()) }
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.open.lock()
     }
 }
 

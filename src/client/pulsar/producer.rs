@@ -10,8 +10,8 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
@@ -21,6 +21,8 @@ use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::connection::{Attached, Connection};
 use crate::client::pulsar::{Shared, is_terminal};
+use crate::client::random_bits;
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::net::driver::Session;
@@ -28,6 +30,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
 use crate::pulsar::topic::{Router, TopicName};
 use crate::pulsar::{MessageId, Outgoing, hot, pb};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
 
 /// Bytes a producer may add to the socket's queue in one turn.
@@ -88,16 +91,15 @@ impl Producer {
             let (ready, opened) = oneshot::channel();
             let task =
                 tokio::spawn(supervise(Arc::clone(&shared), Arc::clone(&part), options.clone(), ready));
-            *part.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+            *part.task.lock() = Some(task.abort_handle());
             parts.push(part);
             opening.push(opened);
         }
-        let seed = parts[0].id
-            ^ u64::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos()));
+        let seed = random_bits();
         // As the Java client: ten batching delays with one partition.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
         let router =
-            Mutex::new(Router::new(parts.len() as u32, options.hashing, options.routing, stay, seed));
+            Mutex::leaf(Router::new(parts.len() as u32, options.hashing, options.routing, stay, seed));
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
         let producer = Self(Arc::new(Inner { topic: name, parts, router, closed: AtomicBool::new(false) }));
         for opened in opening {
@@ -196,7 +198,7 @@ impl Producer {
 
     /// Name at the broker, of the first partition.
     pub fn name(&self) -> String {
-        self.0.parts[0].name.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+        self.0.parts[0].name.lock().clone().unwrap_or_default()
     }
 
     /// Full name of the topic.
@@ -217,7 +219,7 @@ impl Producer {
         if self.0.parts.len() == 1 {
             return 0;
         }
-        self.0.router.lock().unwrap_or_else(PoisonError::into_inner).pick(message.key, now) as usize
+        self.0.router.lock().pick(message.key, now) as usize
     }
 
     fn check_open(&self) -> Result<()> {
@@ -283,25 +285,25 @@ impl ProducerPart {
             slot,
             topic,
             partition,
-            machine: Mutex::new(machine),
+            machine: Mutex::new(Rank::Machine, machine),
             notified: AtomicBool::new(false),
-            connection: Mutex::new(None),
-            name: Mutex::new(options.name.clone()),
+            connection: Mutex::default(),
+            name: Mutex::leaf(options.name.clone()),
             lost: Notify::new(),
             idle: Notify::new(),
             refused: AtomicUsize::new(0),
             events,
             budget: Arc::clone(&shared.budget),
-            task: Mutex::new(None),
+            task: Mutex::default(),
         }
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.lock()
     }
 
     fn connection(&self) -> Option<Arc<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection.lock().clone()
     }
 
     fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<()> {
@@ -377,7 +379,7 @@ impl ProducerPart {
         machine.detach();
         machine.handle_timeout(now);
         self.deliver(machine);
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.connection.lock() = None;
         self.lost.notify_one();
     }
 
@@ -439,14 +441,15 @@ impl ProducerPart {
 
     /// Ends the supervisor.
     fn stop(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
             task.abort();
         }
     }
 
     /// Takes the part out of its connection's routes.
     fn leave(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let connection = self.connection.lock().take()?;
         connection.session().lock().producers.remove(&self.id);
         self.machine().detach();
         Some(connection)
@@ -458,11 +461,6 @@ impl ProducerPart {
             close_quietly(connection.session(), self.id);
         }
     }
-}
-
-/// Milliseconds since 1970, for publish times; never for order or timeouts.
-fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn close_command(producer_id: u64, request_id: u64) -> Command {
@@ -552,7 +550,7 @@ async fn open(
     // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
     connection.session().lock().producers.insert(part.id, Arc::clone(part));
     let guard = Withdraw { connection: &connection, id: part.id };
-    let name = part.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let name = part.name.lock().clone();
     let asked = connection.request(|request_id| {
         Command::Producer(Box::new(pb::CommandProducer {
             topic: part.topic.clone(),
@@ -588,14 +586,14 @@ async fn open(
         if !connection.is_alive() || !host.producers.contains_key(&part.id) {
             return Err(Error::new(ErrorKind::Disconnected, "the producer was closed while it opened"));
         }
-        *part.name.lock().unwrap_or_else(PoisonError::into_inner) = Some(success.producer_name.clone());
+        *part.name.lock() = Some(success.producer_name.clone());
         part.machine().attach(
             Instant::now(),
             &success.producer_name,
             success.last_sequence_id(),
             connection.info().max_message_size,
         );
-        *part.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
+        *part.connection.lock() = Some(Arc::clone(&connection));
     }
     std::mem::forget(guard);
     connection.session().wake();

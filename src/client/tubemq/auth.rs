@@ -1,16 +1,16 @@
 //! What proves to masters and brokers who asks.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::client::options::Token;
-use crate::client::tubemq::lock;
+use crate::client::random_bits;
 use crate::client::tubemq::options::ClientOptions;
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 use crate::tubemq::{UNDEFINED, pb};
 
 /// URL-encoded Base64 of the HMAC-SHA1, keyed with the password, of user name, milliseconds and nonce.
@@ -32,7 +32,7 @@ pub(super) struct Visit {
 
 impl Default for Visit {
     fn default() -> Self {
-        Self { token: AtomicI64::new(UNDEFINED), credentials: Mutex::new(None) }
+        Self { token: AtomicI64::new(UNDEFINED), credentials: Mutex::default() }
     }
 }
 
@@ -44,7 +44,7 @@ impl Visit {
     pub(super) fn info(&self) -> pb::AuthorizedInfo {
         pb::AuthorizedInfo {
             visit_authorized_token: self.token.load(Ordering::Relaxed),
-            auth_authorized_token: lock(&self.credentials).clone(),
+            auth_authorized_token: self.credentials.lock().clone(),
         }
     }
 }
@@ -66,11 +66,10 @@ pub(super) async fn certificate(
             })?
         }
     };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let timestamp = since.as_millis() as i64;
-    let nonce = (super::random_bits() & 0x7fff_ffff) as i32;
+    let timestamp = wall_ms() as i64;
+    let nonce = (random_bits() & 0x7fff_ffff) as i32;
     let signature = signature(user, &password, timestamp, nonce);
-    *lock(&visit.credentials) = Some(format!("{user} {timestamp} {nonce} {signature}"));
+    *visit.credentials.lock() = Some(format!("{user} {timestamp} {nonce} {signature}"));
     Ok(Some(pb::MasterCertificateInfo {
         auth_info: Some(pb::AuthenticateInfo {
             user_name: user.clone(),

@@ -5,8 +5,8 @@
 //! of a connection one after the other: a slow read would hold the writes up.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
@@ -14,7 +14,6 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::consumer::Part;
-use crate::client::tubemq::lock;
 use crate::client::tubemq::options::ClientOptions;
 use crate::client::tubemq::producer::Core as ProducerCore;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +22,7 @@ use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
 use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
+use crate::sync::{Mutex, Rank};
 use crate::tubemq::connection::{Answer, Connection as Protocol};
 use crate::tubemq::{Request, Response};
 
@@ -165,12 +165,12 @@ impl Pool {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, visit, slots: Mutex::default() })
+        Ok(Self { options, tls, visit, slots: Mutex::new(Rank::Pool, HashMap::new()) })
     }
 
     /// The connection to `address`. Callers that come together share one attempt.
     pub(super) async fn get(&self, address: &Address, purpose: Purpose) -> Result<Arc<Connection>> {
-        let slot = Arc::clone(lock(&self.slots).entry((address.clone(), purpose)).or_default());
+        let slot = Arc::clone(self.slots.lock().entry((address.clone(), purpose)).or_default());
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| connection.is_alive()) {
             return Ok(Arc::clone(connection));
@@ -182,7 +182,7 @@ impl Pool {
 
     /// Ends the connections of a client that nobody holds any more.
     pub(super) fn abandon(&self) {
-        for slot in lock(&self.slots).values() {
+        for slot in self.slots.lock().values() {
             if let Ok(slot) = slot.try_lock()
                 && let Some(connection) = slot.as_ref()
             {
@@ -193,7 +193,7 @@ impl Pool {
 
     /// Every connection that stands.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
-        let slots: Vec<Slot> = lock(&self.slots).values().cloned().collect();
+        let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
         for slot in slots {
             all.extend(slot.lock().await.clone().filter(|connection| connection.is_alive()));

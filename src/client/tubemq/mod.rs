@@ -14,9 +14,9 @@
 //! The producers of a client share one registration at the master, which is made when the client connects; each
 //! consumer is a member of its group for itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -24,8 +24,11 @@ use tokio::task::AbortHandle;
 
 use crate::client::budget::Budget;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
+use crate::client::random_bits;
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Address, Protocol, ServiceUrl};
+use crate::sync::Mutex;
 use crate::tubemq::master::{Event, Identity, Known, ProducerMaster};
 use crate::tubemq::topic::{Broker, check_group, check_topic};
 
@@ -97,22 +100,6 @@ struct Open {
     consumers: Vec<consumer::WeakConsumer>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Bits that nobody can guess, nor two clients have in common.
-fn random_bits() -> u64 {
-    use std::collections::hash_map::RandomState;
-    use std::hash::BuildHasher;
-    // Each state is seeded by the operating system.
-    RandomState::new().hash_one(0)
-}
-
-fn wall_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
-}
-
 /// Name of a client as servers read it: the address and the process are what they show. No `_` in it, for they look
 /// behind the last one.
 fn client_id(host: &str) -> String {
@@ -163,7 +150,7 @@ impl Client {
             pool,
             masters,
             identity,
-            session: Mutex::new(session),
+            session: Mutex::leaf(session),
             session_due: Notify::new(),
             answered: Notify::new(),
             visit,
@@ -189,7 +176,7 @@ impl Client {
         check_topic(topic)?;
         self.0.shared.known_topic(topic).await?;
         let producer = Producer::open(Arc::clone(&self.0.shared), topic, options, events);
-        lock(&self.0.shared.open).producers.push(producer.downgrade());
+        self.0.shared.open.lock().producers.push(producer.downgrade());
         Ok(producer)
     }
 
@@ -208,7 +195,7 @@ impl Client {
         topics.iter().try_for_each(|topic| check_topic(topic))?;
         check_group(&group)?;
         let consumer = Consumer::open(Arc::clone(&self.0.shared), topics, group, options, events).await?;
-        lock(&self.0.shared.open).consumers.push(consumer.downgrade());
+        self.0.shared.open.lock().consumers.push(consumer.downgrade());
         Ok(consumer)
     }
 
@@ -217,7 +204,7 @@ impl Client {
         self.check_open()?;
         check_topic(topic)?;
         self.0.shared.known_topic(topic).await?;
-        let session = lock(&self.0.shared.session);
+        let session = self.0.shared.session.lock();
         match session.topic(topic) {
             Known::Topic(known) => Ok(known.partitions.len() as u32),
             Known::Missing | Known::NotYet => Ok(0),
@@ -233,7 +220,7 @@ impl Client {
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
         let (producers, consumers) = {
-            let mut open = lock(&shared.open);
+            let mut open = shared.open.lock();
             if std::mem::replace(&mut open.closed, true) {
                 return Ok(());
             }
@@ -246,10 +233,10 @@ impl Client {
         for consumer in consumers.iter().filter_map(consumer::WeakConsumer::upgrade) {
             first = first.and(consumer.close().await);
         }
-        lock(&shared.session).close(Instant::now());
+        shared.session.lock().close(Instant::now());
         shared.session_due.notify_one();
         // A master that cannot be told forgets the producer by itself.
-        let left = shared.until(|| lock(&shared.session).is_closed().then_some(()));
+        let left = shared.until(|| shared.session.lock().is_closed().then_some(()));
         let _ = tokio::time::timeout(Duration::from_secs(1), left).await;
         self.0.task.abort();
         for connection in shared.pool.all().await {
@@ -260,7 +247,7 @@ impl Client {
 
     /// Whether [`Self::close`] has been called.
     pub fn is_closed(&self) -> bool {
-        lock(&self.0.shared.open).closed
+        self.0.shared.open.lock().closed
     }
 
     fn check_open(&self) -> Result<()> {
@@ -279,9 +266,9 @@ impl Shared {
         let wait = async {
             let deadline = Instant::now() + TOPIC_PATIENCE;
             loop {
-                lock(&self.session).publish(Instant::now(), topic);
+                self.session.lock().publish(Instant::now(), topic);
                 self.session_due.notify_one();
-                let known = self.until(|| match lock(&self.session).topic(topic) {
+                let known = self.until(|| match self.session.lock().topic(topic) {
                     Known::NotYet => None,
                     Known::Missing => Some(false),
                     Known::Topic(known) => Some(!known.partitions.is_empty()),
@@ -301,7 +288,7 @@ impl Shared {
             Err(Error::new(ErrorKind::Timeout, format!("no master answered within {limit:?}")))
         });
         if result.is_err() {
-            lock(&self.session).unpublish(topic);
+            self.session.lock().unpublish(topic);
         }
         result.map_err(|error| error.with_topic(topic))
     }
@@ -321,19 +308,19 @@ impl Shared {
 
     /// Has the master asked anew, soon.
     fn refresh(&self) {
-        lock(&self.session).refresh(Instant::now());
+        self.session.lock().refresh(Instant::now());
         self.session_due.notify_one();
     }
 
     fn producers(&self) -> Vec<Producer> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         open.producers.retain(producer::WeakProducer::is_alive);
         open.producers.iter().filter_map(producer::WeakProducer::upgrade).collect()
     }
 
     /// Where producers find a broker.
     fn broker(&self, id: u32) -> Option<Address> {
-        lock(&self.session).broker(id).map(address)
+        self.session.lock().broker(id).map(address)
     }
 }
 
@@ -346,7 +333,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
     let mut ready = Some(ready);
     let deadline = Instant::now() + shared.options.connect_timeout;
     loop {
-        let due = lock(&shared.session).poll_timeout();
+        let due = shared.session.lock().poll_timeout();
         let Some(due) = due else { break };
         if due > Instant::now() {
             tokio::select! {
@@ -357,7 +344,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
         }
         let asked = match auth::certificate(&shared.options, &shared.visit).await {
             Ok(certificate) => {
-                let request = lock(&shared.session).poll_request(Instant::now(), certificate);
+                let request = shared.session.lock().poll_request(Instant::now(), certificate);
                 match request {
                     Some(request) => shared.masters.ask(request).await,
                     None => continue,
@@ -367,7 +354,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
         };
         let mut renewed = false;
         let failed = {
-            let mut session = lock(&shared.session);
+            let mut session = shared.session.lock();
             session.handle_answer(Instant::now(), asked);
             let mut failed = None;
             while let Some(event) = session.poll_event() {
@@ -383,7 +370,7 @@ async fn keep_session(shared: Arc<Shared>, ready: oneshot::Sender<Result<()>>) {
             // Masters that are all on standby are about to choose, and one that is there may be starting. Where no
             // address has a server at all, it is more likely wrong than early.
             let passing = |error: &Error| {
-                let due = lock(&shared.session).poll_timeout();
+                let due = shared.session.lock().poll_timeout();
                 error.retriable()
                     && error.kind() != ErrorKind::ConnectFailed
                     && due.is_some_and(|due| due < deadline)

@@ -8,19 +8,22 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::client::random_bits;
+use crate::client::tubemq::Shared;
 use crate::client::tubemq::connection::{Connection, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
-use crate::client::tubemq::{Shared, lock, random_bits, wall_ms};
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::master::Known;
 use crate::tubemq::message::{Outgoing, pack};
@@ -115,7 +118,7 @@ impl Producer {
             id: shared.next_id(),
             topic: topic.into(),
             message_type: options.message_type,
-            machine: Mutex::new(machine),
+            machine: Mutex::new(Rank::Machine, machine),
             notified: AtomicBool::new(false),
             links: Mutex::default(),
             wanted: Mutex::default(),
@@ -136,7 +139,7 @@ impl Producer {
     pub(super) fn take_metadata(&self) {
         let core = &self.0.core;
         let (partitions, size) = {
-            let session = lock(&core.shared.session);
+            let session = core.shared.session.lock();
             match session.topic(&core.topic) {
                 Known::NotYet => return,
                 Known::Missing => (Vec::new(), 0),
@@ -233,13 +236,13 @@ impl Producer {
 
 impl Core {
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        lock(&self.machine)
+        self.machine.lock()
     }
 
     fn push(&self, machine: &mut Machine, now: Instant, message: &Outgoing<'_>, park: bool) -> Result<()> {
         let message_type = message.message_type.or(self.message_type.as_deref());
         // Brokers count by type and time: one goes with the other.
-        let time = message.time.or_else(|| message_type.map(|_| wall_ms() as u64));
+        let time = message.time.or_else(|| message_type.map(|_| wall_ms()));
         let packed = pack(&Outgoing { message_type, time, ..*message })?;
         let bytes = packed.data.len();
         self.shared.budget.acquire(bytes, &self.events)?;
@@ -254,7 +257,7 @@ impl Core {
     /// Tells the drivers that there is something to do, unless they know.
     fn notify(&self) {
         if !self.notified.swap(true, Ordering::AcqRel) {
-            let links = lock(&self.links);
+            let links = self.links.lock();
             let connections = links.values().filter_map(|link| link.connection.as_ref());
             let woken = connections.map(|(connection, _)| connection.session().wake()).count();
             drop(links);
@@ -301,7 +304,7 @@ impl Core {
     /// The connection to `broker` is gone.
     pub(super) fn lost(&self, now: Instant, broker: u32) {
         let pause = {
-            let mut links = lock(&self.links);
+            let mut links = self.links.lock();
             links.get_mut(&broker).map_or(Duration::ZERO, |link| {
                 if link.connection.take().is_some_and(|(_, since)| since.elapsed() >= STEADY) {
                     link.backoff.reset();
@@ -319,7 +322,7 @@ impl Core {
     fn note_wants(&self, machine: &mut Machine) {
         let wants = machine.poll_wants();
         if !wants.is_empty() {
-            lock(&self.wanted).extend(wants);
+            self.wanted.lock().extend(wants);
             self.due.notify_one();
         }
     }
@@ -387,7 +390,7 @@ impl Core {
     /// Out of the connections' routes; what is pending fails with `error`.
     fn end(&self, error: Error) {
         self.closed.store(true, Ordering::Release);
-        let links = std::mem::take(&mut *lock(&self.links));
+        let links = std::mem::take(&mut *self.links.lock());
         for (connection, _) in links.into_values().filter_map(|link| link.connection) {
             connection.session().lock().producers.remove(&self.id);
         }
@@ -404,7 +407,7 @@ async fn keep(core: Arc<Core>) {
         // Cleared before looking, so that a push after the look rings again.
         core.notified.store(false, Ordering::Release);
         core.tick();
-        for broker in std::mem::take(&mut *lock(&core.wanted)) {
+        for broker in std::mem::take(&mut *core.wanted.lock()) {
             tokio::spawn(link(Arc::downgrade(&core), broker));
         }
         let pending = core.machine().pending() > 0;
@@ -431,7 +434,7 @@ async fn link(core: Weak<Core>, broker: u32) {
         }
         host.producers.insert(core.id, (Arc::clone(&core), broker));
         let new = || Link { connection: None, backoff: Backoff::new(shared.options.max_backoff) };
-        lock(&core.links).entry(broker).or_insert_with(new).connection = Some((Arc::clone(&connection), now));
+        core.links.lock().entry(broker).or_insert_with(new).connection = Some((Arc::clone(&connection), now));
         core.machine().attach(broker);
         drop(host);
         connection.session().wake();
@@ -439,7 +442,7 @@ async fn link(core: Weak<Core>, broker: u32) {
     });
     if !linked {
         let new = || Link { connection: None, backoff: Backoff::new(shared.options.max_backoff) };
-        lock(&core.links).entry(broker).or_insert_with(new);
+        core.links.lock().entry(broker).or_insert_with(new);
         core.lost(now, broker);
         // Perhaps it is elsewhere now.
         shared.refresh();

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -110,7 +110,7 @@ impl Consumer {
             let (ready, opened) = oneshot::channel();
             let task =
                 tokio::spawn(supervise(Arc::clone(&shared), Arc::clone(&part), options.clone(), ready));
-            *part.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+            *part.task.lock() = Some(task.abort_handle());
             by_topic.insert(Arc::clone(&part.topic), parts.len());
             parts.push(part);
             opening.push(opened);

@@ -1,7 +1,7 @@
 //! One partition of a consumer, and the supervisor that subscribes it again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
@@ -20,6 +20,7 @@ use crate::pulsar::consumer::{Consumer as Machine, Options as MachineOptions};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
 use crate::pulsar::{MessageId, hot, pb};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
 
 /// One partition of a consumer.
@@ -79,24 +80,24 @@ impl ConsumerPart {
             partition,
             subscription: subscription.to_owned(),
             name,
-            machine: Mutex::new(machine),
-            connection: Mutex::new(None),
+            machine: Mutex::new(Rank::Machine, machine),
+            connection: Mutex::default(),
             lost: Notify::new(),
             attached: Notify::new(),
             seeking: AtomicBool::new(false),
             active: AtomicBool::new(true),
             signal,
-            task: Mutex::new(None),
+            task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
         }
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.lock()
     }
 
     pub(super) fn connection(&self) -> Option<Arc<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection.lock().clone()
     }
 
     /// Changes the machine and rings the driver if that gave it something to do, or to do sooner.
@@ -168,12 +169,12 @@ impl ConsumerPart {
 
     pub(in crate::client::pulsar) fn detach(&self) {
         self.machine().detach();
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.connection.lock() = None;
         self.lost.notify_one();
     }
 
     pub(super) fn leave(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let connection = self.connection.lock().take()?;
         connection.session().lock().consumers.remove(&self.id);
         self.machine().detach();
         Some(connection)
@@ -187,7 +188,8 @@ impl ConsumerPart {
     }
 
     pub(super) fn stop(&self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
             task.abort();
         }
     }
@@ -352,7 +354,7 @@ async fn open(shared: &Arc<Shared>, part: &Arc<ConsumerPart>, options: &Consumer
             return Err(Error::new(ErrorKind::Disconnected, "the consumer was closed while it subscribed"));
         }
         part.machine().attach(Instant::now());
-        *part.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
+        *part.connection.lock() = Some(Arc::clone(&connection));
     }
     std::mem::forget(guard);
     connection.session().wake();

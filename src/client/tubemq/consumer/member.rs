@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::client::tubemq::auth;
 use crate::client::tubemq::consumer::part::{Part, supervise};
 use crate::client::tubemq::consumer::{Core, LEAVE, MemberState};
-use crate::client::tubemq::{auth, lock, wall_ms};
+use crate::clock::wall_ms;
 use crate::tubemq::balance::{Balance, Event, Place};
 use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
 use crate::tubemq::topic::SubscribeInfo;
@@ -18,7 +19,7 @@ impl Core {
     /// The part of a partition, made if need be.
     fn take_place(self: &Arc<Self>, place: Place) -> Arc<Part> {
         let key = (Arc::clone(&place.topic), place.partition);
-        let mut parts = lock(&self.parts);
+        let mut parts = self.parts.lock();
         if let Some(part) = parts.get(&key) {
             return Arc::clone(part);
         }
@@ -39,27 +40,29 @@ impl Core {
         {
             let mut machine = part.machine();
             machine.set_paused(self.is_paused(key.1));
-            if let Some(priority) = *lock(&self.priority) {
+            if let Some(priority) = *self.priority.lock() {
                 machine.set_priority(priority);
             }
-            machine.set_flow(lock(&self.flow).clone(), Instant::now(), wall_ms());
+            machine.set_flow(self.flow.lock().clone(), Instant::now(), wall_ms() as i64);
         }
         let task = self.shared.runtime.spawn(supervise(Arc::downgrade(&part), Arc::downgrade(self)));
-        *lock(&part.task) = Some(task.abort_handle());
+        *part.task.lock() = Some(task.abort_handle());
         parts.insert(key, Arc::clone(&part));
         part
     }
 
     /// Tells the member what is really held.
     fn report(&self) {
-        let held: Vec<Place> = lock(&self.parts)
+        let held: Vec<Place> = self
+            .parts
+            .lock()
             .values()
             .filter_map(|part| {
                 let machine = part.machine();
                 machine.is_held().then(|| machine.place().clone())
             })
             .collect();
-        lock(&self.member).hold(held);
+        self.member.lock().hold(held);
     }
 
     /// These, and no others.
@@ -67,7 +70,7 @@ impl Core {
         let wanted: BTreeSet<_> =
             places.iter().map(|place| (Arc::clone(&place.topic), place.partition)).collect();
         let gone: Vec<Arc<Part>> = {
-            let mut parts = lock(&self.parts);
+            let mut parts = self.parts.lock();
             let gone: Vec<_> = parts.keys().filter(|key| !wanted.contains(*key)).cloned().collect();
             gone.iter().filter_map(|key| parts.remove(key)).collect()
         };
@@ -77,14 +80,15 @@ impl Core {
         for place in places {
             // A broker that has moved is another place.
             let key = (Arc::clone(&place.topic), place.partition);
-            let mut parts = lock(&self.parts);
-            if let Some(part) = parts.get(&key).cloned()
-                && part.machine().place().broker != place.broker
-            {
-                parts.remove(&key);
+            let moved = {
+                let mut parts = self.parts.lock();
+                let known = parts.get(&key);
+                let moved = known.is_some_and(|part| part.machine().place().broker != place.broker);
+                if moved { parts.remove(&key) } else { None }
+            };
+            if let Some(part) = moved {
                 part.stop();
             }
-            drop(parts);
             self.take_place(place);
         }
     }
@@ -92,7 +96,7 @@ impl Core {
     /// What the master wants taken or left; then it is told.
     async fn carry_out(self: Arc<Self>, taken: Vec<Place>, left: Vec<Place>) {
         for place in left {
-            let part = lock(&self.parts).remove(&(place.topic, place.partition));
+            let part = self.parts.lock().remove(&(place.topic, place.partition));
             if let Some(part) = part {
                 part.leave(LEAVE).await;
             }
@@ -103,12 +107,12 @@ impl Core {
             let part = self.take_place(place);
             // Whom another member still holds the balance gives out again.
             if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
-                lock(&self.parts).remove(&key);
+                self.parts.lock().remove(&key);
                 part.leave(LEAVE).await;
             }
         }
         self.report();
-        lock(&self.member).finished(Instant::now());
+        self.member.lock().finished(Instant::now());
         self.due.notify_one();
     }
 
@@ -135,17 +139,17 @@ impl Core {
             }
             Event::VisitToken(token) => self.shared.visit.set_token(token),
             Event::Priority(priority) => {
-                *lock(&self.priority) = Some(priority);
-                for part in lock(&self.parts).values() {
+                *self.priority.lock() = Some(priority);
+                for part in self.parts.lock().values() {
                     part.machine().set_priority(priority);
                 }
             }
             Event::Flow(flow) => {
-                *lock(&self.flow) = flow;
+                *self.flow.lock() = flow;
                 self.pass_flow();
             }
             Event::JumpToMax => {
-                for part in lock(&self.parts).values() {
+                for part in self.parts.lock().values() {
                     part.change(|machine| machine.seek(Instant::now(), Start::Max));
                     part.wake();
                 }
@@ -160,9 +164,9 @@ impl Core {
 
     /// Tells the parts which rules of flow control hold, and what time it is: rules go by the time of day.
     fn pass_flow(&self) {
-        let flow = lock(&self.flow).clone();
-        for part in lock(&self.parts).values() {
-            part.machine().set_flow(flow.clone(), Instant::now(), wall_ms());
+        let flow = self.flow.lock().clone();
+        for part in self.parts.lock().values() {
+            part.machine().set_flow(flow.clone(), Instant::now(), wall_ms() as i64);
         }
     }
 
@@ -173,10 +177,10 @@ impl Core {
         }
         let core = Arc::clone(self);
         self.shared.runtime.spawn(async move {
-            lock(&core.member).close(Instant::now());
+            core.member.lock().close(Instant::now());
             let certificate =
                 auth::certificate(&core.shared.options, &core.shared.visit).await.unwrap_or_default();
-            let request = lock(&core.member).poll_request(Instant::now(), certificate);
+            let request = core.member.lock().poll_request(Instant::now(), certificate);
             if let Some(request) = request {
                 let _ = core.shared.masters.ask(request).await;
             }
@@ -187,7 +191,7 @@ impl Core {
 /// Registers at the master, beats, and does what it or the balance wants, until the member has left.
 pub(super) async fn keep_member(weak: Weak<Core>) {
     while let Some(core) = weak.upgrade() {
-        let due = lock(&core.member).poll_timeout();
+        let due = core.member.lock().poll_timeout();
         let Some(due) = due else {
             core.state.send_if_modified(|state| {
                 let open = !matches!(state, MemberState::Refused(_));
@@ -199,7 +203,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
             return;
         };
         // Those that wait for room are asked again: this task is rung when there is some.
-        lock(&core.parts).values().for_each(|part| part.wake());
+        core.parts.lock().values().for_each(|part| part.wake());
         if due > Instant::now() {
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -210,7 +214,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
         core.report();
         let asked = match auth::certificate(&core.shared.options, &core.shared.visit).await {
             Ok(certificate) => {
-                let request = lock(&core.member).poll_request(Instant::now(), certificate);
+                let request = core.member.lock().poll_request(Instant::now(), certificate);
                 match request {
                     Some(request) => core.shared.masters.ask(request).await,
                     None => continue,
@@ -219,7 +223,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
             Err(error) => Err(error),
         };
         let events: Vec<Event> = {
-            let mut member = lock(&core.member);
+            let mut member = core.member.lock();
             member.handle_answer(Instant::now(), asked);
             std::iter::from_fn(|| member.poll_event()).collect()
         };
@@ -239,7 +243,7 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
         let Some(core) = weak.upgrade() else { return };
         core.pass_flow();
         let mut by_broker: HashMap<u32, Vec<Arc<Part>>> = HashMap::new();
-        for ((_, partition), part) in lock(&core.parts).iter() {
+        for ((_, partition), part) in core.parts.lock().iter() {
             if part.machine().is_held() {
                 by_broker.entry(partition.broker).or_default().push(Arc::clone(part));
             }
@@ -258,16 +262,16 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
 impl Core {
     /// What another member has been given in the meantime: the balance decides anew.
     fn drop_lost(&self) {
-        let mut parts = lock(&self.parts);
-        let lost: Vec<_> = parts
-            .iter()
-            .filter(|(_, part)| part.machine().phase() == Phase::Occupied)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in lost {
-            if let Some(part) = parts.remove(&key) {
-                part.stop();
+        let mut lost = Vec::new();
+        self.parts.lock().retain(|_, part| {
+            let keep = part.machine().phase() != Phase::Occupied;
+            if !keep {
+                lost.push(Arc::clone(part));
             }
+            keep
+        });
+        for part in lost {
+            part.stop();
         }
     }
 }

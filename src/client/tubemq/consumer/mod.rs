@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
@@ -13,8 +13,10 @@ use tokio::task::AbortHandle;
 
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::tubemq::options::ConsumerOptions;
-use crate::client::tubemq::{Shared, client_id, lock, wall_ms};
+use crate::client::tubemq::{Shared, client_id};
+use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Mutex, Rank};
 use crate::tubemq::Partition;
 use crate::tubemq::balance::{Balance, Member, Options as MemberOptions};
 use crate::tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
@@ -85,7 +87,8 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        for part in lock(&self.core.parts).values() {
+        let parts = std::mem::take(&mut *self.core.parts.lock());
+        for part in parts.values() {
             part.leave_quietly();
         }
         self.core.leave_quietly();
@@ -158,7 +161,7 @@ impl Consumer {
                 filters: options.filters.clone(),
                 balance: options.balance,
                 interval: shared.options.heartbeat_interval,
-                started_ms: wall_ms(),
+                started_ms: wall_ms() as i64,
             },
             Instant::now(),
         );
@@ -167,10 +170,10 @@ impl Consumer {
             client_id,
             group,
             options,
-            member: Mutex::new(member),
+            member: Mutex::leaf(member),
             due: Notify::new(),
-            parts: Mutex::default(),
-            priority: Mutex::new(None),
+            parts: Mutex::new(Rank::Partitions, Parts::new()),
+            priority: Mutex::default(),
             flow: Mutex::default(),
             paused: Mutex::default(),
             state: watch::channel(MemberState::New).0,
@@ -209,7 +212,7 @@ impl Consumer {
             {
                 return Err(error.clone());
             }
-            let parts: Vec<_> = lock(&core.parts).values().cloned().collect();
+            let parts: Vec<_> = core.parts.lock().values().cloned().collect();
             for part in parts {
                 match part.tried().await {
                     // Another member holds it, or its broker is away: it is tried again.
@@ -227,7 +230,7 @@ impl Consumer {
     /// Moves up to `max` messages to `out` and gives their number; 0 when there are none now.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
-        let parts = lock(&self.0.core.parts);
+        let parts = self.0.core.parts.lock();
         let count = parts.len();
         let mut taken = 0;
         if count > 0 {
@@ -249,7 +252,7 @@ impl Consumer {
 
     /// Messages that [`Self::take`] would give now.
     pub fn available(&self) -> usize {
-        lock(&self.0.core.parts).values().map(|part| part.machine().available()).sum()
+        self.0.core.parts.lock().values().map(|part| part.machine().available()).sum()
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is something to take
@@ -305,7 +308,7 @@ impl Consumer {
     /// Asks for everything again that is not acknowledged.
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
-        for part in lock(&self.0.core.parts).values() {
+        for part in self.0.core.parts.lock().values() {
             part.change(|machine| machine.redeliver(Instant::now()));
         }
         Ok(())
@@ -316,9 +319,9 @@ impl Consumer {
         self.check_open()?;
         let core = &self.0.core;
         let (parts, start): (Vec<Arc<Part>>, Start) = match to {
-            SeekTo::All(start) => (lock(&core.parts).values().cloned().collect(), start),
+            SeekTo::All(start) => (core.parts.lock().values().cloned().collect(), start),
             SeekTo::One(partition, offset) => {
-                let parts = lock(&core.parts);
+                let parts = core.parts.lock();
                 let mut own = parts.iter().filter(|((_, known), _)| *known == partition);
                 let part = own.next().map(|(_, part)| Arc::clone(part)).ok_or_else(|| {
                     let text = format!("partition {}:{} is not held here", partition.broker, partition.id);
@@ -348,14 +351,14 @@ impl Consumer {
     pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
         self.check_open()?;
         let core = &self.0.core;
-        let parts = lock(&core.parts);
+        let parts = core.parts.lock();
         if let Some(strange) = partitions.into_iter().flatten().find(|p| !parts.keys().any(|(_, k)| k == *p))
         {
             let text = format!("partition {}:{} is not this consumer's", strange.broker, strange.id);
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         {
-            let mut state = lock(&core.paused);
+            let mut state = core.paused.lock();
             match partitions {
                 None => *state = Paused { all: paused, some: BTreeSet::new() },
                 Some(partitions) if paused => state.some.extend(partitions),
@@ -377,7 +380,7 @@ impl Consumer {
 
     /// What is known of each partition.
     pub fn partitions(&self) -> Vec<PartitionState> {
-        let parts = lock(&self.0.core.parts);
+        let parts = self.0.core.parts.lock();
         let state = |((topic, partition), part): (&(Arc<str>, Partition), &Arc<Part>)| {
             let machine = part.machine();
             let (offset, max_offset) = (machine.offset(), machine.max_offset());
@@ -402,13 +405,13 @@ impl Consumer {
         if core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let parts: Vec<_> = std::mem::take(&mut *lock(&core.parts)).into_values().collect();
+        let parts: Vec<_> = std::mem::take(&mut *core.parts.lock()).into_values().collect();
         let mut leaving = tokio::task::JoinSet::new();
         for part in parts {
             leaving.spawn(async move { part.leave(LEAVE).await });
         }
         leaving.join_all().await;
-        lock(&core.member).close(Instant::now());
+        core.member.lock().close(Instant::now());
         core.due.notify_one();
         let mut state = core.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, MemberState::Closed | MemberState::Refused(_)));
@@ -435,7 +438,7 @@ impl Consumer {
 
     fn part(&self, message: &Message) -> Option<Arc<Part>> {
         let place = &message.pack.place;
-        lock(&self.0.core.parts).get(&(Arc::clone(&place.topic), place.partition)).cloned()
+        self.0.core.parts.lock().get(&(Arc::clone(&place.topic), place.partition)).cloned()
     }
 
     fn check_open(&self) -> Result<()> {
@@ -471,7 +474,7 @@ impl Core {
     }
 
     fn is_paused(&self, partition: Partition) -> bool {
-        let paused = lock(&self.paused);
+        let paused = self.paused.lock();
         paused.all || paused.some.contains(&partition)
     }
 }

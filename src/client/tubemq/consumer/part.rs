@@ -1,17 +1,18 @@
 //! One partition of a consumer, and the task that finds it a connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::client::tubemq::address;
 use crate::client::tubemq::connection::{Connection, Purpose, Route};
 use crate::client::tubemq::consumer::Core;
-use crate::client::tubemq::{address, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Start};
 use crate::tubemq::{Response, pb};
@@ -41,24 +42,24 @@ impl Part {
     pub(super) fn new(core: &Arc<Core>, options: Options) -> Self {
         Self {
             id: core.shared.next_id(),
-            machine: Mutex::new(Machine::new(options, Instant::now())),
-            connection: Mutex::new(None),
+            machine: Mutex::new(Rank::Machine, Machine::new(options, Instant::now())),
+            connection: Mutex::default(),
             lost: Notify::new(),
             tried: watch::channel(None).0,
             left: watch::channel(false).0,
-            seek: Mutex::new(None),
+            seek: Mutex::default(),
             counted: AtomicUsize::new(0),
             core: Arc::downgrade(core),
-            task: Mutex::new(None),
+            task: Mutex::default(),
         }
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
-        lock(&self.machine)
+        self.machine.lock()
     }
 
     pub(super) fn connection(&self) -> Option<Arc<Connection>> {
-        lock(&self.connection).clone()
+        self.connection.lock().clone()
     }
 
     /// Changes the machine, and rings the driver if it has something to do now.
@@ -109,7 +110,7 @@ impl Part {
         let mut machine = self.machine();
         machine.detach();
         self.deliver(machine);
-        *lock(&self.connection) = None;
+        *self.connection.lock() = None;
         self.lost.notify_one();
     }
 
@@ -125,7 +126,7 @@ impl Part {
                     self.tried.send_replace(Some(result));
                 }
                 Event::Sought(result) => {
-                    if let Some(waiter) = lock(&self.seek).take() {
+                    if let Some(waiter) = self.seek.lock().take() {
                         let _ = waiter.send(result);
                     }
                 }
@@ -169,7 +170,7 @@ impl Part {
 
     pub(super) async fn seek(&self, to: Start) -> Result<()> {
         let (waiter, sought) = oneshot::channel();
-        if let Some(before) = lock(&self.seek).replace(waiter) {
+        if let Some(before) = self.seek.lock().replace(waiter) {
             let _ = before.send(Err(Error::new(ErrorKind::Cancelled, "another seek took its place")));
         }
         self.change(|machine| machine.seek(Instant::now(), to));
@@ -188,10 +189,11 @@ impl Part {
 
     /// Out of the connection's routes, without a word to the broker.
     pub(super) fn stop(&self) {
-        if let Some(task) = lock(&self.task).take() {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
             task.abort();
         }
-        let connection = lock(&self.connection).take();
+        let connection = self.connection.lock().take();
         if let Some(connection) = connection {
             connection.session().lock().parts.remove(&self.id);
         }
@@ -236,7 +238,7 @@ pub(super) async fn supervise(part: Weak<Part>, core: Weak<Core>) {
                     if alive {
                         host.parts.insert(part.id, Arc::clone(&part));
                         part.machine().attach();
-                        *lock(&part.connection) = Some(Arc::clone(&connection));
+                        *part.connection.lock() = Some(Arc::clone(&connection));
                     }
                     alive
                 };
