@@ -1,5 +1,6 @@
-//! Every command and its number. A `BaseCommand` on the wire is its type in field 1 and the command in the
-//! field of the same number; [`Command`] is that pair as one enum, so nothing moves 53 empty slots around.
+//! All commands and their numbers. On the wire a `BaseCommand` holds its type in field 1 and the command in
+//! the field of the same number; [`Command`] represents that pair as one enum, which avoids moving a struct
+//! with 53 mostly empty fields.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -8,36 +9,36 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::{hot, pb};
 use crate::wire::{Reader, bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len};
 
-/// Field and wire type of `BaseCommand.type`.
+/// Field number of `BaseCommand.type`.
 const TYPE_FIELD: u32 = 1;
 
 macro_rules! commands {
     ($($number:literal $name:ident($ty:ty) $(request $request:tt)?;)+) => {
-        /// A command of the protocol, by its name in `BaseCommand.Type`.
+        /// A command of the protocol, named as in `BaseCommand.Type`.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the command of that name")]
         pub enum Command {
             $($name($ty),)+
-            /// Keep-alive question.
+            /// Keep-alive request.
             Ping,
-            /// Keep-alive answer.
+            /// Keep-alive response.
             Pong,
-            /// A type this side does not know: skipped, never fatal to a client.
+            /// A command type that this version does not know. A client skips it.
             Unknown(u32),
         }
 
         impl Command {
-            /// `BaseCommand.Type`.
+            /// Number of the command in `BaseCommand.Type`.
             pub fn number(&self) -> u32 {
                 match self { $(Self::$name(_) => $number,)+ Self::Ping => 18, Self::Pong => 19, Self::Unknown(n) => *n }
             }
 
-            /// Name in words, for errors and logs.
+            /// Name of the command, for errors and logs.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => stringify!($name),)+ Self::Ping => "Ping", Self::Pong => "Pong", Self::Unknown(_) => "Unknown" }
             }
 
-            /// The request this asks or answers, for the commands that carry one.
+            /// Id of the request that this command makes or answers, for commands that carry one.
             pub fn request_id(&self) -> Option<u64> {
                 match self {
                     $($(Self::$name(command) => commands!(@id command $request),)?)+
@@ -65,7 +66,7 @@ macro_rules! commands {
     };
     (@id $command:ident required) => { Some($command.request_id) };
     (@id $command:ident optional) => { $command.request_id };
-    (@encode $command:ident $out:ident) => { $command.encode($out).expect("a BytesMut grows") };
+    (@encode $command:ident $out:ident) => { $command.encode($out).expect("BytesMut grows on demand") };
 }
 
 commands! {
@@ -140,18 +141,18 @@ commands! {
 }
 
 impl Command {
-    /// Encoded size of the `BaseCommand`.
+    /// Encoded size of the `BaseCommand` in bytes.
     pub fn encoded_len(&self) -> usize {
         let number = self.number();
         varint_field_len(TYPE_FIELD, u64::from(number)) + bytes_field_len(number, self.body_len())
     }
 
-    /// Appends the `BaseCommand`, fields in ascending order as every official client writes them.
+    /// Appends the `BaseCommand`, with its fields in ascending order as all official clients write them.
     pub fn encode(&self, out: &mut BytesMut) {
         let number = self.number();
         put_varint_field(out, TYPE_FIELD, u64::from(number));
         match self {
-            // The sub-message is present though it has no fields.
+            // The sub-message is written although it has no fields.
             Self::Ping | Self::Pong | Self::Unknown(_) => put_bytes_field(out, number, &[]),
             _ => {
                 put_varint(out, u64::from(number << 3 | 2));
@@ -161,11 +162,11 @@ impl Command {
         }
     }
 
-    /// Reads a `BaseCommand`. Fields it does not know are skipped.
+    /// Decodes a `BaseCommand`. Unknown fields are skipped.
     pub fn decode(bytes: &Bytes) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let (mut number, mut body) = (None, None);
-        // The type comes first from every peer seen, but protobuf does not promise an order.
+        // All known peers send the type first, but protobuf does not guarantee an order.
         let mut found: Option<(u32, Bytes)> = None;
         while !reader.is_empty() {
             let (field, wire_type) = reader.tag()?;
@@ -182,7 +183,8 @@ impl Command {
                 _ => reader.skip(wire_type)?,
             }
         }
-        let number = number.ok_or_else(|| Error::protocol("a command without a type"))?;
+        let number = number
+            .ok_or_else(|| Error::protocol("the peer sent a command without the required field `type`"))?;
         let body = body.or_else(|| found.and_then(|(field, content)| (field == number).then_some(content)));
         match body {
             Some(body) => Self::decode_body(number, body),
@@ -190,7 +192,7 @@ impl Command {
                 18 => Ok(Self::Ping),
                 19 => Ok(Self::Pong),
                 2..=17 | 20..=40 | 50..=68 | 70..=81 => {
-                    Err(Error::protocol(format!("command {number} without its content")))
+                    Err(Error::protocol(format!("the peer sent a command of type {number} without its body")))
                 }
                 other => Ok(Self::Unknown(other)),
             },
@@ -199,7 +201,7 @@ impl Command {
 }
 
 fn malformed(name: &str, error: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Protocol, format!("{name} cannot be decoded: {error}"))
+    Error::new(ErrorKind::Protocol, format!("the peer sent a malformed {name}: {error}"))
 }
 
 #[cfg(test)]

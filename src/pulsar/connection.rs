@@ -1,8 +1,8 @@
-//! The client's side of a socket: handshake, keep-alive, authentication challenges, and which answer
-//! belongs to which request.
+//! The client side of a socket: handshake, keep-alive, authentication challenges, and the correlation of
+//! responses with requests.
 //!
 //! ```text
-//!            CONNECT queued at birth
+//!        CONNECT queued by new()
 //!                    │
 //!             ┌──────▼──────┐ AUTH_CHALLENGE → event, AUTH_RESPONSE
 //!             │ Handshaking │◄──────────┐
@@ -17,8 +17,8 @@
 //!             │ error: the driver closes the socket │
 //!             └────────────────┘
 //! ```
-//! Every request ends in exactly one [`Event::Response`]: its answer, its deadline, or, from
-//! [`Connection::fail_requests`], the end of the connection.
+//! Each request ends in exactly one [`Event::Response`]: with its response, with a timeout, or, through
+//! [`Connection::fail_requests`], with the error that ended the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -36,15 +36,15 @@ use crate::transmit::Transmit;
 const HANDSHAKE: usize = 0;
 const KEEP_ALIVE: usize = 1;
 
-/// Payload of a challenge that asks for fresh credentials (PIP-30, PIP-292).
+/// Payload of a challenge that requests fresh credentials (PIP-30, PIP-292).
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
-/// Credentials as they go on the wire.
+/// Credentials in the form in which they are sent.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// `token`, `tls`, `basic` or `none`.
+    /// Authentication method: `token`, `tls`, `basic` or `none`.
     pub method: String,
-    /// The secret.
+    /// The secret, in the form that the method defines.
     pub data: Bytes,
 }
 
@@ -54,20 +54,20 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a connection is made with.
+/// Configuration of a connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name and version of this client, for the broker's logs.
+    /// Name and version of this client, shown in the broker's logs.
     pub client_version: String,
-    /// Credentials; `None` sends the method `none`.
+    /// Credentials. `None` sends the method `none`.
     pub credentials: Option<Credentials>,
-    /// `host:port` of the broker behind a proxy.
+    /// `host:port` of the target broker when connecting through a proxy.
     pub proxy_to: Option<String>,
-    /// Time between two PINGs; a broker silent for two of them is dead.
+    /// Interval between two PINGs. A broker that stays silent for two intervals is considered dead.
     pub keep_alive: Duration,
-    /// Time for CONNECT to be answered.
+    /// Deadline for the broker's response to CONNECT.
     pub handshake_timeout: Duration,
-    /// Time for any request to be answered.
+    /// Deadline for the response to any other request.
     pub operation_timeout: Duration,
 }
 
@@ -84,48 +84,48 @@ impl Default for Config {
     }
 }
 
-/// What the broker said of itself.
+/// Properties of the broker, as announced in CONNECTED.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerInfo {
-    /// Its name and version.
+    /// Name and version of the broker.
     pub version: String,
-    /// The lower of its and our protocol version.
+    /// Protocol version in use: the lower of the broker's and ours.
     pub protocol_version: i32,
-    /// Largest message it takes, in bytes.
+    /// Largest message that the broker accepts, in bytes.
     pub max_message_size: usize,
-    /// What it can do.
+    /// Optional features that the broker supports.
     pub features: pb::FeatureFlags,
 }
 
-/// What a connection tells the layer above.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// The handshake is done.
+    /// The handshake is complete.
     Ready(ServerInfo),
-    /// A request ended.
+    /// A request has ended.
     Response {
-        /// As [`Connection::request`] gave it.
+        /// Id returned by [`Connection::request`].
         request_id: u64,
-        /// The answer, or the broker's error, or the deadline.
+        /// The response, the broker's error, or a timeout.
         result: Result<Command>,
     },
-    /// PRODUCER is queued behind another exclusive one: its answer comes without a deadline.
+    /// The broker has queued a PRODUCER request behind another exclusive producer: its response has no deadline.
     Queued {
-        /// As [`Connection::request`] gave it.
+        /// Id returned by [`Connection::request`].
         request_id: u64,
     },
-    /// A command for a producer or consumer.
+    /// A command addressed to a producer or consumer.
     Command(Command),
-    /// An entry for a consumer.
+    /// An entry delivered to a consumer.
     Entry {
-        /// The command.
+        /// The MESSAGE command.
         delivery: hot::Delivery,
-        /// The entry.
+        /// The entry itself.
         payload: Payload,
     },
-    /// The broker wants credentials: answer with [`Connection::authenticate`].
+    /// The broker requests credentials: respond with [`Connection::authenticate`].
     Challenge {
-        /// Whether it asks for fresh ones of the same method.
+        /// Whether the broker requests fresh credentials of the same method.
         refresh: bool,
     },
 }
@@ -136,7 +136,7 @@ enum State {
     Ready,
 }
 
-/// One connection to a broker, without its socket.
+/// A connection to a broker, without its socket.
 #[derive(Debug)]
 pub struct Connection {
     state: State,
@@ -146,16 +146,16 @@ pub struct Connection {
     events: VecDeque<Event>,
     timers: TimerTable<2>,
     next_request: u64,
-    /// Open requests with their deadline; `None` waits for ever (a queued producer).
+    /// Open requests and their deadlines; `None` for a queued producer, which has no deadline.
     requests: HashMap<u64, Option<Instant>>,
-    /// Deadlines in the order of the requests, for they all have the same timeout.
+    /// Deadlines in request order, which is also time order because all requests have the same timeout.
     deadlines: VecDeque<(Instant, u64)>,
-    /// A PING is unanswered; any decoded frame clears it.
+    /// Whether a PING is unanswered. Any decoded frame clears it.
     ping_pending: bool,
 }
 
 impl Connection {
-    /// Starts the handshake.
+    /// Creates a connection and queues its CONNECT.
     pub fn new(config: Config, now: Instant) -> Self {
         let credentials = config.credentials.clone().unwrap_or_default();
         let method = if credentials.method.is_empty() { "none".to_owned() } else { credentials.method };
@@ -191,12 +191,12 @@ impl Connection {
         connection
     }
 
-    /// Queues a command that has no answer.
+    /// Queues a command that has no response.
     pub fn send(&mut self, command: &Command) {
         self.transmit.append(|out| encode_command(command, out));
     }
 
-    /// Queues a request made with a fresh id and gives that id.
+    /// Queues the request that `command` builds from a new request id, and returns that id.
     pub fn request(&mut self, now: Instant, command: impl FnOnce(u64) -> Command) -> u64 {
         let id = self.next_request;
         self.next_request += 1;
@@ -208,12 +208,12 @@ impl Connection {
         id
     }
 
-    /// Forgets a request nobody waits for any more; a late answer is ignored.
+    /// Drops an open request that is no longer awaited; a late response is ignored.
     pub fn abandon(&mut self, request_id: u64) {
         self.requests.remove(&request_id);
     }
 
-    /// Answers a challenge.
+    /// Responds to a challenge.
     pub fn authenticate(&mut self, credentials: Credentials) {
         self.send(&Command::AuthResponse(pb::CommandAuthResponse {
             client_version: Some(self.config.client_version.clone()),
@@ -225,7 +225,7 @@ impl Connection {
         }));
     }
 
-    /// Ends every open request with `error`. Called once, when the connection ends.
+    /// Fails all open requests with `error`. Called once, when the connection ends.
     pub fn fail_requests(&mut self, error: &Error) {
         let mut open: Vec<u64> = self.requests.drain().map(|(id, _)| id).collect();
         open.sort_unstable();
@@ -259,7 +259,7 @@ impl Connection {
                 Ok(())
             }
             Command::Error(error) => Err(server_error(error.error, &error.message)),
-            other => Err(Error::protocol(format!("{} came before CONNECTED", other.name()))),
+            other => Err(Error::protocol(format!("the broker sent {} before CONNECTED", other.name()))),
         }
     }
 
@@ -269,7 +269,7 @@ impl Connection {
     }
 
     fn answer(&mut self, request_id: u64, result: Result<Command>) {
-        // An answer to a request that was abandoned or timed out is late, not wrong.
+        // A response to an abandoned or timed-out request is late, not a protocol error.
         if self.requests.remove(&request_id).is_some() {
             self.events.push_back(Event::Response { request_id, result });
         }
@@ -282,7 +282,8 @@ impl Connection {
             C::Pong | C::Unknown(_) => {}
             C::AuthChallenge(challenge) => self.challenge(&challenge),
             C::Message(delivery) => {
-                let payload = payload.ok_or_else(|| Error::protocol("MESSAGE without an entry"))?;
+                let payload =
+                    payload.ok_or_else(|| Error::protocol("the broker sent MESSAGE without an entry"))?;
                 self.events.push_back(Event::Entry { delivery, payload });
             }
             C::Error(error) if error.request_id == NO_REQUEST => {
@@ -324,14 +325,19 @@ impl Connection {
                     self.answer(request_id, result);
                 }
             }
-            // What only a client may send, or what this client never asks for.
-            other => return Err(Error::protocol(format!("a broker does not send {}", other.name()))),
+            // Commands that only a client sends, and responses to requests that this client never makes.
+            other => {
+                return Err(Error::protocol(format!(
+                    "the broker sent {}, which is a client's command or answers no request of ours",
+                    other.name()
+                )));
+            }
         }
         Ok(())
     }
 }
 
-/// Turns the failures that responses carry inside into errors.
+/// Turns a failure reported inside a response into an error.
 fn response(command: Command) -> Result<Command> {
     use Command as C;
     let failure = match &command {
@@ -378,7 +384,7 @@ impl Machine for Connection {
         if self.timers.expire(HANDSHAKE, now) {
             return Err(Error::new(
                 ErrorKind::Timeout,
-                format!("the broker did not answer CONNECT within {:?}", self.config.handshake_timeout),
+                format!("the broker did not respond to CONNECT within {:?}", self.config.handshake_timeout),
             ));
         }
         if self.timers.expire(KEEP_ALIVE, now) {
@@ -404,7 +410,10 @@ impl Machine for Connection {
             if open {
                 let error = Error::new(
                     ErrorKind::Timeout,
-                    format!("the broker did not answer within {:?}", self.config.operation_timeout),
+                    format!(
+                        "the broker did not respond to a request within {:?}",
+                        self.config.operation_timeout
+                    ),
                 );
                 self.answer(id, Err(error));
             }

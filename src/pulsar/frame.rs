@@ -1,10 +1,10 @@
-//! Frames: length, command, and for SEND and MESSAGE the checksum, metadata and payload.
+//! Frames: length and command; for SEND and MESSAGE also checksum, metadata and payload.
 //!
 //! ```text
 //! simple    [total u32][command size u32][BaseCommand]
-//! payload   … [0x0e02 u16][size u32][BrokerEntryMetadata]      only from a broker, only if asked for
-//!             [0x0e01 u16][crc32c u32]                         absent from producers that do not checksum
-//!             [metadata size u32][MessageMetadata][payload]    what the checksum covers
+//! payload   … [0x0e02 u16][size u32][BrokerEntryMetadata]      only from a broker, on request
+//!             [0x0e01 u16][crc32c u32]                         absent if the producer does not checksum
+//!             [metadata size u32][MessageMetadata][payload]    the bytes that the checksum covers
 //! ```
 //! All integers are big-endian; `total` does not count itself.
 
@@ -17,61 +17,64 @@ use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
 use crate::wire::{Reader, make_room};
 
-/// Largest message, unless the broker announces another size.
+/// Maximum message size if the broker does not announce another one.
 pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 5 << 20;
-/// What a frame may be longer than the largest message.
+/// Number of bytes by which a frame may exceed the maximum message size.
 pub const FRAME_PADDING: usize = 10 << 10;
 
 const CHECKSUM_MAGIC: u16 = 0x0e01;
 const ENTRY_METADATA_MAGIC: u16 = 0x0e02;
 
-/// One frame.
+/// A single frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// What it asks or says.
+    /// The command.
     pub command: Command,
-    /// The entry that SEND and MESSAGE carry.
+    /// The entry; present in SEND and MESSAGE only.
     pub payload: Option<Payload>,
 }
 
-/// The entry of a SEND or MESSAGE. Its parts are read when asked for: a broker stores them as they are.
+/// The entry of a SEND or MESSAGE. Its parts are decoded on demand, since a broker stores them unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payload {
-    /// What the broker added.
+    /// Metadata that the broker added.
     pub entry: Option<pb::BrokerEntryMetadata>,
-    /// CRC-32C as sent; `None` when the sender did not make one.
+    /// CRC-32C as received; `None` if the sender did not compute one.
     pub checksum: Option<u32>,
-    /// What the checksum covers: `[metadata size u32][MessageMetadata][payload]`.
+    /// The bytes that the checksum covers: `[metadata size u32][MessageMetadata][payload]`.
     pub covered: Bytes,
 }
 
 impl Payload {
-    /// Whether the checksum matches, or there is none.
+    /// Returns true if the checksum matches or is absent.
     pub fn checksum_ok(&self) -> bool {
         self.checksum.is_none_or(|expected| crc32c(0, &self.covered) == expected)
     }
 
-    /// The encoded metadata and the payload behind it.
+    /// Splits the entry into its encoded metadata and the payload after it.
     pub fn split(&self) -> Result<(Bytes, Bytes)> {
         let mut reader = Reader::new(&self.covered);
         let size = reader.u32()? as usize;
         let metadata = self.covered.slice_ref(reader.take(size).map_err(|_| {
-            Error::protocol(format!("metadata of {size} bytes in an entry of {}", self.covered.len()))
+            Error::protocol(format!(
+                "the peer sent an entry of {} bytes with {size} bytes of metadata",
+                self.covered.len()
+            ))
         })?);
         Ok((metadata, self.covered.slice(4 + size..)))
     }
 
-    /// The decoded metadata.
+    /// Decodes the metadata.
     pub fn metadata(&self) -> Result<pb::MessageMetadata> {
         Ok(hot::decode_metadata(&self.split()?.0)?)
     }
 
-    /// The payload: compressed, perhaps a batch.
+    /// The payload as sent: possibly compressed, possibly a batch.
     pub fn body(&self) -> Result<Bytes> {
         Ok(self.split()?.1)
     }
 
-    /// Joins encoded metadata and payload and checksums them.
+    /// Joins encoded metadata and payload, and computes their checksum.
     pub fn build(metadata: &[u8], body: &[u8]) -> Self {
         let mut covered = BytesMut::with_capacity(4 + metadata.len() + body.len());
         covered.extend_from_slice(&(metadata.len() as u32).to_be_bytes());
@@ -87,10 +90,9 @@ impl Payload {
             let mut reader = Reader::new(&rest[2..]);
             let size = reader.u32()? as usize;
             let bytes = reader.take(size)?;
-            entry = Some(
-                prost::Message::decode(bytes)
-                    .map_err(|e| Error::protocol(format!("broker entry metadata cannot be decoded: {e}")))?,
-            );
+            entry = Some(prost::Message::decode(bytes).map_err(|e| {
+                Error::protocol(format!("the broker sent malformed BrokerEntryMetadata: {e}"))
+            })?);
             rest.advance(6 + size);
         }
         let mut checksum = None;
@@ -105,7 +107,7 @@ impl Payload {
         if let Some(entry) = &self.entry {
             out.extend_from_slice(&ENTRY_METADATA_MAGIC.to_be_bytes());
             out.extend_from_slice(&(prost::Message::encoded_len(entry) as u32).to_be_bytes());
-            prost::Message::encode(entry, out).expect("a BytesMut grows");
+            prost::Message::encode(entry, out).expect("BytesMut grows on demand");
         }
         if let Some(checksum) = self.checksum {
             out.extend_from_slice(&CHECKSUM_MAGIC.to_be_bytes());
@@ -124,12 +126,12 @@ fn peek_magic(bytes: &[u8]) -> Option<u16> {
 }
 
 impl Frame {
-    /// A frame without an entry.
+    /// Creates a frame without an entry.
     pub fn simple(command: Command) -> Self {
         Self { command, payload: None }
     }
 
-    /// Appends the frame. The covered bytes are chained by reference when they are large.
+    /// Appends the frame. Large covered bytes are chained by reference.
     pub fn encode(&self, out: &mut Transmit) {
         match &self.payload {
             None => out.append(|buffer| encode_command(&self.command, buffer)),
@@ -140,7 +142,7 @@ impl Frame {
         }
     }
 
-    /// The frame's bytes.
+    /// Encodes the frame into a buffer of its own.
     pub fn to_bytes(&self) -> Bytes {
         let mut out = Transmit::default();
         self.encode(&mut out);
@@ -151,7 +153,10 @@ impl Frame {
         let mut reader = Reader::new(&bytes);
         let size = reader.u32()? as usize;
         let command = Command::decode(&bytes.slice_ref(reader.take(size).map_err(|_| {
-            Error::protocol(format!("a command of {size} bytes in a frame of {}", bytes.len()))
+            Error::protocol(format!(
+                "the peer sent a frame of {} bytes with a command of {size}",
+                bytes.len()
+            ))
         })?))?;
         let rest = bytes.slice(4 + size..);
         let payload = match command {
@@ -171,7 +176,7 @@ pub fn encode_command(command: &Command, out: &mut BytesMut) {
     command.encode(out);
 }
 
-/// Appends everything of a SEND or MESSAGE before the covered bytes.
+/// Appends the part of a SEND or MESSAGE that precedes the covered bytes.
 pub fn encode_head(command: &Command, payload: &Payload, out: &mut BytesMut) {
     let size = command.encoded_len();
     let total = 4 + size + payload.header_len() + payload.covered.len();
@@ -182,8 +187,8 @@ pub fn encode_head(command: &Command, payload: &Payload, out: &mut BytesMut) {
     payload.header(out);
 }
 
-/// Everything of a SEND before the body, with the checksum over metadata and body: so a large body is never
-/// copied to stand behind its metadata.
+/// Encodes the part of a SEND that precedes the body, with a checksum over both metadata and body. A large
+/// body can then be sent from where it is, instead of being copied behind its metadata.
 pub fn entry_head(command: &Command, metadata: &pb::MessageMetadata, body: &[u8]) -> Bytes {
     let mut encoded = BytesMut::with_capacity(128);
     encoded.extend_from_slice(&[0; 4]);
@@ -203,24 +208,24 @@ pub fn entry_head(command: &Command, metadata: &pb::MessageMetadata, body: &[u8]
     out.freeze()
 }
 
-/// Cuts a byte stream into frames. Never waits for more than the limit allows.
+/// Splits a byte stream into frames. Never buffers more than the limit allows.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     max_frame: usize,
 }
 
 impl Decoder {
-    /// Refuses frames of more than `max_message_size` and [`FRAME_PADDING`].
+    /// Creates a decoder that rejects frames longer than `max_message_size` plus [`FRAME_PADDING`].
     pub fn new(max_message_size: usize) -> Self {
         Self { max_frame: max_message_size + FRAME_PADDING }
     }
 
-    /// Changes the limit after the handshake.
+    /// Changes the limit, once the handshake has announced it.
     pub fn set_max_message_size(&mut self, max_message_size: usize) {
         self.max_frame = max_message_size + FRAME_PADDING;
     }
 
-    /// Takes the next complete frame out of `input`; `None` means more bytes are needed.
+    /// Takes the next complete frame out of `input`; `None` if more bytes are needed.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>> {
         let Some(total) = input.first_chunk().map(|b| u32::from_be_bytes(*b) as usize) else {
             return Ok(None);
@@ -228,7 +233,7 @@ impl Decoder {
         if total > self.max_frame {
             return Err(Error::new(
                 ErrorKind::FrameTooLarge,
-                format!("a frame of {total} bytes is over the limit of {}", self.max_frame),
+                format!("the peer sent a frame of {total} bytes; the limit is {}", self.max_frame),
             ));
         }
         if input.len() < 4 + total {
@@ -287,7 +292,7 @@ mod tests {
                     .as_ref()
                     .is_some_and(|p| p.checksum_ok() && p.covered == send().payload.unwrap().covered);
                 let detected = frame.payload.as_ref().is_none_or(|p| !p.checksum_ok());
-                // Only the command and the optional framing around it are outside the checksum.
+                // The checksum covers everything but the command and the optional framing around it.
                 assert!(same || detected || frame.payload.unwrap().checksum.is_none(), "bit {bit}");
             }
         }

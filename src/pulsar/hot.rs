@@ -1,6 +1,6 @@
-//! The commands and metadata of every message, coded by hand: SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW,
-//! MessageMetadata and SingleMessageMetadata. prost is the oracle: property tests hold both codings against
-//! each other byte for byte.
+//! Hand-written codecs for the commands and metadata that every message needs: SEND, SEND_RECEIPT, MESSAGE,
+//! ACK, FLOW, MessageMetadata and SingleMessageMetadata. Property tests compare them with prost's, byte for
+//! byte.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,10 +10,10 @@ use crate::wire::{
     Reader, UnexpectedEnd, bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len,
 };
 
-/// `MessageIdData`.
+/// Message id as on the wire.
 pub type IdData = pb::MessageIdData;
 
-/// Protobuf's sign extension of an `int32`.
+/// Sign-extends an `int32` as protobuf does.
 const fn signed(value: i32) -> u64 {
     value as i64 as u64
 }
@@ -33,13 +33,13 @@ macro_rules! hot {
                 0 $(+ $kind::len($number, &self.$field))+
             }
 
-            /// Appends the encoding. Never fails: `BytesMut` grows.
+            /// Appends the encoding. Never fails, since `BytesMut` grows on demand.
             pub fn encode(&self, out: &mut BytesMut) -> Result<(), std::convert::Infallible> {
                 $($kind::put(out, $number, &self.$field);)+
                 Ok(())
             }
 
-            /// Reads the encoding; fields it does not know are skipped.
+            /// Decodes the command. Unknown fields are skipped.
             pub fn decode(bytes: Bytes) -> Result<Self, MalformedHot> {
                 let mut value = Self::default();
                 let mut reader = Reader::new(&bytes);
@@ -56,7 +56,7 @@ macro_rules! hot {
     };
 }
 
-/// Why a hot command cannot be read.
+/// Error of the hand-written decoders: the bytes are not a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedHot;
 
@@ -68,17 +68,17 @@ impl From<UnexpectedEnd> for MalformedHot {
 
 impl std::fmt::Display for MalformedHot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("its bytes end early or a field has the wrong type")
+        f.write_str("it is truncated or a field has the wrong wire type")
     }
 }
 
 impl From<MalformedHot> for crate::error::Error {
     fn from(error: MalformedHot) -> Self {
-        Self::protocol(format!("metadata cannot be decoded: {error}"))
+        Self::protocol(format!("the peer sent malformed message metadata: {error}"))
     }
 }
 
-/// A kind of field: how long it is, how it is written and read.
+/// Defines a kind of field by its encoded length, its encoder and its decoder.
 macro_rules! kind {
     ($kind:ident: $ty:ty, $value:ident, $len:expr, $number:ident, $out:ident, $put:expr, $reader:ident, $wire:ident, $target:ident, $owner:ident, $read:expr) => {
         #[allow(clippy::ptr_arg, reason = "one shape of signature for every kind")]
@@ -106,7 +106,7 @@ macro_rules! kind {
     };
 }
 
-/// A varint field must have wire type 0, a message or bytes wire type 2.
+/// Checks a wire type: 0 for varints, 2 for messages and bytes.
 fn expect(wire_type: u8, wanted: u8) -> Result<(), MalformedHot> {
     if wire_type == wanted { Ok(()) } else { Err(MalformedHot) }
 }
@@ -144,7 +144,7 @@ kind!(rep_long: Vec<pb::KeyLongValue>, v,
 v.iter().map(|v| bytes_field_len(n, prost::Message::encoded_len(v))).sum(), n, out,
 for v in v {
     put_varint(out, u64::from(n << 3 | 2));
-    prost::Message::encode_length_delimited(v, out).expect("a BytesMut grows");
+    prost::Message::encode_length_delimited(v, out).expect("BytesMut grows on demand");
 },
 r, w, t, o, {
     expect(w, 2)?;
@@ -152,7 +152,7 @@ r, w, t, o, {
     Ok(())
 });
 
-/// Scalars may come packed though nobody packs them here: decoders must take both.
+/// Reads a repeated scalar. Decoders must accept the packed form, although no known peer sends it here.
 fn read_packed(
     reader: &mut Reader<'_>,
     wire_type: u8,
@@ -195,7 +195,7 @@ fn put_id(out: &mut BytesMut, field: u32, id: &IdData) {
     }
 }
 
-/// Reads a message id. A chain of first chunks deeper than one is a lie and would recurse.
+/// Decodes a message id. A first chunk nested deeper than one level is invalid and would recurse.
 fn read_id(bytes: &[u8], depth: usize) -> Result<IdData, MalformedHot> {
     let mut id = IdData::default();
     let mut reader = Reader::new(bytes);
@@ -219,87 +219,87 @@ fn read_id(bytes: &[u8], depth: usize) -> Result<IdData, MalformedHot> {
 }
 
 hot! {
-    /// SEND: a producer hands over an entry.
+    /// SEND: publishes an entry.
     Send {
-        /// The producer, numbered by the client.
+        /// Producer id, assigned by the client.
         producer_id: u64 = 1 req_u64,
-        /// Of the first message.
+        /// Sequence id of the first message.
         sequence_id: u64 = 2 req_u64,
-        /// Messages in the batch.
+        /// Number of messages in the batch.
         num_messages: Option<i32> = 3 opt_i32,
-        /// Transaction, low half.
+        /// Transaction id, low half.
         txnid_least_bits: Option<u64> = 4 opt_u64,
-        /// Transaction, high half.
+        /// Transaction id, high half.
         txnid_most_bits: Option<u64> = 5 opt_u64,
-        /// Of the last message of a batch.
+        /// Sequence id of the last message of a batch.
         highest_sequence_id: Option<u64> = 6 opt_u64,
-        /// Part of a chunked message.
+        /// Whether the entry is one chunk of a message.
         is_chunk: Option<bool> = 7 opt_bool,
-        /// A marker of the broker.
+        /// Whether the entry is a marker written by the broker.
         marker: Option<bool> = 8 opt_bool,
-        /// Position in the source topic of a shadow topic.
+        /// Position in the source topic, for shadow topics.
         message_id: Option<IdData> = 9 opt_id,
     }
 }
 
 hot! {
-    /// SEND_RECEIPT: the broker has the entry.
+    /// SEND_RECEIPT: confirms that the broker has stored the entry.
     SendReceipt {
-        /// The producer.
+        /// Producer id.
         producer_id: u64 = 1 req_u64,
-        /// As in the SEND.
+        /// Sequence id from the SEND.
         sequence_id: u64 = 2 req_u64,
-        /// Where it is; -1:-1 when it was dropped as a duplicate.
+        /// Position of the entry; -1:-1 if it was dropped as a duplicate.
         message_id: Option<IdData> = 3 opt_id,
-        /// Meaningless unless the SEND had one.
+        /// Highest sequence id; meaningful only if the SEND had one.
         highest_sequence_id: Option<u64> = 4 opt_u64,
     }
 }
 
 hot! {
-    /// MESSAGE: the broker hands an entry to a consumer.
+    /// MESSAGE: delivers an entry to a consumer.
     Delivery {
-        /// The consumer, numbered by the client.
+        /// Consumer id, assigned by the client.
         consumer_id: u64 = 1 req_u64,
-        /// Where it is.
+        /// Position of the entry.
         message_id: IdData = 2 req_id,
-        /// How often it was tried before.
+        /// Number of earlier delivery attempts.
         redelivery_count: Option<u32> = 3 opt_u32,
-        /// Bits of the batch still to be delivered; empty is all.
+        /// Bit set of the batch's messages that are still to be delivered; empty means all.
         ack_set: Vec<i64> = 4 rep_i64,
-        /// Of Exclusive and Failover consumers that sent one.
+        /// Epoch, for Exclusive and Failover consumers that sent one.
         consumer_epoch: Option<u64> = 5 opt_u64,
     }
 }
 
 hot! {
-    /// ACK.
+    /// ACK: acknowledges messages.
     Ack {
-        /// The consumer.
+        /// Consumer id.
         consumer_id: u64 = 1 req_u64,
-        /// 0 individual, 1 cumulative.
+        /// Type of acknowledgement: 0 individual, 1 cumulative.
         ack_type: i32 = 2 req_i32,
-        /// What is acknowledged.
+        /// Positions that are acknowledged.
         message_ids: Vec<IdData> = 3 rep_id,
-        /// Why a broken entry is put away.
+        /// Reason for discarding a corrupt entry.
         validation_error: Option<i32> = 4 opt_i32,
         /// Properties of the acknowledgement.
         properties: Vec<pb::KeyLongValue> = 5 rep_long,
-        /// Transaction, low half.
+        /// Transaction id, low half.
         txnid_least_bits: Option<u64> = 6 opt_u64,
-        /// Transaction, high half.
+        /// Transaction id, high half.
         txnid_most_bits: Option<u64> = 7 opt_u64,
-        /// Asks for an ACK_RESPONSE.
+        /// Request id; if present, the broker responds with ACK_RESPONSE.
         request_id: Option<u64> = 8 opt_u64,
     }
 }
 
 hot! {
-    /// FLOW: permits for a consumer.
+    /// FLOW: grants permits to the broker.
     Flow {
-        /// The consumer.
+        /// Consumer id.
         consumer_id: u64 = 1 req_u64,
-        /// Messages it may be sent in addition.
+        /// Number of additional messages that the broker may send.
         permits: u32 = 2 req_u32,
     }
 }
@@ -371,7 +371,7 @@ pub fn encode_metadata(m: &pb::MessageMetadata, out: &mut BytesMut) {
     opt_u64::put(out, 12, &m.event_time);
     for key in &m.encryption_keys {
         put_varint(out, 13 << 3 | 2);
-        prost::Message::encode_length_delimited(key, out).expect("a BytesMut grows");
+        prost::Message::encode_length_delimited(key, out).expect("BytesMut grows on demand");
     }
     put_text(out, 14, m.encryption_algo.as_deref());
     put_blob(out, 15, m.encryption_param.as_deref());
@@ -399,7 +399,7 @@ pub fn encode_metadata(m: &pb::MessageMetadata, out: &mut BytesMut) {
     opt_u32::put(out, 34, &m.entry_hash_max);
 }
 
-/// Decodes the metadata of one message of a batch.
+/// Decodes the metadata of a message in a batch.
 pub fn decode_single(bytes: &Bytes) -> Result<pb::SingleMessageMetadata, MalformedHot> {
     let mut m = pb::SingleMessageMetadata::default();
     let mut r = Reader::new(bytes);
@@ -423,7 +423,7 @@ pub fn decode_single(bytes: &Bytes) -> Result<pb::SingleMessageMetadata, Malform
     Ok(m)
 }
 
-/// Appends the metadata of one message of a batch.
+/// Appends the metadata of a message in a batch.
 pub fn encode_single(m: &pb::SingleMessageMetadata, out: &mut BytesMut) {
     for property in &m.properties {
         put_key_value(out, 1, &property.key, &property.value);
@@ -439,8 +439,8 @@ pub fn encode_single(m: &pb::SingleMessageMetadata, out: &mut BytesMut) {
     opt_bool::put(out, 10, &m.null_partition_key);
 }
 
-/// Appends `[u32 size][SingleMessageMetadata][payload]`, one message of a batch, straight from what the
-/// caller gave: no intermediate struct, one copy of the payload.
+/// Appends one message of a batch, `[u32 size][SingleMessageMetadata][payload]`, directly from the caller's
+/// data: without an intermediate struct and with a single copy of the payload.
 pub fn put_batched(message: &Outgoing<'_>, sequence_id: u64, out: &mut BytesMut) {
     let start = out.len();
     out.reserve(message.payload.len() + 64);

@@ -1,4 +1,4 @@
-//! What a producer is given and what a consumer gets, and the id that joins both.
+//! Outgoing and received messages, and message ids.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,46 +10,46 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
 
-/// No frame holds a batch of more messages, so a larger claim must not become an allocation.
+/// Maximum batch size. No frame can hold more messages, so a larger claim must not become an allocation.
 const MAX_BATCH: i32 = 1 << 20;
 
-/// Position of a message: the ledger and entry that the broker gave, the partition, and the index in its
-/// batch. Ordered by position; ids of different topics do not compare meaningfully.
+/// Position of a message: the ledger and entry assigned by the broker, the partition, and the index in the
+/// batch. Ids are ordered by position; comparing ids of different topics is meaningless.
 ///
-/// Text form, as the official clients print it: `(ledger,entry,partition,batch_index)`.
+/// Text form, as printed by the official clients: `(ledger,entry,partition,batch_index)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId {
     /// Ledger number; `u64::MAX` in [`Self::EARLIEST`].
     pub ledger: u64,
-    /// Entry in the ledger.
+    /// Entry number within the ledger.
     pub entry: u64,
-    /// Partition of the topic, -1 for a plain topic.
+    /// Partition of the topic, or -1 for a non-partitioned topic.
     pub partition: i32,
-    /// Index in the batch, -1 for a message that is not in one.
+    /// Index in the batch, or -1 if the message is not batched.
     pub batch_index: i32,
-    /// Number of messages in the batch, 0 when it is not known or there is none.
+    /// Number of messages in the batch, or 0 if unknown or not batched.
     pub batch_size: i32,
 }
 
 impl MessageId {
-    /// Before the first message.
+    /// Position before the first message.
     pub const EARLIEST: Self = Self::new(u64::MAX, u64::MAX);
-    /// After the last message.
+    /// Position after the last message.
     pub const LATEST: Self = Self::new(i64::MAX as u64, i64::MAX as u64);
 
-    /// The id of an entry that is no batch, on a plain topic.
+    /// Creates the id of an unbatched entry of a non-partitioned topic.
     pub const fn new(ledger: u64, entry: u64) -> Self {
         Self { ledger, entry, partition: -1, batch_index: -1, batch_size: 0 }
     }
 
-    /// The same position in `partition`.
+    /// Returns the same position in `partition`.
     #[must_use]
     pub const fn in_partition(mut self, partition: i32) -> Self {
         self.partition = partition;
         self
     }
 
-    /// Index `index` of a batch of `size`.
+    /// Returns the id of message `index` in a batch of `size`.
     #[must_use]
     pub const fn in_batch(mut self, index: i32, size: i32) -> Self {
         self.batch_index = index;
@@ -57,32 +57,35 @@ impl MessageId {
         self
     }
 
-    /// The position of the whole entry.
+    /// Ledger and entry, without partition and batch index.
     pub const fn entry_id(&self) -> (u64, u64) {
         (self.ledger, self.entry)
     }
 
-    /// Serialised `MessageIdData`: the form the official clients store.
+    /// Serialises the id as `MessageIdData`, the form that the official clients store.
     pub fn to_bytes(self) -> Vec<u8> {
         prost::Message::encode_to_vec(&pb::MessageIdData::from(self))
     }
 
-    /// Reads [`Self::to_bytes`] of any client.
+    /// Parses the output of [`Self::to_bytes`], from any client.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let data: pb::MessageIdData = prost::Message::decode(bytes).map_err(|e| {
-            Error::new(ErrorKind::InvalidArgument, format!("not a serialised message id: {e}"))
+            Error::new(ErrorKind::InvalidArgument, format!("the bytes are not a serialised message id: {e}"))
         })?;
         let id = Self::from(&data);
         if id.batch_size > MAX_BATCH || id.batch_index >= MAX_BATCH {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("no batch holds {} messages", id.batch_size),
+                format!(
+                    "the message id claims a batch of {} messages, more than a frame can hold",
+                    id.batch_size
+                ),
             ));
         }
         Ok(id)
     }
 
-    /// -1 wraps to `u64::MAX` on the wire but orders before everything.
+    /// Sort key. -1 is `u64::MAX` on the wire but sorts before everything else.
     fn order(&self) -> (i64, i64, i32, i32) {
         (self.ledger as i64, self.entry as i64, self.partition, self.batch_index)
     }
@@ -155,72 +158,72 @@ impl From<&pb::MessageIdData> for MessageId {
     }
 }
 
-/// A message on its way out. Borrowed: the producer copies what it keeps, once.
+/// A message to be published. Borrows its content: the producer copies what it keeps, once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
-    /// The payload. Empty is a message of no bytes; see [`Self::null_value`].
+    /// Payload. An empty payload is a message of zero bytes; see [`Self::null_value`].
     pub payload: &'a [u8],
-    /// Routes to a partition and orders per key.
+    /// Key for routing to a partition and for ordering.
     pub key: Option<&'a str>,
-    /// Set when `key` is base64 of raw bytes.
+    /// Whether `key` is the base64 encoding of raw bytes.
     pub key_is_base64: bool,
-    /// Orders in Key_Shared subscriptions instead of the key.
+    /// Key that replaces `key` for ordering in Key_Shared subscriptions.
     pub ordering_key: Option<&'a [u8]>,
-    /// Names and values, in this order.
+    /// Properties as name and value pairs, in order.
     pub properties: &'a [(&'a str, &'a str)],
-    /// Application time in milliseconds since 1970; 0 is unset.
+    /// Application timestamp in milliseconds since 1970; 0 if unset.
     pub event_time: u64,
-    /// Deduplication id; given out by the producer when `None`.
+    /// Sequence id for deduplication; assigned by the producer if `None`.
     pub sequence_id: Option<u64>,
-    /// Not delivered on Shared subscriptions before this time in milliseconds since 1970.
+    /// Earliest delivery on Shared subscriptions, in milliseconds since 1970.
     pub deliver_at: Option<i64>,
-    /// A tombstone: no value, as opposed to an empty one.
+    /// Tombstone: the message has no value, as opposed to an empty one.
     pub null_value: bool,
 }
 
-/// Facts that all messages of one entry share.
+/// Properties that all messages of an entry share.
 #[derive(Clone, Debug, Default)]
 pub struct EntryInfo {
-    /// Full name of the topic, with its partition.
+    /// Full topic name, including the partition.
     pub topic: Arc<str>,
     /// Name of the producer.
     pub producer_name: Arc<str>,
-    /// Milliseconds since 1970 by the producer's clock.
+    /// Publish time in milliseconds since 1970, by the producer's clock.
     pub publish_time: u64,
-    /// Milliseconds since 1970 by the broker's clock, when it tells.
+    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
     pub broker_timestamp: Option<u64>,
-    /// How often the broker has tried before.
+    /// Number of earlier delivery attempts.
     pub redelivery_count: u32,
-    /// Version of the schema the payload was written with.
+    /// Version of the schema that the payload was written with.
     pub schema_version: Option<Bytes>,
-    /// Who replicated it, when a remote cluster did.
+    /// Name of the cluster that the entry was replicated from, if any.
     pub replicated_from: Option<String>,
 }
 
-/// A message as it was received. The payload is a slice of the buffer it came in.
+/// A received message. The payload is a slice of the buffer in which the entry arrived.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// Its position.
+    /// Position of the message.
     pub id: MessageId,
-    /// What its whole entry shares.
+    /// Properties shared with the other messages of the entry.
     pub entry: Arc<EntryInfo>,
-    /// Its bytes.
+    /// Payload.
     pub payload: Bytes,
-    /// Its key, as sent: base64 text if [`Self::key_is_base64`].
+    /// Key as sent; base64 text if [`Self::key_is_base64`].
     pub key: Option<Box<str>>,
-    /// Set when the key stands for raw bytes.
+    /// Whether the key is the base64 encoding of raw bytes.
     pub key_is_base64: bool,
-    /// Its ordering key.
+    /// Ordering key.
     pub ordering_key: Option<Bytes>,
-    /// Names and values.
+    /// Properties as name and value pairs.
     pub properties: Vec<(Box<str>, Box<str>)>,
-    /// Application time in milliseconds since 1970; 0 is unset.
+    /// Application timestamp in milliseconds since 1970; 0 if unset.
     pub event_time: u64,
-    /// The producer's sequence id.
+    /// Sequence id assigned by the producer.
     pub sequence_id: u64,
-    /// A tombstone.
+    /// Whether the message is a tombstone.
     pub null_value: bool,
-    /// Index in the topic, when the broker tells.
+    /// Index of the message in the topic, if the broker sends it.
     pub index: Option<u64>,
 }
 

@@ -1,14 +1,14 @@
 //! The Apache Pulsar binary protocol, sans-IO.
 //!
 //! * [`command`]: the commands and their numbers
-//! * [`hot`]: the commands of every message, coded by hand
-//! * [`frame`]: bytes to frames and back
-//! * [`connection`]: the client's side of a socket: handshake, keep-alive, request correlation
+//! * [`hot`]: hand-written codecs for the commands that every message needs
+//! * [`frame`]: encoding and decoding of frames
+//! * [`connection`]: the client side of a socket: handshake, keep-alive, request correlation
 //! * [`message`]: messages and their ids
 //! * [`topic`]: topic names, hashing, routing
-//! * [`producer`] and [`consumer`]: what outlives a socket
+//! * [`producer`] and [`consumer`]: state that outlives a socket
 //!
-//! Nothing here knows a socket, a clock, a task or Python.
+//! The module has no dependency on sockets, clocks, tasks or Python.
 
 pub mod command;
 pub mod connection;
@@ -21,16 +21,16 @@ pub mod topic;
 
 pub use message::{EntryInfo, Message, MessageId, Outgoing};
 
-/// The protocol's messages, generated from `proto/pulsar.proto`.
+/// Protobuf messages of the protocol, generated from `proto/pulsar.proto`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
 pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/pulsar.rs"));
 }
 
-/// Version of the protocol that is spoken (21: schema on Subscribe).
+/// Protocol version that this crate implements (21: schema on Subscribe).
 pub const PROTOCOL_VERSION: i32 = 21;
 
-/// `request_id` of commands that answer nothing: closes by the broker and handshake errors.
+/// `request_id` of commands that answer no request: closes initiated by the broker and handshake errors.
 pub const NO_REQUEST: u64 = u64::MAX;
 
 impl From<pb::ServerError> for crate::error::ErrorKind {
@@ -67,11 +67,12 @@ impl From<pb::ServerError> for crate::error::ErrorKind {
     }
 }
 
-/// The typed error for a broker's numeric code and words. A code of a newer broker is `Unknown`.
+/// Converts a broker's numeric error code and message into a typed error. A code that only a newer broker
+/// knows becomes `Unknown`.
 pub fn server_error(code: i32, text: &str) -> crate::error::Error {
     let (kind, name) = match pb::ServerError::try_from(code) {
         Ok(error) => (error.into(), error.as_str_name().to_owned()),
         Err(_) => (crate::error::ErrorKind::Unknown, format!("error {code}")),
     };
-    crate::error::Error::new(kind, format!("the broker answered {name}")).with_peer_text(text)
+    crate::error::Error::new(kind, format!("the broker returned {name}")).with_peer_text(text)
 }

@@ -1,23 +1,23 @@
-//! Names of topics, hashing of keys, choice of partitions.
+//! Topic names, key hashing, and the choice of a partition.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A checked name: `domain://tenant/namespace/local`, perhaps one partition of it.
+/// A validated topic name, `domain://tenant/namespace/local`, or one partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopicName {
     persistent: bool,
     tenant: String,
     namespace: String,
-    /// Without the partition suffix.
+    /// Local name without the partition suffix.
     local: String,
     partition: Option<u32>,
 }
 
 impl TopicName {
-    /// Parses `topic`, `tenant/namespace/topic` and the full form. `topic` alone is in `public/default`.
+    /// Parses `topic`, `tenant/namespace/topic` or the full form. A bare `topic` is in `public/default`.
     pub fn parse(name: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
@@ -31,25 +31,25 @@ impl TopicName {
             None => (true, name),
             Some(("persistent", rest)) => (true, rest),
             Some(("non-persistent", rest)) => (false, rest),
-            Some(_) => return Err(bad("its domain is not known")),
+            Some(_) => return Err(bad("the domain must be persistent or non-persistent")),
         };
         let parts: Vec<&str> = rest.split('/').collect();
         let (tenant, namespace, local) = match parts[..] {
             [local] if !name.contains("://") => ("public", "default", local),
             [tenant, namespace, local] => (tenant, namespace, local),
-            _ => return Err(bad("it does not have one or three parts")),
+            _ => return Err(bad("it must have one or three parts")),
         };
         if local.is_empty() {
-            return Err(bad("it is empty"));
+            return Err(bad("the local name is empty"));
         }
         let legal = |part: &str| {
             !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-=:._".contains(&b))
         };
         if !legal(tenant) || !legal(namespace) {
-            return Err(bad("tenant and namespace may hold letters, digits and -=:._ only"));
+            return Err(bad("tenant and namespace may contain only letters, digits and -=:._"));
         }
         if local.chars().any(char::is_control) {
-            return Err(bad("it holds a control character"));
+            return Err(bad("it contains a control character"));
         }
         let (local, partition) = split_partition(local);
         Ok(Self {
@@ -61,35 +61,35 @@ impl TopicName {
         })
     }
 
-    /// The partition that the name ends in.
+    /// Partition number, if the name ends in one.
     pub fn partition(&self) -> Option<u32> {
         self.partition
     }
 
-    /// Partition `partition` of the same topic.
+    /// Returns the name of partition `partition` of the same topic.
     #[must_use]
     pub fn with_partition(&self, partition: u32) -> Self {
         Self { partition: Some(partition), ..self.clone() }
     }
 
-    /// The same topic without its partition.
+    /// Returns the name without its partition.
     #[must_use]
     pub fn whole(&self) -> Self {
         Self { partition: None, ..self.clone() }
     }
 
-    /// `tenant/namespace`.
+    /// Tenant and namespace, as `tenant/namespace`.
     pub fn namespace(&self) -> String {
         format!("{}/{}", self.tenant, self.namespace)
     }
 
-    /// Whether messages are stored.
+    /// Whether the topic stores its messages.
     pub fn is_persistent(&self) -> bool {
         self.persistent
     }
 }
 
-/// `x-partition-7` is partition 7 of `x`; oddities such as `-partition-07` or `-partition--2` are names.
+/// Splits `x-partition-7` into `x` and 7. Malformed suffixes (`-partition-07`, `-partition--2`) stay in the name.
 fn split_partition(local: &str) -> (&str, Option<u32>) {
     const MARK: &str = "-partition-";
     let Some(at) = local.rfind(MARK).filter(|at| *at > 0) else { return (local, None) };
@@ -114,20 +114,20 @@ impl fmt::Display for TopicName {
     }
 }
 
-/// How a key becomes a number.
+/// Hash function for message keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashingScheme {
-    /// As `java.lang.String.hashCode`: the reference client's default.
+    /// `java.lang.String.hashCode`, the default of the reference client.
     #[default]
     JavaStringHash,
     /// Murmur3, 32 bits.
     Murmur3,
-    /// As the C++ and the official Python client.
+    /// `boost::hash`, the default of the C++ and the official Python client.
     Boost,
 }
 
 impl HashingScheme {
-    /// The hash of `key`, never negative as an `i32`.
+    /// Hashes `key`. The result is never negative when read as an `i32`.
     pub fn hash(self, key: &str) -> u32 {
         let hash = match self {
             Self::JavaStringHash => java_string_hash(key),
@@ -160,8 +160,8 @@ pub fn murmur3_32(bytes: &[u8]) -> u32 {
     hash ^ hash >> 16
 }
 
-/// `boost::hash<std::string>` on 64 bits as of Boost 1.82, which the official client's packages are built with:
-/// 128-bit products, folded, of 8 bytes at a time.
+/// `boost::hash<std::string>` on 64 bits as of Boost 1.82, which the official client's packages are built
+/// with: 8 bytes at a time, multiplied to 128 bits and folded.
 fn boost_hash(bytes: &[u8]) -> u32 {
     const Q: u64 = 0x9e37_79b9_7f4a_7c15;
     const K: u64 = 0xdf44_2d22_ce48_59b9;
@@ -195,13 +195,13 @@ fn boost_hash(bytes: &[u8]) -> u32 {
     fold(hash.wrapping_add(w)) as u32
 }
 
-/// Where messages without a key go.
+/// Partition choice for messages without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// From partition to partition.
+    /// Cycle through the partitions.
     #[default]
     RoundRobin,
-    /// All to one.
+    /// Send everything to one partition.
     Single,
 }
 
@@ -218,15 +218,15 @@ pub struct Router {
 }
 
 impl Router {
-    /// For `partitions` (at least one); `seed` chooses the first. Keyless messages `stay` with a partition
-    /// for a while; without batching that is no time, and each goes to the next.
+    /// Creates a router for `partitions` (at least 1); `seed` selects the first partition. Keyless messages stay
+    /// with a partition for `stay`; without batching `stay` is zero and each message moves to the next one.
     pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, stay: Duration, seed: u64) -> Self {
         let partitions = partitions.max(1);
         let current = (seed % u64::from(partitions)) as u32;
         Self { partitions, hashing, routing, stay, current, switch_at: None }
     }
 
-    /// The partition of a message with this key.
+    /// Returns the partition for a message with this key.
     pub fn pick(&mut self, key: Option<&str>, now: Instant) -> u32 {
         if let Some(key) = key {
             return self.hashing.hash(key) % self.partitions;
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn boost_hashes_as_the_packages_of_the_official_client() {
-        // Checked against the partitions that pulsar-client 3.13.0 chooses (tests/interop).
+        // Verified against the partitions that pulsar-client 3.13.0 chooses (tests/interop).
         for (key, hash) in [
             ("", 0x7f24_eba6),
             ("key1", 2_071_103_098),

@@ -1,7 +1,7 @@
-//! Acknowledgements that wait to be sent together, and which messages of a batch still need one.
+//! Acknowledgements waiting to be sent together, and the state of partly acknowledged batches.
 //!
-//! A batch is one entry: the broker is told of it when all its messages are acknowledged, or, with
-//! batch-index acknowledgement, by a bit set of those that are not (1 = not yet acknowledged).
+//! A batch is one entry. It is acknowledged at the broker once all its messages are or, with batch-index
+//! acknowledgement, by a bit set of the messages that are not (1 = not yet acknowledged).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::pulsar::hot::IdData;
 /// Ledger and entry.
 pub(super) type Entry = (u64, u64);
 
-/// Batches that are remembered in part. One that another consumer of the subscription finishes never
-/// completes here.
+/// Maximum number of partly acknowledged batches. A batch that another consumer of the subscription finishes
+/// would otherwise stay here for ever.
 const MAX_BATCHES: usize = 10_000;
 
-/// `CommandAck.AckType`.
+/// Values of `CommandAck.AckType`.
 const INDIVIDUAL: i32 = 0;
 const CUMULATIVE: i32 = 1;
 
-/// Messages of one batch that are not acknowledged.
+/// Messages of a batch that are not yet acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Batch {
     words: Vec<u64>,
@@ -49,39 +49,39 @@ impl Batch {
         open
     }
 
-    /// As Java's `BitSet.toLongArray`: words of bits from the lowest, without trailing empty ones.
+    /// Encodes the set like Java's `BitSet.toLongArray`: lowest bits first, without trailing empty words.
     fn to_ack_set(&self) -> Vec<i64> {
         let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         self.words[..used].iter().map(|word| *word as i64).collect()
     }
 }
 
-/// What to send: the type and the ids.
+/// One ACK to be sent: its type and its ids.
 #[derive(Debug, PartialEq)]
 pub(super) struct AckGroup {
     pub(super) ack_type: i32,
     pub(super) ids: Vec<IdData>,
 }
 
-/// The acknowledgements of one consumer.
+/// Acknowledgements of one consumer.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     index_ack: bool,
-    /// Batches of which some messages are acknowledged.
+    /// Batches of which some, but not all, messages are acknowledged.
     batches: BTreeMap<Entry, Batch>,
-    /// Entries to be acknowledged whole.
+    /// Entries to be acknowledged as a whole.
     whole: BTreeSet<Entry>,
     /// Batches whose bit set has changed since it was last sent.
     partial: BTreeSet<Entry>,
-    /// Everything up to here is acknowledged.
+    /// Position up to which everything is acknowledged.
     through: Option<MessageId>,
-    /// `through` has moved since it was last sent.
+    /// Whether `through` has moved since it was last sent.
     through_changed: bool,
-    /// The first entry that must stay unacknowledged at the broker, whatever `through` says.
+    /// First entry that must stay unacknowledged at the broker, regardless of `through`.
     hold: Option<Entry>,
-    /// `through` was last sent only up to `hold`.
+    /// Whether `hold` limited the last cumulative acknowledgement sent for `through`.
     cut: bool,
-    /// The last whole entry that was sent as the end of what is acknowledged.
+    /// Last whole entry that was sent as a cumulative acknowledgement.
     told: Option<Entry>,
 }
 
@@ -90,23 +90,23 @@ impl Acks {
         Self { index_ack, ..Self::default() }
     }
 
-    /// Number of ids that wait.
+    /// Number of ids waiting to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.whole.len() + self.partial.len() + usize::from(self.through_changed)
     }
 
-    /// Whether anything was acknowledged cumulatively.
+    /// Whether a cumulative acknowledgement has been made.
     pub(super) fn is_cumulative(&self) -> bool {
         self.through.is_some()
     }
 
-    /// Whether a cumulative acknowledgement waits for [`Self::hold`] to be lifted.
+    /// Whether a cumulative acknowledgement is waiting for the limit set by [`Self::hold`] to be lifted.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// From now on cumulative acknowledgements are sent only up to the entry before this one. What was held
-    /// back goes as far as it may now.
+    /// Limits cumulative acknowledgements to the entry before `first` from now on. Acknowledgements held back
+    /// by the previous limit are sent as far as the new one allows.
     pub(super) fn hold(&mut self, first: Option<Entry>) {
         if self.hold != first {
             self.hold = first;
@@ -114,7 +114,7 @@ impl Acks {
         }
     }
 
-    /// Whether the message has been acknowledged here, so that it must not be given again.
+    /// Whether the message has been acknowledged here and must not be delivered again.
     pub(super) fn contains(&self, id: &MessageId) -> bool {
         if self.whole.contains(&id.entry_id()) || self.through.is_some_and(|through| covers(&through, id)) {
             return true;
@@ -132,8 +132,8 @@ impl Acks {
             self.whole.insert(entry);
             return;
         }
-        // Without the size of its batch (an id that was parsed from text) nothing can be said about the
-        // others in it; acknowledging them unseen would lose them.
+        // Without the batch size (in an id parsed from text) nothing is known about the other messages of the
+        // batch; acknowledging the entry would lose them.
         if id.batch_size <= 0 && !self.batches.contains_key(&entry) {
             return;
         }
@@ -158,7 +158,7 @@ impl Acks {
         if id.batch_index >= 0 && id.batch_size <= 0 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "a cumulative acknowledgement needs the size of the batch: use the message or its to_bytes() form",
+                "the message id lacks the batch size, which a cumulative acknowledgement needs: use the message itself or an id stored with to_bytes()",
             ));
         }
         if self.through.is_none_or(|through| !covers(&through, id)) {
@@ -173,7 +173,7 @@ impl Acks {
         Ok(())
     }
 
-    /// What was acknowledged came again: the broker does not know of it, so it is said again.
+    /// Sends an acknowledgement again for a message that was redelivered although it is acknowledged here.
     pub(super) fn again(&mut self, id: &MessageId) {
         let entry = id.entry_id();
         if self.through.is_some_and(|through| covers(&through, id)) {
@@ -184,8 +184,7 @@ impl Acks {
         }
     }
 
-    /// The broker says of which messages of a batch it still waits for the acknowledgement: of those in
-    /// `ack_set`.
+    /// Records which messages of a batch the broker still considers unacknowledged: those in `ack_set`.
     pub(super) fn expect(&mut self, entry: Entry, size: u32, ack_set: &[i64]) {
         if self.whole.contains(&entry) {
             return;
@@ -201,7 +200,7 @@ impl Acks {
         }
     }
 
-    /// The batch, with what a cumulative acknowledgement covers of it.
+    /// Returns the batch, with the messages already marked that a cumulative acknowledgement covers.
     fn batch(&mut self, entry: Entry, size: u32) -> &mut Batch {
         if self.batches.len() >= MAX_BATCHES && !self.batches.contains_key(&entry) {
             self.forget_oldest();
@@ -217,8 +216,8 @@ impl Acks {
         })
     }
 
-    /// Forgets the earliest batch, rather one of which the broker knows what is known here. What is lost is
-    /// comfort: its messages may be given again, none is acknowledged that was not.
+    /// Drops the earliest batch, preferring one whose state the broker already knows. The only cost is possible
+    /// redelivery of its messages; no unacknowledged message becomes acknowledged.
     fn forget_oldest(&mut self) {
         let told = self.batches.keys().take(100).find(|entry| !self.partial.contains(entry)).copied();
         if let Some(entry) = told.or_else(|| self.batches.keys().next().copied()) {
@@ -227,8 +226,8 @@ impl Acks {
         }
     }
 
-    /// In the middle of a batch a cumulative acknowledgement stands for the messages before it, so that the
-    /// rest, acknowledged one by one, completes the entry.
+    /// Marks the messages that a cumulative acknowledgement covers in the middle of a batch, so that
+    /// acknowledging the rest one by one completes the entry.
     fn cover_head_of_batch(&mut self, id: &MessageId) {
         let entry = id.entry_id();
         if id.batch_index < 0 || id.batch_index + 1 >= id.batch_size {
@@ -251,7 +250,7 @@ impl Acks {
         }
     }
 
-    /// Takes everything that waits.
+    /// Takes all waiting acknowledgements.
     pub(super) fn take(&mut self) -> Vec<AckGroup> {
         let mut groups = Vec::new();
         if std::mem::take(&mut self.through_changed)
@@ -275,7 +274,7 @@ impl Acks {
         groups
     }
 
-    /// Acknowledges `ids` and takes just what has to be sent for them.
+    /// Acknowledges `ids` and takes only what must be sent for them.
     pub(super) fn take_for(&mut self, ids: &[MessageId], cumulative: bool) -> Result<Option<AckGroup>> {
         if cumulative {
             for id in ids {
@@ -307,18 +306,19 @@ impl Acks {
         Ok((!ids.is_empty()).then_some(AckGroup { ack_type: INDIVIDUAL, ids }))
     }
 
-    /// Forgets everything: the subscription was moved.
+    /// Discards all state, after a seek.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.index_ack);
     }
 
-    /// The id that acknowledges up to and with `through`, or as much of it as the hold allows. In the middle of a batch without batch-index
-    /// acknowledgement that is the entry before, which for entry 0 wraps, as the official clients send it.
+    /// The id that acknowledges everything up to and including `through`, or as much of it as the hold allows.
+    /// In the middle of a batch without batch-index acknowledgement that is the preceding entry, which for
+    /// entry 0 wraps around, as the official clients send it.
     fn cumulative_id(&mut self, through: &MessageId) -> Option<IdData> {
         let entry = through.entry_id();
         if let Some(hold) = self.hold.filter(|hold| order(*hold) <= order(entry)) {
             self.cut = true;
-            // The entry before the first of a ledger has no name here; brokers refuse to go back.
+            // The entry before the first of a ledger has no id known here. Waiting is safe: brokers reject moving back.
             let before = (hold.0, hold.1.checked_sub(1)?);
             if self.told.is_some_and(|told| order(before) <= order(told)) {
                 return None;
@@ -355,7 +355,7 @@ fn covers(through: &MessageId, id: &MessageId) -> bool {
     }
 }
 
-/// -1 wraps on the wire but comes first.
+/// Sort key. -1 is `u64::MAX` on the wire but sorts first.
 pub(super) fn order((ledger, entry): Entry) -> (i64, i64) {
     (ledger as i64, entry as i64)
 }
@@ -404,7 +404,7 @@ mod tests {
         acks.cumulative(&batched(5, 2, 3)).unwrap();
         assert_eq!(acks.take()[0].ids, [id_data((1, 5), vec![])]);
         acks.cumulative(&batched(4, 0, 3)).unwrap();
-        assert_eq!(acks.take(), [], "a lower one says nothing new");
+        assert_eq!(acks.take(), [], "a lower position changes nothing");
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
         let groups = acks.take();
         assert_eq!(groups[0], AckGroup { ack_type: CUMULATIVE, ids: vec![id_data((1, 5), vec![])] });
         assert_eq!(groups[1].ids, [id_data((1, 9), vec![])]);
-        assert!(acks.contains(&MessageId::new(1, 3)), "it is still known, lest it be given again");
+        assert!(acks.contains(&MessageId::new(1, 3)), "still known, so that it is not delivered again");
     }
 
     #[test]
@@ -472,7 +472,7 @@ mod tests {
                 }
             }
             assert_eq!(acks.batches.len(), MAX_BATCHES);
-            // The latest are complete with their other half; the earliest not, and are not acknowledged.
+            // The latest batches complete with their other half. The earliest was dropped and stays unacknowledged.
             acks.take();
             acks.individual(&batched(most + 9, 1, 2));
             acks.individual(&batched(0, 1, 2));

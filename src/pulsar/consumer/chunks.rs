@@ -1,11 +1,12 @@
-//! Messages that were split over several entries.
+//! Reassembly of messages that were split over several entries.
 //!
-//! Bounded in number and bytes: a peer that never finishes what it starts costs a little memory, then its
-//! oldest pieces are dropped, to be delivered again when nobody acknowledges them.
+//! Number and size of incomplete messages are bounded: a peer that never completes a message costs a limited
+//! amount of memory; then the oldest chunks are dropped, and are redelivered because they are unacknowledged.
 //!
-//! Until a message is complete its first chunk must not be acknowledged along with what is before and after it:
-//! without it the rest is of no use when everything is given again. Such a hold outlives the pieces, which a
-//! lost connection takes, and lapses when no chunk comes for a minute: its producer has given up.
+//! The first chunk of an incomplete message must not be acknowledged by a cumulative acknowledgement of later
+//! messages: after a redelivery the other chunks would be useless without it. Such a hold survives the loss of
+//! the connection, unlike the chunks themselves, and expires when no chunk arrives for a minute, since the
+//! producer has then given up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -15,25 +16,25 @@ use bytes::{Bytes, BytesMut};
 use crate::pulsar::consumer::acks::{Entry, order};
 use crate::pulsar::pb;
 
-/// Messages being put together at a time.
+/// Maximum number of messages being reassembled at a time.
 const MAX_OPEN: usize = 10;
-/// Chunks of one message.
+/// Maximum number of chunks of a message.
 const MAX_CHUNKS: i32 = 10_000;
-/// Bytes of all messages being put together.
+/// Maximum total size of the chunks held, in bytes.
 const MAX_BYTES: usize = 128 << 20;
-/// How long an incomplete message waits for its next chunk, as in the Java client.
+/// Time that an incomplete message waits for its next chunk, as in the Java client.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// First chunks that are held at a time.
+/// Maximum number of first chunks held at a time.
 const MAX_HOLDS: usize = 1000;
 
-/// What became of a chunk.
+/// Result of adding a chunk.
 #[derive(Debug, PartialEq)]
 pub(super) enum Chunk {
-    /// It was kept; more must come.
+    /// Stored; the message needs more chunks.
     Kept,
-    /// It does not continue anything: dropped.
+    /// Dropped: it does not continue any known message.
     Stray,
-    /// It was the last: the message's bytes, still compressed, and the entries it came in.
+    /// The last chunk. Carries the message's bytes, still compressed, and the entries that held them.
     Complete(Bytes, Vec<Entry>),
 }
 
@@ -43,22 +44,22 @@ struct Open {
     total: usize,
     next: i32,
     entries: Vec<Entry>,
-    /// Smaller is older.
+    /// Creation order; a smaller value is older.
     age: u64,
 }
 
-/// The messages of one consumer that are being put together.
+/// Incomplete messages of one consumer.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     open: HashMap<String, Open>,
     held: usize,
     clock: u64,
-    /// First chunks of messages that are not complete, in the order of the topic, each with its end.
+    /// First chunks of incomplete messages, in topic order, with the time at which each hold expires.
     holds: BTreeMap<(i64, i64), Instant>,
 }
 
 impl Chunks {
-    /// Takes the chunk that `metadata` describes.
+    /// Adds the chunk that `metadata` describes.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -73,8 +74,8 @@ impl Chunks {
         }
         if id == 0 {
             self.hold(entry, now + PATIENCE);
-            // A known uuid starts again: the receipt was lost, or its producer restarted. What came before is
-            // acknowledged with the message.
+            // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries are
+            // acknowledged together with the message.
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
             let entries =
                 before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
@@ -95,7 +96,7 @@ impl Chunks {
             self.holds.insert(order(*first), now + PATIENCE);
         }
         if id < open.next {
-            // Sent again because its receipt was lost: acknowledged with the message it belongs to.
+            // Sent again after a lost receipt: acknowledged together with the message it belongs to.
             if open.entries.len() < 2 * MAX_CHUNKS as usize && !open.entries.contains(&entry) {
                 open.entries.push(entry);
             }
@@ -124,7 +125,7 @@ impl Chunks {
         }
     }
 
-    /// Keeps the first chunk of a message from being acknowledged along with others until then.
+    /// Protects the first chunk of a message from cumulative acknowledgements until the given time.
     pub(super) fn hold(&mut self, first: Entry, until: Instant) {
         self.holds.insert(order(first), until);
         if self.holds.len() > MAX_HOLDS {
@@ -132,7 +133,7 @@ impl Chunks {
         }
     }
 
-    /// The first entry that is held.
+    /// Returns the first held entry.
     pub(super) fn first_held(&mut self, now: Instant) -> Option<Entry> {
         while let Some(first) = self.holds.first_entry() {
             if *first.get() > now {
@@ -144,18 +145,18 @@ impl Chunks {
         None
     }
 
-    /// When the hold on the first of them lapses.
+    /// Time at which the first hold expires.
     pub(super) fn next_lapse(&self) -> Option<Instant> {
         self.holds.first_key_value().map(|(_, until)| *until)
     }
 
-    /// Forgets the pieces: they will be delivered again.
+    /// Discards the chunks, which will be redelivered, but keeps the holds.
     pub(super) fn drop_pieces(&mut self) {
         self.open.clear();
         self.held = 0;
     }
 
-    /// Forgets everything: the subscription was moved.
+    /// Discards all state, after a seek.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

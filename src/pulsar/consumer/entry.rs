@@ -1,4 +1,4 @@
-//! Entries as they come: checked, decompressed, split into messages and charged.
+//! Processing of received entries: checksum, decompression, splitting into messages, permit accounting.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use crate::pulsar::pb::command_ack::ValidationError;
 use crate::pulsar::{hot, pb};
 use crate::wire::Reader;
 
-/// Chunked messages that may wait for their acknowledgement: one that another consumer acknowledges is never
-/// heard of here.
+/// Maximum number of chunked messages waiting for acknowledgement. Without a limit, messages that other
+/// consumers acknowledge would stay here for ever.
 const MAX_CHUNKED: usize = 10_000;
 
 impl Consumer {
@@ -30,13 +30,16 @@ impl Consumer {
         let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
         let id = MessageId { batch_index: -1, batch_size: 0, ..id };
         if !payload.checksum_ok() {
-            // The metadata cannot be trusted, but the permits it claims are what the broker charged.
+            // The metadata cannot be trusted, but the permits the broker charged are those it claims.
             let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
             return self.put_away(
                 &id,
                 count,
                 ValidationError::ChecksumMismatch,
-                Error::new(ErrorKind::Checksum, "the entry's checksum does not match"),
+                Error::new(
+                    ErrorKind::Checksum,
+                    "the checksum of the entry does not match; the entry was discarded",
+                ),
             );
         }
         let (metadata, body) =
@@ -48,9 +51,12 @@ impl Consumer {
         let charge = charge(size, &delivery.ack_set);
         self.permits.charged += u64::from(charge);
         if !metadata.encryption_keys.is_empty() {
-            // Never delivered and never acknowledged: whoever has the key can still read it.
+            // Neither delivered nor acknowledged, so that a consumer that has the key can still read it.
             self.give_back(charge);
-            return Err(Error::new(ErrorKind::Unsupported, "the entry is encrypted, which is not supported"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the entry is encrypted; end-to-end encryption is not supported",
+            ));
         }
         let mut chunk_entries = Vec::new();
         let mut body = body;
@@ -69,7 +75,10 @@ impl Consumer {
             }
         }
         let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
-            let error = Error::new(ErrorKind::Compression, "the entry's compression is not known");
+            let error = Error::new(
+                ErrorKind::Compression,
+                "the compression type of the entry is unknown; the entry was discarded",
+            );
             return self.put_away_charged(&id, charge, ValidationError::DecompressionError, error);
         };
         let uncompressed = metadata.uncompressed_size() as usize;
@@ -107,7 +116,7 @@ impl Consumer {
         });
         let index = payload.entry.as_ref().and_then(|entry| entry.index);
         match size {
-            // Its presence, even as 1, marks the batch format.
+            // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {
                 self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, index, charge)
             }
@@ -133,7 +142,7 @@ impl Consumer {
         }
     }
 
-    /// The name, shared by neighbours of one producer: messages may be held in great numbers.
+    /// Returns the name, shared between consecutive entries of a producer, since many messages may be held.
     fn producer_name(&mut self, name: &str) -> Arc<str> {
         if *self.last_producer != *name {
             self.last_producer = name.into();
@@ -141,7 +150,7 @@ impl Consumer {
         Arc::clone(&self.last_producer)
     }
 
-    /// Queues a message, or drops it here and gives its permits back.
+    /// Queues a message, or drops it and returns its permits.
     fn admit(&mut self, charge: u32, message: Message) {
         let known = self.acks.contains(&message.id);
         if self.state != State::Attached {
@@ -150,7 +159,7 @@ impl Consumer {
             self.acks.again(&message.id);
             self.give_back(charge);
         } else if self.start.is_some_and(|start| !start.admits(&message.id)) {
-            // The subscription was moved behind it: left alone it would be in the backlog for ever.
+            // The subscription starts after this message: unacknowledged it would stay in the backlog for ever.
             if self.options.durable {
                 self.acknowledge(&message.id);
             }
@@ -160,7 +169,7 @@ impl Consumer {
         }
     }
 
-    /// Splits a batch. The messages share its buffer.
+    /// Splits a batch into messages, which share its buffer.
     #[allow(clippy::too_many_arguments, reason = "the parts of one entry, taken apart by the only caller")]
     fn split(
         &mut self,
@@ -182,7 +191,7 @@ impl Consumer {
         if !ack_set.is_empty() {
             self.acks.expect(id.entry_id(), size as u32, ack_set);
         }
-        // Compacted-out slots have no message, but were charged.
+        // Compacted-out messages are absent but were charged.
         self.give_back(charge - (messages.len() as u32).min(charge));
         for message in messages {
             self.admit(1, message);
@@ -196,7 +205,7 @@ impl Consumer {
         self.put_away_charged(id, charge, reason, error)
     }
 
-    /// Acknowledges a broken entry with the reason, so that it does not come for ever.
+    /// Acknowledges a corrupt entry with the reason, so that it is not redelivered for ever.
     fn put_away_charged(
         &mut self,
         id: &MessageId,
@@ -215,8 +224,8 @@ impl Consumer {
     }
 }
 
-/// What the broker charges for an entry: its messages less those already acknowledged. A claim beyond what
-/// a frame can hold is cut.
+/// Permits that the broker charges for an entry: its messages less those already acknowledged. A claim that
+/// exceeds what a frame can hold is capped.
 fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
     const MOST: i32 = 1 << 20;
     let size = size.unwrap_or(1).clamp(1, MOST) as u32;
@@ -240,20 +249,21 @@ fn unbatch(
     last_index: Option<u64>,
 ) -> Result<Vec<Message>> {
     let malformed =
-        |what: &str| Error::protocol(format!("the batch of {size} messages is malformed: {what}"));
-    // Each message takes at least its length prefix and the payload size in its metadata.
+        |what: &str| Error::protocol(format!("the entry holds a malformed batch of {size} messages: {what}"));
+    // Each message needs at least its length prefix and the payload size in its metadata.
     if size < 1 || size as usize > body.len() / 6 + 1 {
-        return Err(malformed("it cannot hold that many"));
+        return Err(malformed("it is too short for that many messages"));
     }
     let mut messages = Vec::with_capacity(size as usize);
     let mut reader = Reader::new(body);
     for index in 0..size {
-        let length = reader.u32().map_err(|_| malformed("it ends early"))? as usize;
-        let single = body.slice_ref(reader.take(length).map_err(|_| malformed("it ends in metadata"))?);
+        let length = reader.u32().map_err(|_| malformed("it is truncated before a message"))? as usize;
+        let single =
+            body.slice_ref(reader.take(length).map_err(|_| malformed("it is truncated in metadata"))?);
         let single = hot::decode_single(&single)?;
         let length =
             usize::try_from(single.payload_size).map_err(|_| malformed("a payload size is negative"))?;
-        let payload = reader.take(length).map_err(|_| malformed("it ends in a payload"))?;
+        let payload = reader.take(length).map_err(|_| malformed("it is truncated in a payload"))?;
         let acknowledged = !ack_set.is_empty() && !is_set(ack_set, index as u32);
         if acknowledged || single.compacted_out() {
             continue;

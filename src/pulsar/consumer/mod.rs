@@ -1,4 +1,4 @@
-//! A consumer, without its connection.
+//! A consumer, independent of its connection.
 //!
 //! ```text
 //!            attach: one full FLOW          begin_seek
@@ -8,16 +8,16 @@
 //!                 detach: queue dropped, permits void      │
 //!      ▲────────────────────────────────────────────────────┘
 //! ```
-//! **Permits.** The unit is a message. The broker charges an entry its size less the messages of it that
-//! are already acknowledged; the consumer gives a permit back when a message is taken, or dropped here
-//! (a duplicate, before the start, compacted out, broken). At any time granted = charged + outstanding, and
-//! outstanding may be below zero by one batch less one. All of it is void when the connection ends.
+//! **Permits.** The unit is a message. For each entry the broker charges its number of messages less those
+//! already acknowledged; the consumer returns a permit when a message is taken, or dropped here (duplicate,
+//! before the start, compacted out, corrupt). At any time granted = charged + outstanding, and outstanding
+//! may fall below zero by at most one batch less one. All permits lapse when the connection ends.
 //!
-//! * `acks`: what is acknowledged and not yet sent
+//! * `acks`: acknowledgements that have not been sent
 //! * `chunks`: messages in several entries
-//! * `entry`: from entries to messages
+//! * `entry`: splitting of entries into messages
 //!
-//! Poll order of the owner: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
+//! The owner polls in this order: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
 //! [`Consumer::poll_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,32 +40,32 @@ mod entry;
 use acks::{AckGroup, Acks, Entry, order};
 use chunks::{Chunks, PATIENCE};
 
-/// What a consumer is made with.
+/// Configuration of a consumer.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Type of the subscription.
     pub kind: SubType,
-    /// Whether the broker keeps the position; if not, this consumer does.
+    /// Whether the broker keeps the position; otherwise this consumer does.
     pub durable: bool,
-    /// Messages fetched ahead.
+    /// Number of messages to prefetch.
     pub receiver_queue: u32,
     /// Acknowledges single messages of a batch.
     pub batch_index_ack: bool,
-    /// How long acknowledgements are gathered.
+    /// Time for which acknowledgements are collected before they are sent.
     pub ack_group_time: Duration,
-    /// How many are gathered at most.
+    /// Number of collected acknowledgements at which they are sent immediately.
     pub ack_group_max: usize,
-    /// When a nacked message is asked for again.
+    /// Delay after which a negatively acknowledged message is requested again.
     pub nack_delay: Duration,
-    /// The message to start at.
+    /// Position to start at.
     pub start: Option<MessageId>,
-    /// Whether `start` itself is given.
+    /// Whether the message at `start` itself is delivered.
     pub start_inclusive: bool,
-    /// Full name of the topic, with its partition.
+    /// Full topic name, including the partition.
     pub topic: Arc<str>,
-    /// The partition, -1 for a plain topic.
+    /// Partition, or -1 for a non-partitioned topic.
     pub partition: i32,
-    /// Largest message, uncompressed, that is not chunked.
+    /// Maximum uncompressed size of a message that is not chunked.
     pub max_message_size: usize,
 }
 
@@ -95,7 +95,7 @@ enum State {
     Seeking,
 }
 
-/// Messages before this one are not given.
+/// Position before which messages are dropped.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     id: MessageId,
@@ -107,7 +107,7 @@ impl Start {
         match order(id.entry_id()).cmp(&order(self.id.entry_id())) {
             std::cmp::Ordering::Less => false,
             std::cmp::Ordering::Greater => true,
-            // The id of a whole entry stands for all messages in it.
+            // The id of a whole entry stands for all its messages.
             std::cmp::Ordering::Equal if self.id.batch_index < 0 => self.inclusive,
             std::cmp::Ordering::Equal => {
                 id.batch_index > self.id.batch_index
@@ -117,16 +117,16 @@ impl Start {
     }
 }
 
-/// Permits of one connection.
+/// Permits of the current connection.
 #[derive(Debug, Default)]
 struct Permits {
     granted: u64,
     charged: u64,
-    /// Given back by taking or dropping, not granted anew yet.
+    /// Permits returned by taking or dropping messages and not yet granted again.
     returned: u32,
 }
 
-/// The consumer of one partition.
+/// Consumer of one partition.
 #[derive(Debug)]
 pub struct Consumer {
     id: u64,
@@ -138,18 +138,18 @@ pub struct Consumer {
     acks: Acks,
     ack_due: Option<Instant>,
     chunks: Chunks,
-    /// The other entries of a chunked message, by its last.
+    /// Other entries of each chunked message, by its last entry.
     chunked: BTreeMap<Entry, Vec<Entry>>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
-    /// To be written as they are.
+    /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
-    /// Name of the producer of the last entry.
+    /// Producer name of the last entry.
     last_producer: Arc<str>,
 }
 
 impl Consumer {
-    /// A consumer that `consumer_id` names on every connection.
+    /// Creates a consumer that has id `consumer_id` on every connection.
     pub fn new(consumer_id: u64, options: Options) -> Self {
         Self {
             id: consumer_id,
@@ -169,22 +169,22 @@ impl Consumer {
         }
     }
 
-    /// The broker has subscribed it: grants a full queue, once.
+    /// Handles the subscription's success: grants permits for a full queue, once.
     pub fn attach(&mut self, _now: Instant) {
         self.state = State::Attached;
         self.permits = Permits::default();
         self.grant(self.options.receiver_queue.max(1));
     }
 
-    /// The connection ended or the broker closed the consumer. What was not taken comes again, what was
-    /// not acknowledged too; acknowledgements that wait are kept.
+    /// Handles the end of the connection or a CLOSE_CONSUMER. Messages not taken or not acknowledged will be
+    /// redelivered; collected acknowledgements are kept.
     pub fn detach(&mut self) {
         self.state = State::Detached;
         self.queue.clear();
         self.chunks.drop_pieces();
         self.permits = Permits::default();
         self.immediate.clear();
-        // The broker gives everything out again by itself: asking later would bring it twice.
+        // The broker redelivers everything by itself; requesting it as well would deliver it twice.
         self.nacks.clear();
         if !self.options.durable
             && let Some(id) = self.last_taken
@@ -193,28 +193,28 @@ impl Consumer {
         }
     }
 
-    /// Whether it is subscribed.
+    /// Whether the consumer is subscribed on a connection.
     pub fn is_attached(&self) -> bool {
         self.state != State::Detached
     }
 
-    /// Where a consumer whose position the broker does not keep goes on.
+    /// Position at which a consumer resumes whose position the broker does not keep.
     pub fn resume_position(&self) -> Option<MessageId> {
         if self.options.durable { None } else { self.last_taken.or(self.start.map(|start| start.id)) }
     }
 
-    /// Takes an entry. An error means that it was broken: it has been put away at the broker.
+    /// Handles an entry. An error means that the entry is corrupt and has been discarded at the broker.
     pub fn handle_message(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
         let result = self.take_entry(now, delivery, payload);
         if self.acks.is_cut() {
             self.hold_acks(now);
         }
-        // Some of it may have been acknowledged before.
+        // Some messages may have been acknowledged before.
         self.arm_acks(now);
         result
     }
 
-    /// Moves up to `max` messages to `out` and gives their number.
+    /// Moves up to `max` messages to `out` and returns their number.
     pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
         let n = max.min(self.queue.len());
         if n > 0 {
@@ -246,8 +246,9 @@ impl Consumer {
         self.acks.individual(id);
     }
 
-    /// Acknowledges this message and all before it. A chunked message that begins before it and ends behind it is
-    /// not touched: while it is incomplete or unacknowledged, the broker is told only of what is before it.
+    /// Acknowledges this message and all before it. A chunked message that begins before it and ends after it is
+    /// not affected: while that is incomplete or unacknowledged, only what precedes it is acknowledged at the
+    /// broker.
     pub fn ack_cumulative(&mut self, now: Instant, id: &MessageId) -> Result<()> {
         self.check_cumulative()?;
         self.acks.cumulative(id)?;
@@ -257,8 +258,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Acknowledgements leave out what chunked messages begin with that are incomplete, or complete and not
-    /// acknowledged.
+    /// Limits cumulative acknowledgements to what precedes the first chunked message that is incomplete, or
+    /// complete and unacknowledged.
     fn hold_acks(&mut self, now: Instant) {
         if self.acks.is_cumulative() {
             let complete = self.chunked.values().flatten().copied();
@@ -267,9 +268,9 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges `ids` and gives the ACK to be sent for them at once, its request id to be filled in.
-    /// `None` when the broker is told of it later: of parts of batches when they are whole, of what is behind the
-    /// beginning of a chunked message when that is acknowledged.
+    /// Acknowledges `ids` and returns the ACK to be sent for them immediately; the caller fills in its request id.
+    /// `None` if the broker is told later: for parts of a batch when the batch is complete, for what follows the
+    /// start of a chunked message when that message is acknowledged.
     pub fn receipt_ack(
         &mut self,
         now: Instant,
@@ -292,12 +293,12 @@ impl Consumer {
         Ok(self.acks.take_for(&all, cumulative)?.map(|group| self.ack_command(group)))
     }
 
-    /// Gives a message back: its entry comes again after `delay`.
+    /// Negatively acknowledges a message: its entry is redelivered after `delay`.
     pub fn nack(&mut self, now: Instant, id: &MessageId, delay: Option<Duration>) {
         let due = now + delay.unwrap_or(self.options.nack_delay);
         let entries = self.nacks.entry(due).or_default();
         entries.insert(id.entry_id());
-        // All chunks must come again for the message to.
+        // The message is only redelivered if all its chunks are.
         let others = self.chunked.remove(&id.entry_id()).unwrap_or_default();
         for entry in &others {
             self.chunks.hold(*entry, due + PATIENCE);
@@ -305,7 +306,7 @@ impl Consumer {
         entries.extend(others);
     }
 
-    /// Asks for everything again that is not acknowledged, what waits in the queue included.
+    /// Requests redelivery of all unacknowledged messages, including those waiting in the queue.
     pub fn redeliver_unacknowledged(&mut self, _now: Instant) {
         self.nacks.clear();
         if self.state == State::Attached {
@@ -313,14 +314,14 @@ impl Consumer {
         }
     }
 
-    /// Sends what is gathered with the next transmit.
+    /// Sends the collected acknowledgements with the next [`Self::poll_transmit`].
     pub fn flush_acks(&mut self) {
         if self.acks.waiting() > 0 {
             self.queue_acks();
         }
     }
 
-    /// A SEEK is being sent: what arrives from now on belongs to the old position.
+    /// Prepares for sending a SEEK: entries that arrive from now on belong to the old position.
     pub fn begin_seek(&mut self) {
         self.flush_acks();
         let dropped = self.queue.len() as u32;
@@ -331,7 +332,7 @@ impl Consumer {
         }
     }
 
-    /// The broker has moved the subscription: behind `target`, or with `inclusive` to it.
+    /// Completes a seek to the message after `target`, or to `target` itself if `inclusive`.
     pub fn end_seek(&mut self, target: Option<MessageId>, inclusive: bool) {
         self.acks.clear();
         self.ack_due = None;
@@ -343,7 +344,7 @@ impl Consumer {
         self.start = exact.map(|id| Start { id, inclusive });
     }
 
-    /// The SEEK failed: what was dropped meanwhile must come again.
+    /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.
     pub fn abort_seek(&mut self) {
         if self.state == State::Seeking {
             self.state = State::Attached;
@@ -351,7 +352,7 @@ impl Consumer {
         }
     }
 
-    /// Lets what is due be sent.
+    /// Processes acknowledgements and redeliveries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.acks.is_cut() {
             self.hold_acks(now);
@@ -370,18 +371,18 @@ impl Consumer {
             due.extend(first.remove());
         }
         if !due.is_empty() {
-            // The whole entry comes again: once is enough.
+            // The whole entry is redelivered, so one request is enough.
             self.nacks.retain(|_, later| {
                 later.retain(|entry| !due.contains(entry));
                 !later.is_empty()
             });
-            // Otherwise the broker would give acknowledged messages of the same batch again.
+            // Otherwise the broker would redeliver acknowledged messages of the same batch.
             self.flush_acks();
             self.redeliver(due.into_iter().collect());
         }
     }
 
-    /// When something is due.
+    /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Detached {
             return None;
@@ -396,7 +397,7 @@ impl Consumer {
         self.state != State::Detached && (!self.immediate.is_empty() || self.flow_is_due())
     }
 
-    /// Writes ACK, REDELIVER and FLOW frames that are due.
+    /// Writes the ACK, REDELIVER and FLOW frames that are due.
     pub fn poll_transmit(&mut self, _now: Instant, out: &mut Transmit) {
         if self.state == State::Detached {
             return;
@@ -411,7 +412,7 @@ impl Consumer {
         }
     }
 
-    /// Messages granted and not charged yet; below zero by at most a batch less one.
+    /// Number of messages granted and not yet charged; may fall below zero by at most one batch less one.
     pub fn outstanding_permits(&self) -> i64 {
         self.permits.granted as i64 - self.permits.charged as i64
     }
@@ -430,7 +431,7 @@ impl Consumer {
         debug_assert!(
             self.state == State::Detached
                 || u64::from(self.permits.returned) + self.queue.len() as u64 <= self.permits.charged,
-            "more permits returned than the broker charged"
+            "returned more permits than the broker charged"
         );
     }
 
@@ -446,7 +447,7 @@ impl Consumer {
         }
     }
 
-    /// Moves the gathered acknowledgements to what is written next. While detached they stay gathered.
+    /// Queues the collected acknowledgements for writing. While detached they stay collected.
     fn queue_acks(&mut self) {
         if self.state == State::Detached {
             return;
@@ -472,16 +473,16 @@ impl Consumer {
             SubType::Exclusive | SubType::Failover => Ok(()),
             SubType::Shared | SubType::KeyShared => Err(Error::new(
                 ErrorKind::NotAllowed,
-                "a cumulative acknowledgement needs an exclusive or failover subscription",
+                "cumulative acknowledgement needs an Exclusive or Failover subscription: acknowledge messages one by one",
             )),
         }
     }
 
-    /// Asks for `entries` again; for none in particular means all. Exclusive and Failover subscriptions
-    /// know only all: the broker ignores a list there.
+    /// Requests redelivery of `entries`, or of everything if empty. Exclusive and Failover subscriptions only
+    /// support everything: the broker ignores a list there.
     fn redeliver(&mut self, entries: Vec<Entry>) {
         let listed = matches!(self.options.kind, SubType::Shared | SubType::KeyShared) && !entries.is_empty();
-        // What waits here comes again with the rest of its entry.
+        // Queued messages are redelivered with the rest of their entry.
         let before = self.queue.len();
         self.queue.retain(|message| listed && !entries.contains(&message.id.entry_id()));
         self.give_back((before - self.queue.len()) as u32);

@@ -79,7 +79,7 @@ fn a_full_flow_once_and_refills_at_half() {
     assert_eq!(written(&mut c), [flow(5)]);
     c.detach();
     c.attach(Instant::now());
-    assert_eq!(written(&mut c), [flow(10)], "permits of the old connection are void");
+    assert_eq!(written(&mut c), [flow(10)], "permits of the old connection have lapsed");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_nack_asks_for_the_entry_on_shared_and_for_all_on_exclusive() {
             panic!("{kind:?}")
         };
         assert_eq!(ask.message_ids.len(), listed, "{kind:?}");
-        assert_eq!(c.available(), listed, "what waited comes again too when all is asked for");
+        assert_eq!(c.available(), listed, "queued messages are redelivered too when all are requested");
     }
 }
 
@@ -307,7 +307,7 @@ fn acks(consumer: &mut Consumer, now: Instant) -> Vec<(i32, Vec<u64>)> {
         .collect()
 }
 
-/// A plain message at 0, the first of two chunks at 1, a plain message at 2, everything up to it acknowledged.
+/// A plain message at 0, the first of two chunks at 1 and a plain message at 2; acknowledged up to 2.
 fn acknowledged_past_a_first_chunk(now: Instant) -> Consumer {
     let mut c = consumer(Options::default());
     give(&mut c, 0, single("x")).unwrap();
@@ -327,10 +327,10 @@ fn a_cumulative_ack_leaves_out_a_chunked_message_until_that_is_acknowledged() {
         c.ack_cumulative(now, &MessageId::new(1, 2)).unwrap();
         give(&mut c, 3, chunk("u", 1, 2)).unwrap();
         let mut id = take(&mut c)[0].id;
-        assert_eq!(acks(&mut c, now), [], "it is complete but nobody has acknowledged it");
+        assert_eq!(acks(&mut c, now), [], "complete but not acknowledged");
         if nacked {
             c.nack(now, &id, Some(Duration::ZERO));
-            assert_eq!(acks(&mut c, now), [], "it must come again whole");
+            assert_eq!(acks(&mut c, now), [], "all its chunks must be redelivered");
             give(&mut c, 1, chunk("u", 0, 2)).unwrap();
             give(&mut c, 3, chunk("u", 1, 2)).unwrap();
             id = take(&mut c)[0].id;
@@ -359,7 +359,7 @@ fn a_cut_does_not_lose_the_first_chunk_of_an_incomplete_message() {
     c.detach();
     c.attach(now);
     assert_eq!(acks(&mut c, now), []);
-    // The broker gives again what it has not heard to be acknowledged.
+    // The broker redelivers the entries whose acknowledgement it has not received.
     give(&mut c, 1, chunk("u", 0, 2)).unwrap();
     give(&mut c, 2, single("y")).unwrap();
     give(&mut c, 3, chunk("u", 1, 2)).unwrap();

@@ -1,4 +1,4 @@
-//! prost is the oracle: both codings give the same bytes and read each other's.
+//! Property tests against prost: both codecs produce the same bytes and decode each other's.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn flag() -> impl Strategy<Value = Option<bool>> {
     any::<Option<bool>>()
 }
 
-/// Both codings of the same value.
+/// Encodes the same value with both codecs and compares the bytes.
 macro_rules! same {
     ($hot:expr, $prost:expr) => {{
         let (hot, oracle) = ($hot, $prost);

@@ -1,4 +1,4 @@
-//! From messages to entries: the open batch, single messages, chunks.
+//! Encoding of messages into entries: the open batch, single messages, chunks.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::pulsar::message::Outgoing;
 use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
 
-/// What an entry's metadata may take besides properties and keys, generously.
+/// Generous upper bound for an entry's metadata without properties and keys.
 const METADATA_ROOM: usize = 256;
 
-/// Who sends, as it stands in each entry.
+/// Settings of the producer that each entry depends on.
 #[derive(Debug)]
 pub(super) struct Sender<'a> {
     pub(super) producer_id: u64,
@@ -24,14 +24,14 @@ pub(super) struct Sender<'a> {
     pub(super) max_message_size: usize,
 }
 
-/// Messages that will be one entry.
+/// A batch that still accepts messages.
 #[derive(Debug)]
 pub(super) struct OpenBatch {
     pub(super) body: BytesMut,
     pub(super) count: u32,
-    /// Bytes of the payloads alone.
+    /// Total payload size in bytes.
     pub(super) bytes: usize,
-    /// When its first message was pushed.
+    /// Time at which the first message was pushed.
     pub(super) since: Instant,
     publish_time: u64,
     first_sequence: u64,
@@ -70,7 +70,7 @@ impl OpenBatch {
         self.bytes += message.payload.len();
     }
 
-    /// Whether the message has the key this batch is for.
+    /// Whether the message has the same key as this batch.
     pub(super) fn has_key_of(&self, message: &Outgoing<'_>) -> bool {
         match (message.ordering_key, &self.ordering_key) {
             (None, None) => message.key == self.key.as_deref(),
@@ -78,7 +78,7 @@ impl OpenBatch {
         }
     }
 
-    /// The entry. One whose compressor failed is doomed: its messages fail when their turn comes.
+    /// Encodes the batch. If compression fails the entry is marked `doomed`, and its messages fail in their turn.
     pub(super) fn close(mut self, sender: &Sender<'_>) -> Entry {
         let uncompressed = self.body.split().freeze();
         let body = match sender.compression {
@@ -103,7 +103,7 @@ impl OpenBatch {
             ordering_key: self.ordering_key,
             compression: compression_field(sender.compression),
             uncompressed_size: Some(uncompressed as u32),
-            // Its presence, even as 1, marks the batch format.
+            // The presence of this field, even with value 1, marks the batch format.
             num_messages_in_batch: Some(self.count as i32),
             highest_sequence_id: several.then_some(self.last_sequence),
             ..Default::default()
@@ -129,20 +129,20 @@ impl OpenBatch {
     }
 }
 
-/// An entry on its way, kept byte for byte until its receipt.
+/// An encoded entry, kept unchanged until its receipt arrives.
 #[derive(Debug)]
 pub(super) struct Entry {
     head: Bytes,
     body: Bytes,
     pub(super) first_sequence: u64,
     pub(super) last_sequence: u64,
-    /// Messages whose outcome this entry's receipt is; 0 for all chunks but the last.
+    /// Number of messages that the receipt for this entry completes; 0 for all chunks but the last.
     pub(super) count: u32,
-    /// Bytes of their payloads.
+    /// Total payload size of these messages in bytes.
     pub(super) bytes: usize,
     pub(super) batch: bool,
     pub(super) since: Instant,
-    /// It will not be sent (again): its messages fail when their turn comes.
+    /// Error of an entry that must not be sent (again); its messages fail in their turn.
     pub(super) doomed: Option<Error>,
 }
 
@@ -157,7 +157,7 @@ impl Entry {
     }
 }
 
-/// A message as an entry of its own, or, with `chunking`, as several if it is too large for one.
+/// Encodes a message as an entry of its own or, with `chunking`, as several if it is too large for one.
 pub(super) fn single(
     sender: &Sender<'_>,
     now: Instant,
@@ -206,7 +206,7 @@ pub(super) fn single(
         return Err(Error::new(
             ErrorKind::MessageTooLarge,
             format!(
-                "a message of {} bytes ({} compressed, with metadata) is over the broker's limit of {}: split it or use chunking",
+                "the message of {} bytes ({} compressed, with metadata) exceeds the broker's limit of {}: split it or enable chunking",
                 message.payload.len(),
                 body.len() + room - METADATA_ROOM,
                 sender.max_message_size

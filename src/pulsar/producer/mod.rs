@@ -1,22 +1,23 @@
-//! A producer, without its connection.
+//! A producer, independent of its connection.
 //!
 //! ```text
 //!   push ──► open batch ──► window: unsent │ in flight ──► receipt ──► Event::Sent
-//!              (closes when it holds half as many as are in flight, so at once when nothing is;
-//!               when it is full, or when the batch delay is over)
+//!              (closes when it holds half as many messages as are in flight, so immediately if none are;
+//!               when it is full; or when the batch delay has passed)
 //!
-//!   Detached ──attach──► Attached ──detach──► Detached        close: everything pending fails
-//!      the window is sent again, byte for byte, before anything new
+//!   Detached ──attach──► Attached ──detach──► Detached        close: fails everything pending
+//!      the window is sent again, byte for byte, before any new entry
 //! ```
-//! Load makes batches and idleness makes latency: one at a time nothing waits; under load messages gather
-//! while others are in flight. A share of what is in flight, not each receipt, closes a batch: else a full window
-//! ends up as one large entry after one of a single message, each waiting for the other's receipt.
+//! Batches form under load and latency stays low without it: a message sent alone does not wait; under load
+//! messages collect while others are in flight. A batch is closed by its size relative to the messages in
+//! flight, not by each receipt: otherwise a full window degenerates into one large entry after an entry of a
+//! single message, each waiting for the other's receipt.
 //!
-//! At most `max_pending` messages are in flight. [`Producer::push`] takes as many again, which wait their
-//! turn; [`Producer::try_push`] does not. Every message that was pushed ends in exactly one event, and the
-//! events come in the order of the pushes.
+//! At most `max_pending` messages are in flight. [`Producer::push`] accepts as many again, which wait in
+//! line; [`Producer::try_push`] does not. Each pushed message ends in exactly one event, and events come in
+//! the order of the pushes.
 //!
-//! * `batch`: from messages to entries
+//! * `batch`: encoding of messages into entries
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -33,28 +34,28 @@ mod batch;
 
 use batch::{Entry, OpenBatch, Sender, single};
 
-/// What a producer is made with.
+/// Configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Several messages in one entry.
+    /// Puts several messages into one entry.
     pub batching: bool,
-    /// Most messages of a batch.
+    /// Maximum number of messages in a batch.
     pub batch_max_messages: usize,
-    /// Most bytes of a batch, before compression.
+    /// Maximum size of a batch in bytes, before compression.
     pub batch_max_bytes: usize,
-    /// Longest wait of a batch while others are in flight.
+    /// Maximum time that a batch stays open while other messages are in flight.
     pub batch_delay: Duration,
-    /// How entries are compressed.
+    /// Compression of entries.
     pub compression: Compression,
-    /// From push to receipt; `None` waits for ever. Runs while detached, too.
+    /// Time limit from push to receipt; `None` for no limit. Also runs while detached.
     pub send_timeout: Option<Duration>,
-    /// Most messages in flight.
+    /// Maximum number of messages in flight.
     pub max_pending: usize,
-    /// The first sequence id; otherwise it goes on after the broker's last.
+    /// First sequence id; if `None`, numbering continues after the broker's last id.
     pub initial_sequence_id: Option<u64>,
-    /// Splits messages over the broker's limit.
+    /// Splits messages that exceed the broker's size limit into chunks.
     pub chunking: bool,
-    /// A batch holds neighbours of one key only, for Key_Shared consumers.
+    /// Closes a batch when the key changes, as Key_Shared consumers require.
     pub key_based: bool,
 }
 
@@ -75,32 +76,32 @@ impl Default for Options {
     }
 }
 
-/// How messages ended, in the order they were pushed.
+/// Outcome of one or more messages, in the order in which they were pushed.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The broker has them. `u64::MAX:u64::MAX` means that it had them already (deduplication), or that a
-    /// non-persistent topic dropped them.
+    /// The broker has stored the messages. `u64::MAX:u64::MAX` means that it already had them (deduplication)
+    /// or that a non-persistent topic dropped them.
     Sent {
-        /// How many.
+        /// Number of messages.
         count: u32,
-        /// Ledger of their entry.
+        /// Ledger of the entry.
         ledger: u64,
-        /// Their entry.
+        /// Entry number.
         entry: u64,
-        /// Whether the entry is a batch: the messages are its indexes 0, 1, …
+        /// Whether the entry is a batch, with the messages at indexes 0, 1, …
         batch: bool,
-        /// Sequence id of the first.
+        /// Sequence id of the first message.
         first_sequence: u64,
-        /// Bytes of their payloads.
+        /// Total payload size in bytes.
         bytes: usize,
     },
-    /// They failed, or nobody knows.
+    /// The messages failed, or their outcome is unknown.
     Failed {
-        /// How many.
+        /// Number of messages.
         count: u32,
-        /// Why.
+        /// Reason for the failure.
         error: Error,
-        /// Bytes of their payloads.
+        /// Total payload size in bytes.
         bytes: usize,
     },
 }
@@ -112,7 +113,7 @@ enum State {
     Closed(Error),
 }
 
-/// The producer of one partition.
+/// Producer of one partition.
 #[derive(Debug)]
 pub struct Producer {
     id: u64,
@@ -121,25 +122,25 @@ pub struct Producer {
     name: String,
     max_message_size: usize,
     next_sequence: u64,
-    /// The broker's last or the last pushed, -1 before the first.
+    /// Highest sequence id pushed, or last one known to the broker; -1 before the first.
     last_sequence: i64,
     named: bool,
     open: Option<OpenBatch>,
-    /// Entries without a receipt; the first `in_flight` of them have been written to this connection.
+    /// Entries without a receipt; the first `in_flight` of them have been written to the current connection.
     window: VecDeque<Entry>,
     in_flight: usize,
     in_flight_messages: usize,
-    /// The open batch goes out with the next transmit.
+    /// Whether the open batch is closed by the next `poll_transmit`.
     close_open: bool,
     events: VecDeque<Event>,
     pending_messages: usize,
     pending_bytes: usize,
-    /// Why the broker last refused an entry that is being sent again: what a timeout is to say.
+    /// Last error with which the broker refused an entry that is being sent again; reported by its timeout.
     refusal: Option<Error>,
 }
 
 impl Producer {
-    /// A producer that `producer_id` names on every connection.
+    /// Creates a producer that has id `producer_id` on every connection.
     pub fn new(producer_id: u64, options: Options) -> Self {
         Self {
             id: producer_id,
@@ -162,13 +163,13 @@ impl Producer {
         }
     }
 
-    /// Takes a message and gives its sequence id. Beyond the window it waits its turn, as many as the
-    /// window holds; past that `QueueFull`. `wall_ms` is the publish time.
+    /// Accepts a message and returns its sequence id. When the window is full the message waits, up to as many
+    /// as the window holds; after that the call fails with `QueueFull`. `wall_ms` is the publish time.
     pub fn push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
         self.push_within(2 * self.options.max_pending, now, wall_ms, message)
     }
 
-    /// As [`Self::push`], but `QueueFull` as soon as the window is full.
+    /// Like [`Self::push`], but fails with `QueueFull` as soon as the window is full.
     pub fn try_push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
         self.push_within(self.options.max_pending, now, wall_ms, message)
     }
@@ -187,20 +188,20 @@ impl Producer {
             return Err(Error::new(
                 ErrorKind::QueueFull,
                 format!(
-                    "{} messages wait for receipts: await some sends or raise max_pending",
+                    "{} messages are waiting for receipts: await some sends or raise max_pending",
                     self.pending_messages
                 ),
             ));
         }
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
-        // A sequence id that does not grow may be a duplicate, which the broker drops with its whole batch.
+        // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
         let suspicious = (sequence_id as i64) <= self.last_sequence;
         let alone = !self.options.batching
             || message.deliver_at.is_some()
             || suspicious
             || message.payload.len() + message_overhead(message) > self.batch_limit();
         if alone {
-            // Refused before anything changes: a message that is too large leaves no gap.
+            // This fails before anything has changed, so a message that is too large leaves no gap.
             let entries = single(&self.sender(), now, wall_ms, message, sequence_id, self.options.chunking)?;
             self.close_batch();
             self.window.extend(entries);
@@ -227,7 +228,7 @@ impl Producer {
             self.close_batch();
         }
         let open = self.open.get_or_insert_with(|| {
-            // Room for a burst of messages like this one, so that the buffer rarely grows.
+            // Room for a burst of similar messages, so that the buffer rarely grows.
             OpenBatch::new(now, wall_ms, message, sequence_id, (size * 32).clamp(4096, limit.max(4096)))
         });
         open.push(message, sequence_id);
@@ -236,7 +237,7 @@ impl Producer {
         }
     }
 
-    /// PRODUCER_SUCCESS came: the window is sent again from its start.
+    /// Handles PRODUCER_SUCCESS: the window is sent again from its start.
     pub fn attach(
         &mut self,
         _now: Instant,
@@ -259,7 +260,9 @@ impl Producer {
             for entry in self.window.iter_mut().filter(|entry| entry.len() > max_message_size + FRAME_ROOM) {
                 entry.doomed = Some(Error::new(
                     ErrorKind::MessageTooLarge,
-                    format!("the broker now takes messages of at most {max_message_size} bytes"),
+                    format!(
+                        "the broker now accepts messages of at most {max_message_size} bytes: split the message or enable chunking"
+                    ),
                 ));
             }
         }
@@ -270,7 +273,7 @@ impl Producer {
         self.settle();
     }
 
-    /// The connection ended or the broker closed the producer. Nothing is sent until it is attached again.
+    /// Handles the end of the connection or a CLOSE_PRODUCER. Nothing is sent until the next [`Self::attach`].
     pub fn detach(&mut self) {
         if matches!(self.state, State::Attached) {
             self.state = State::Detached;
@@ -279,22 +282,22 @@ impl Producer {
         self.in_flight_messages = 0;
     }
 
-    /// Takes a receipt. An error means that receipts were lost: the connection must be closed, so that
-    /// everything is sent again.
+    /// Handles a receipt. An error means that receipts were lost: the caller must close the connection, so that
+    /// the window is sent again.
     pub fn handle_receipt(&mut self, _now: Instant, receipt: &hot::SendReceipt) -> Result<()> {
         let Some(head) = self.window.front() else { return Ok(()) };
-        // Brokers answer a batch by its first or its last id. Ids below the head belong to messages that
-        // timed out or were answered before.
+        // Brokers acknowledge a batch by its first or its last id. Ids below the head belong to messages that
+        // have timed out or have already been acknowledged.
         if receipt.sequence_id < head.first_sequence {
             return Ok(());
         }
         if self.in_flight == 0 || receipt.sequence_id > head.last_sequence {
             return Err(Error::protocol(format!(
-                "a receipt for {} came while {} is due",
+                "the broker sent a receipt for sequence id {} while {} was expected",
                 receipt.sequence_id, head.first_sequence
             )));
         }
-        let entry = self.pop_head().expect("the head was looked at");
+        let entry = self.pop_head().expect("the window has a head");
         self.refusal = None;
         let (ledger, number) =
             receipt.message_id.as_ref().map_or((u64::MAX, u64::MAX), |id| (id.ledger_id, id.entry_id));
@@ -312,8 +315,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Takes a SEND_ERROR. An error means that the connection must be closed, so that everything is sent
-    /// again; others end only the entry they name.
+    /// Handles SEND_ERROR. An error return means that the caller must close the connection, so that the window
+    /// is sent again. Other errors end only the entry that they name.
     pub fn handle_send_error(&mut self, _now: Instant, error: &pb::CommandSendError) -> Result<()> {
         let typed = server_error(error.error, &error.message);
         let ends_entry = matches!(
@@ -328,7 +331,7 @@ impl Producer {
             return Err(typed);
         }
         let sequence_id = error.sequence_id;
-        // All chunks of a message have its sequence id and fail together.
+        // All chunks of a message share its sequence id and fail together.
         for entry in self.window.iter_mut() {
             if (entry.first_sequence..=entry.last_sequence).contains(&sequence_id) && entry.doomed.is_none() {
                 entry.doomed = Some(typed.clone());
@@ -338,12 +341,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Lets the open batch go with the next transmit.
+    /// Closes the open batch with the next [`Self::poll_transmit`].
     pub fn flush(&mut self) {
         self.close_open = true;
     }
 
-    /// Closes a batch whose delay is over, fails what waited longer than the send timeout.
+    /// Closes a batch whose delay has passed, and fails messages that exceeded the send timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.open.as_ref().is_some_and(|open| open.since + self.options.batch_delay <= now) {
             self.close_batch();
@@ -355,16 +358,16 @@ impl Producer {
             let error = self.refusal.clone().unwrap_or_else(|| {
                 Error::new(
                     ErrorKind::Timeout,
-                    format!("no receipt within {timeout:?}; the broker may have the message or not"),
+                    format!("no receipt within send_timeout ({timeout:?}); the message may or may not have been stored"),
                 )
             });
-            let entry = self.pop_head().expect("the head was looked at");
+            let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);
         }
         self.settle();
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let batch = self.open.as_ref().map(|open| open.since + self.options.batch_delay);
         let timeout = self.options.send_timeout;
@@ -372,12 +375,12 @@ impl Producer {
         earliest(batch, send)
     }
 
-    /// Writes what may go now, about `budget` bytes of it; true if more may.
+    /// Writes about `budget` bytes of what may be sent now; true if more may be sent.
     pub fn poll_transmit(&mut self, _now: Instant, out: &mut Transmit, budget: usize) -> bool {
         if !matches!(self.state, State::Attached) {
             return false;
         }
-        // Taken in any case: what asked for it has nothing to say about a later batch.
+        // Reset in any case: the request to flush does not extend to a later batch.
         let ripe = self.open.as_ref().is_some_and(|open| open.count as usize * 2 >= self.in_flight_messages);
         if std::mem::take(&mut self.close_open) || self.window.is_empty() || ripe {
             self.close_batch();
@@ -403,12 +406,12 @@ impl Producer {
         false
     }
 
-    /// The next outcome.
+    /// Returns the next outcome.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Ends the producer: everything pending fails with `error`, and so does every later push.
+    /// Closes the producer: all pending messages and all later pushes fail with `error`.
     pub fn close(&mut self, error: Error) {
         self.close_batch();
         while let Some(entry) = self.pop_head() {
@@ -419,22 +422,22 @@ impl Producer {
         self.check();
     }
 
-    /// Messages without an outcome.
+    /// Number of messages without an outcome.
     pub fn pending_messages(&self) -> usize {
         self.pending_messages
     }
 
-    /// Bytes of their payloads.
+    /// Total payload size of the pending messages in bytes.
     pub fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
 
-    /// Whether nothing is pending.
+    /// Whether no messages are pending.
     pub fn is_idle(&self) -> bool {
         self.pending_messages == 0
     }
 
-    /// The last sequence id that this producer or, before it, its namesake gave; -1 for none.
+    /// Last sequence id assigned by this producer or, before that, by its predecessor of the same name; -1 for none.
     pub fn last_sequence_id(&self) -> i64 {
         self.last_sequence
     }
@@ -470,10 +473,10 @@ impl Producer {
         Some(entry)
     }
 
-    /// Ends the doomed entries at the head.
+    /// Fails the doomed entries at the head of the window.
     fn settle(&mut self) {
         while let Some(error) = self.window.front().and_then(|head| head.doomed.clone()) {
-            let entry = self.pop_head().expect("the head was looked at");
+            let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);
         }
         self.check();
@@ -483,7 +486,7 @@ impl Producer {
         if entry.count > 0 {
             self.events.push_back(Event::Failed { count: entry.count, error, bytes: entry.bytes });
         } else {
-            // The message's other chunks are of no use without this one.
+            // The message's other chunks are useless without this one.
             for other in
                 self.window.iter_mut().take_while(|other| other.first_sequence == entry.first_sequence)
             {
@@ -492,7 +495,7 @@ impl Producer {
         }
     }
 
-    /// Messages and bytes admitted = released + held.
+    /// Asserts that the messages and bytes admitted equal those released plus those held.
     fn check(&self) {
         if cfg!(debug_assertions) {
             let open = self.open.as_ref().map_or((0, 0), |open| (open.count as usize, open.bytes));
@@ -505,10 +508,10 @@ impl Producer {
     }
 }
 
-/// What a frame is longer than the message in it, at most.
+/// Upper bound for the frame overhead of a message.
 const FRAME_ROOM: usize = crate::pulsar::frame::FRAME_PADDING;
 
-/// Bytes that a message takes in a batch beside its payload, from above.
+/// Upper bound for the size of a message in a batch, without its payload.
 fn message_overhead(message: &Outgoing<'_>) -> usize {
     let properties: usize = message.properties.iter().map(|(key, value)| key.len() + value.len() + 12).sum();
     40 + properties + message.key.map_or(0, str::len) + message.ordering_key.map_or(0, <[u8]>::len)

@@ -29,7 +29,7 @@ fn frames(p: &mut Producer) -> Vec<Frame> {
     std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).collect()
 }
 
-/// First sequence id and number of messages of each frame, checksums checked.
+/// First sequence id and number of messages of each frame sent; also verifies the checksums.
 fn sent(p: &mut Producer) -> Vec<(u64, i32)> {
     frames(p)
         .into_iter()
@@ -107,7 +107,7 @@ fn a_batch_closes_when_full_when_due_and_when_flushed() {
     }
     assert_eq!(sent(&mut p).len(), 4, "one in each: two would be too large");
     push(&mut p, b"x").unwrap();
-    assert_eq!(sent(&mut p).len(), 0, "it waits: others are in flight");
+    assert_eq!(sent(&mut p).len(), 0, "it waits because others are in flight");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_receipt_ahead_of_the_head_closes_the_connection_and_one_behind_is_ignored()
     for _ in 0..6 {
         push(&mut p, b"x").unwrap();
     }
-    assert!(receipt(&mut p, 0).is_err(), "nothing has been sent");
+    assert!(receipt(&mut p, 0).is_err(), "nothing was sent");
     sent(&mut p);
     assert_eq!(receipt(&mut p, 2).unwrap_err().kind(), ErrorKind::Protocol);
     receipt(&mut p, 1).unwrap();
@@ -213,7 +213,7 @@ fn a_batch_whose_compressor_fails_fails_in_its_turn() {
         }
         push(&mut p, b"broken").unwrap();
         push(&mut p, b"broken").unwrap();
-        // No input makes a compressor fail: what it would answer.
+        // No input makes a compressor fail, so the test passes in the error itself.
         let open = p.open.take().unwrap();
         let failed = Err(Error::new(ErrorKind::Compression, "no memory"));
         let entry = open.close_with(&p.sender(), 12, failed);
@@ -223,7 +223,7 @@ fn a_batch_whose_compressor_fails_fails_in_its_turn() {
         let behind = if is_first { 2 } else { 3 };
         assert_eq!(sent(&mut p), [(behind, 1)], "the broken one is not sent");
         if !is_first {
-            assert_eq!(outcomes(&mut p), [], "what is before it has no receipt yet");
+            assert_eq!(outcomes(&mut p), [], "the entry before it has no receipt yet");
             receipt(&mut p, 0).unwrap();
             assert_eq!(outcomes(&mut p), [(1, true), (2, false)]);
         } else {
@@ -361,7 +361,7 @@ proptest! {
         let mut p = Producer::new(3, Options { max_pending: 8, batch_max_messages: 3, chunking: true, ..Options::default() });
         p.attach(now, "p", -1, 700);
         let (mut pushed, mut ended) = (0_u32, 0_u32);
-        // What a broker has received and not answered.
+        // Entries that the broker has received and not yet acknowledged.
         let mut wire = BytesMut::new();
         let mut unanswered = VecDeque::new();
         for step in steps {
