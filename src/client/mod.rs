@@ -19,15 +19,12 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind, Result};
 
 mod budget;
+pub mod credentials;
 pub mod events;
 pub mod handle;
 pub mod mqtt;
-pub mod options;
-pub mod outbox;
 pub mod pulsar;
 pub mod tubemq;
-
-pub use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 
 /// The thread that all clients of a process share.
 #[derive(Debug)]

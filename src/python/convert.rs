@@ -9,11 +9,11 @@ use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
-use crate::client::options::{
-    AccessMode, ClientOptions, ConsumerOptions, ProducerOptions, TlsOptions, Token, TokenSupplier,
-};
+use crate::client::credentials::{Secret, SecretSupplier};
+use crate::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::compression::Compression;
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::tls::TlsOptions;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
 use crate::python::message::MessageId;
@@ -198,11 +198,11 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
 }
 
 /// A secret: the text itself, or what gives it.
-pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Token>> {
+pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Secret>> {
     Ok(match fields.raw(name)? {
         None => None,
-        Some(value) if value.is_callable() => Some(Token::Supplier(supplier(value.unbind()))),
-        Some(value) => Some(Token::Text(value.extract()?)),
+        Some(value) if value.is_callable() => Some(Secret::Supplier(supplier(value.unbind()))),
+        Some(value) => Some(Secret::Text(value.extract()?)),
     })
 }
 
@@ -219,7 +219,7 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
 }
 
 /// Calls `callable` on whatever thread asks; that thread may wait.
-fn supplier(callable: Py<PyAny>) -> TokenSupplier {
+fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     Arc::new(move || {
         let failed = |why: String| {
             Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))

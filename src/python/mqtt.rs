@@ -11,8 +11,8 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::client::mqtt::options::{
     Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions,
 };
+use crate::client::mqtt::outbox::OutboxOptions;
 use crate::client::mqtt::{Client, Outgoing, Producer};
-use crate::client::outbox::OutboxOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};

@@ -21,7 +21,6 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::{Server, Shared};
-use crate::client::options::Token;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::mqtt::connection::{Connection, Event};
@@ -283,14 +282,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     connect.user_name = options.username.as_deref().map(Into::into);
     connect.password = match &options.password {
         None => None,
-        Some(Token::Text(password)) => Some(Bytes::from(password.clone())),
-        Some(Token::Supplier(supplier)) => {
-            let supplier = Arc::clone(supplier);
-            let password = tokio::task::spawn_blocking(move || supplier()).await;
-            Some(Bytes::from(password.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Authentication, "the password supplier ended without one"))
-            })?))
-        }
+        Some(password) => Some(Bytes::from(password.get().await?)),
     };
     if !v5 {
         return Ok(connect);

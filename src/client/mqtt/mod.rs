@@ -37,19 +37,19 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 mod connection;
 pub mod consumer;
 pub mod options;
+pub mod outbox;
 pub mod producer;
 mod routes;
-mod spool;
 
 use connection::{Attached, Connector, supervise};
 use consumer::Core as ConsumerCore;
 pub use consumer::{Consumer, Message};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
+pub use outbox::session::OutboxStats;
+use outbox::session::{DURABLE, OutboxSession};
 use producer::Core as ProducerCore;
 pub use producer::{Outgoing, Producer};
 use routes::Routes;
-pub use spool::OutboxStats;
-use spool::{DURABLE, Spool};
 
 /// A client of one MQTT server. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ struct Shared {
     options: ClientOptions,
     session: Mutex<Session>,
     /// Of a client with a durable outbox.
-    spool: Option<Spool>,
+    spool: Option<OutboxSession>,
     /// The connection of the moment.
     link: Mutex<Option<Arc<driver::Session<Attached>>>>,
     /// The driver knows that there is something to do.
@@ -140,7 +140,7 @@ impl Client {
         if options.outbox.is_some() {
             // A disk may take its time: not on the engine's thread.
             let opening = tokio::task::spawn_blocking(move || {
-                let spool = Spool::open(&mut options, &mut session)?;
+                let spool = OutboxSession::open(&mut options, &mut session)?;
                 Ok::<_, Error>((options, session, spool))
             });
             let failed = |_| Err(Error::new(ErrorKind::Closed, "the engine has ended"));
@@ -173,7 +173,7 @@ impl Client {
         let connector = Connector::new(&shared.options, url)?;
         let tasks = [
             tokio::spawn(supervise(Arc::clone(&shared), connector, ready)).abort_handle(),
-            tokio::spawn(Shared::run_spool(Arc::downgrade(&shared))).abort_handle(),
+            tokio::spawn(Shared::run_outbox_session(Arc::downgrade(&shared))).abort_handle(),
         ];
         let client = Self(Arc::new(Inner { shared, tasks }));
         up.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
@@ -220,7 +220,7 @@ impl Client {
 
     /// What the outbox holds, if there is one.
     pub fn outbox(&self) -> Option<OutboxStats> {
-        self.0.shared.spool.as_ref().map(Spool::stats)
+        self.0.shared.spool.as_ref().map(OutboxSession::stats)
     }
 
     /// Whether there is a connection now.
@@ -246,7 +246,7 @@ impl Client {
         shared.say_goodbye().await;
         if shared.spool.is_some() {
             let shared = Arc::clone(shared);
-            let _ = tokio::task::spawn_blocking(move || shared.close_spool()).await;
+            let _ = tokio::task::spawn_blocking(move || shared.close_outbox()).await;
         }
         shared.end(&Error::new(ErrorKind::Closed, "the client is closed"));
         self.0.tasks.iter().for_each(AbortHandle::abort);
@@ -394,7 +394,7 @@ impl Shared {
             let pending = match owner {
                 Some(owner) => owner.pending(),
                 None => {
-                    let kept = self.spool.as_ref().map_or(0, Spool::pending);
+                    let kept = self.spool.as_ref().map_or(0, OutboxSession::pending);
                     self.session().pending() + kept
                 }
             };

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::options::{TlsOptions, Token};
-use crate::client::outbox::OutboxOptions;
+use crate::client::credentials::Secret;
+use crate::client::mqtt::outbox::OutboxOptions;
 use crate::error::Result;
 use crate::mqtt::packet::{SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Version};
+use crate::net::tls::TlsOptions;
 
 /// Steps of extended authentication (4.12): given the server's data, or nothing at the start, gives ours. Called
 /// on a thread where it may block.
@@ -46,7 +47,7 @@ pub struct ClientOptions {
     /// User name.
     pub username: Option<String>,
     /// Password, asked for at each connect.
-    pub password: Option<Token>,
+    pub password: Option<Secret>,
     /// Published by the server when the connection ends without a goodbye.
     pub will: Option<Will>,
     /// Further properties of CONNECT: user properties, request response information.

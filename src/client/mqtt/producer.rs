@@ -10,7 +10,7 @@ use bytestring::ByteString;
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::mqtt::Shared;
 use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
-use crate::client::mqtt::spool::Spool;
+use crate::client::mqtt::outbox::session::OutboxSession;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, check_version, cost};
@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Hands a publication to the outbox; its bytes have been charged.
-    fn spool(&self, spool: &Spool, shared: &Shared, publish: Publish, limit: usize) -> Result<()> {
+    fn spool(&self, spool: &OutboxSession, shared: &Shared, publish: Publish, limit: usize) -> Result<()> {
         let bytes = cost(&publish);
         let taken = if self.pending() >= limit {
             let text =

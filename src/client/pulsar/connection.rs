@@ -10,8 +10,8 @@ use std::time::Instant;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
-use crate::client::options::{ClientOptions, Token};
 use crate::client::pulsar::consumer::ConsumerPart;
+use crate::client::pulsar::options::ClientOptions;
 use crate::client::pulsar::producer::ProducerPart;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
@@ -372,13 +372,7 @@ async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
             return Ok(Some(Credentials { method: "tls".into(), ..Credentials::default() }));
         }
         None => return Ok(None),
-        Some(Token::Text(token)) => token.clone(),
-        Some(Token::Supplier(supplier)) => {
-            let supplier = Arc::clone(supplier);
-            tokio::task::spawn_blocking(move || supplier()).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Authentication, "the token supplier ended without a token"))
-            })?
-        }
+        Some(token) => token.get().await?,
     };
     Ok(Some(Credentials { method: "token".into(), data: token.trim().to_owned().into() }))
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::client::options::ClientOptions;
 use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::options::ClientOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::net::url::{Address, ServiceUrl};

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::budget::Budget;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
-use crate::client::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Protocol, ServiceUrl};
 use crate::pulsar::topic::TopicName;
@@ -19,11 +18,13 @@ use crate::sync::{Mutex, MutexGuard};
 mod connection;
 pub mod consumer;
 mod lookup;
+pub mod options;
 pub mod producer;
 
 use connection::Pool;
 pub use consumer::{Consumer, SeekTo};
 use lookup::Lookup;
+use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
 
 /// A client of one Pulsar cluster. Cheap to clone; all clones are the same client.

@@ -18,8 +18,8 @@ use tokio::task::AbortHandle;
 
 use crate::client::budget::Budget;
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::connection::{Attached, Connection};
+use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::{Shared, is_terminal};
 use crate::client::random_bits;
 use crate::clock::wall_ms;

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::client::options::Token;
 use crate::client::random_bits;
 use crate::client::tubemq::options::ClientOptions;
 use crate::clock::wall_ms;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::sync::Mutex;
 use crate::tubemq::{UNDEFINED, pb};
 
@@ -58,13 +57,7 @@ pub(super) async fn certificate(
     let Some(user) = &options.username else { return Ok(None) };
     let password = match &options.password {
         None => String::new(),
-        Some(Token::Text(password)) => password.clone(),
-        Some(Token::Supplier(supplier)) => {
-            let supplier = std::sync::Arc::clone(supplier);
-            tokio::task::spawn_blocking(move || supplier()).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Authentication, "the password supplier ended without one"))
-            })?
-        }
+        Some(password) => password.get().await?,
     };
     let timestamp = wall_ms() as i64;
     let nonce = (random_bits() & 0x7fff_ffff) as i32;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::client::options::{TlsOptions, Token};
+use crate::client::credentials::Secret;
+use crate::net::tls::TlsOptions;
 use crate::tubemq::Partition;
 use crate::tubemq::balance::Balance;
 use crate::tubemq::consumer::Start;
@@ -30,7 +31,7 @@ pub struct ClientOptions {
     /// User name.
     pub username: Option<String>,
     /// Password.
-    pub password: Option<Token>,
+    pub password: Option<Secret>,
     /// TLS settings of `tubemq+ssl`.
     pub tls: TlsOptions,
 }

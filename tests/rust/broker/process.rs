@@ -316,7 +316,7 @@ fn tls_and_a_token_let_in_who_has_both() {
     assert!(broker.url().starts_with("pulsar+ssl://"), "{}", broker.url());
     let port = broker.url().rsplit_once(':').unwrap().1.parse().unwrap();
     let tls = penstock::net::tls::connector(
-        &penstock::client::options::TlsOptions { ca: Some(certificate), ..Default::default() },
+        &penstock::net::tls::TlsOptions { ca: Some(certificate), ..Default::default() },
         None,
     )
     .unwrap();

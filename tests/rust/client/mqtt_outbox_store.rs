@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use penstock::client::outbox::{Outbox, OutboxOptions};
+use penstock::client::mqtt::outbox::{Outbox, OutboxOptions};
 use penstock::mqtt::QoS;
 use penstock::mqtt::packet::{PacketId, Publish};
 

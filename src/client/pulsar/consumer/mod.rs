@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::client::events::{ConsumerEvents, Signal};
-use crate::client::options::ConsumerOptions;
 use crate::client::pulsar::Shared;
+use crate::client::pulsar::options::ConsumerOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;

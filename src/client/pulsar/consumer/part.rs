@@ -8,8 +8,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::{SeekTo, Signal};
-use crate::client::options::ConsumerOptions;
 use crate::client::pulsar::connection::Connection;
+use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::producer::key_values;
 use crate::client::pulsar::{Shared, is_terminal};
 use crate::error::{Error, ErrorKind, Result};

@@ -1,33 +1,13 @@
-//! Every knob of the client with its default. Values have been validated by whoever fills them in.
+//! Options of the Pulsar client, with their defaults. The bindings validate values before they get here.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::credentials::Secret;
 use crate::compression::Compression;
-use crate::error::Result;
-pub use crate::net::tls::TlsOptions;
+use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
-
-/// Gives a token when one is needed: at connect and when the broker asks for a fresh one. Called on a
-/// thread where it may block.
-pub type TokenSupplier = Arc<dyn Fn() -> Result<String> + Send + Sync>;
-
-/// Where a token comes from. Its `Debug` never shows it.
-#[derive(Clone)]
-pub enum Token {
-    /// The token itself.
-    Text(String),
-    /// Asked each time.
-    Supplier(TokenSupplier),
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(***)")
-    }
-}
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -45,7 +25,7 @@ pub struct ClientOptions {
     /// Bytes of messages waiting for receipts, over all producers.
     pub memory_limit: usize,
     /// Token authentication.
-    pub token: Option<Token>,
+    pub token: Option<Secret>,
     /// TLS settings of `pulsar+ssl`.
     pub tls: TlsOptions,
     /// Advertised listener to ask for.

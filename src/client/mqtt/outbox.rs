@@ -34,6 +34,8 @@ use crate::sqlite::{self, Connection, Job, Report, Sync, Writer};
 use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
+pub(super) mod session;
+
 /// Tells an outbox from other databases: "PsOb".
 const APPLICATION: i32 = 0x5073_4F62;
 /// Version of the tables.

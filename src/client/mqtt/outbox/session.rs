@@ -17,8 +17,8 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::client::mqtt::options::ClientOptions;
+use crate::client::mqtt::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
 use crate::client::mqtt::{Shared, random_client_id};
-use crate::client::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, Record, cost};
@@ -27,7 +27,7 @@ use crate::mqtt::{QoS, Reason};
 use crate::sync::{Mutex, Rank};
 
 /// Owners with this bit are keys of the outbox, others producers.
-pub(super) const DURABLE: u64 = 1 << 63;
+pub(in crate::client::mqtt) const DURABLE: u64 = 1 << 63;
 
 /// What the outbox of a client has seen.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ pub struct OutboxStats {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(in crate::client::mqtt) struct OutboxSession {
     state: Mutex<State>,
     bell: Arc<Bell>,
     /// Most bytes of messages with the session.
@@ -106,9 +106,12 @@ impl Bell {
     }
 }
 
-impl Spool {
+impl OutboxSession {
     /// Opens the outbox of `options`, gives its session what was in flight, and settles whose session it is.
-    pub(super) fn open(options: &mut ClientOptions, session: &mut Session) -> Result<Option<Self>> {
+    pub(in crate::client::mqtt) fn open(
+        options: &mut ClientOptions,
+        session: &mut Session,
+    ) -> Result<Option<Self>> {
         let Some(outbox_options) = &options.outbox else { return Ok(None) };
         let bell = Arc::new(Bell::default());
         let report = Arc::clone(&bell);
@@ -170,19 +173,19 @@ impl Spool {
     }
 
     /// Messages that the server does not have.
-    pub(super) fn pending(&self) -> usize {
+    pub(in crate::client::mqtt) fn pending(&self) -> usize {
         let state = self.state.lock();
         state.staged.len() + state.stats.messages as usize
     }
 
-    pub(super) fn stats(&self) -> OutboxStats {
+    pub(in crate::client::mqtt) fn stats(&self) -> OutboxStats {
         let state = self.state.lock();
         let bytes = state.outbox.as_ref().map_or(0, Outbox::bytes);
         OutboxStats { bytes, ..state.stats.clone() }
     }
 
     /// Takes a publication for `owner`, who is told when it is on disk. The session is locked by the caller.
-    pub(super) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
+    pub(in crate::client::mqtt) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
         let mut state = self.state.lock();
         let key = state.next_key;
         let ticket = state.outbox()?.store(key, &publish)?;
@@ -198,7 +201,7 @@ impl Spool {
     }
 
     /// Writes down what the session asks for.
-    pub(super) fn record(&self, session: &mut Session) {
+    pub(in crate::client::mqtt) fn record(&self, session: &mut Session) {
         let mut state = self.state.lock();
         while let Some(record) = session.producer().poll_record() {
             // After a failure nothing is: the client ends.
@@ -216,7 +219,7 @@ impl Spool {
     }
 
     /// Publications with the session have ended. Not called once the client has: then they stay.
-    pub(super) fn ended(&self, outcomes: Vec<Outcome>) {
+    pub(in crate::client::mqtt) fn ended(&self, outcomes: Vec<Outcome>) {
         if outcomes.is_empty() {
             return;
         }
@@ -263,7 +266,7 @@ impl State {
 
 impl Shared {
     /// Moves messages on whenever the outbox's thread has something to tell.
-    pub(super) async fn run_spool(shared: std::sync::Weak<Self>) {
+    pub(in crate::client::mqtt) async fn run_outbox_session(shared: std::sync::Weak<Self>) {
         let Some(bell) = shared.upgrade().and_then(|s| s.spool.as_ref().map(|spool| Arc::clone(&spool.bell)))
         else {
             return;
@@ -279,7 +282,7 @@ impl Shared {
     }
 
     /// Tells senders what is on disk, and gives the session what is and what was loaded.
-    pub(super) fn pump(&self) {
+    pub(in crate::client::mqtt) fn pump(&self) {
         let Some(spool) = &self.spool else { return };
         let pumping = spool.pumping.lock();
         let rung = {
@@ -351,7 +354,7 @@ impl Shared {
     }
 
     /// Writes what is staged, tells its senders, and lets another client have the file. May block for a commit.
-    pub(super) fn close_spool(&self) {
+    pub(in crate::client::mqtt) fn close_outbox(&self) {
         if let Some(outbox) = self.take_outbox() {
             outbox.close();
             self.pump();
@@ -359,7 +362,7 @@ impl Shared {
     }
 
     /// Nothing is written any more.
-    pub(super) fn take_outbox(&self) -> Option<Outbox> {
+    pub(in crate::client::mqtt) fn take_outbox(&self) -> Option<Outbox> {
         self.spool.as_ref().and_then(|spool| spool.state.lock().outbox.take())
     }
 }
