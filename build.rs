@@ -1,4 +1,4 @@
-//! Compiles `proto/` with protox, a protobuf compiler written in Rust, so that no `protoc` is needed.
+//! Compiles `proto/` with protox, a protobuf compiler written in Rust, so that `protoc` is not needed.
 
 fn main() {
     println!("cargo:rerun-if-changed=proto");

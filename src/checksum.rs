@@ -1,12 +1,12 @@
-//! CRC-32C (Castagnoli, of Pulsar) and CRC-32 (IEEE, of TubeMQ), each behind one function so that the
-//! implementation can change in one place.
+//! CRC-32C (Castagnoli, used by Pulsar) and CRC-32 (IEEE, used by TubeMQ), each behind one function, so that
+//! an implementation can be replaced in one place.
 
-/// Extends `crc` (0 to begin with) by `bytes`.
+/// Extends the checksum `crc` (initially 0) by `bytes`.
 pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// CRC-32 as zlib has it.
+/// Computes a CRC-32 as zlib does.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);

@@ -1,40 +1,40 @@
-//! LZ4, ZLIB, ZSTD and SNAPPY as Pulsar frames them. Output is always bounded: [`decompress`] never
-//! produces, nor allocates, more than the size it was told.
+//! LZ4, ZLIB, ZSTD and SNAPPY in the framing that Pulsar uses. Output is always bounded: [`decompress`] never
+//! produces, nor allocates, more than the announced size.
 //!
 //! * LZ4 and SNAPPY are raw blocks without length prefix or framing.
-//! * ZLIB is RFC 1950; the Java client ends it with a sync flush and no checksum, so inflation stops when
-//!   the expected size is out instead of demanding the stream's end.
+//! * ZLIB is RFC 1950. The Java client ends it with a sync flush and no checksum, so inflation stops once the
+//!   expected size is reached instead of requiring the end of the stream.
 //! * ZSTD is one standard frame.
 
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How a payload is compressed. The numbers are Pulsar's `CompressionType`.
+/// Compression of a payload. The numbers are those of Pulsar's `CompressionType`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// As it is.
+    /// Uncompressed.
     #[default]
     None = 0,
     /// LZ4 block.
     Lz4 = 1,
-    /// RFC 1950.
+    /// Zlib, RFC 1950.
     Zlib = 2,
-    /// RFC 8878, level 3.
+    /// Zstandard, RFC 8878, level 3.
     Zstd = 3,
     /// Snappy block.
     Snappy = 4,
 }
 
 impl Compression {
-    /// The kind with Pulsar's number.
+    /// Looks up a compression by its number in Pulsar.
     pub fn from_number(number: i32) -> Option<Self> {
         [Self::None, Self::Lz4, Self::Zlib, Self::Zstd, Self::Snappy]
             .into_iter()
             .find(|kind| *kind as i32 == number)
     }
 
-    /// The kind with this lower-case name.
+    /// Looks up a compression by its lower-case name.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "none" => Self::None,
@@ -47,7 +47,7 @@ impl Compression {
     }
 }
 
-/// Compresses `input` whole.
+/// Compresses `input`.
 pub fn compress(kind: Compression, input: &[u8]) -> Result<Bytes> {
     let out = match kind {
         Compression::None => return Ok(Bytes::copy_from_slice(input)),
@@ -75,7 +75,7 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
     if size > limit {
         return Err(Error::new(
             ErrorKind::Compression,
-            format!("the payload claims {size} bytes uncompressed, more than the limit of {limit}"),
+            format!("the payload claims an uncompressed size of {size} bytes; the limit is {limit}"),
         ));
     }
     let out = match kind {
@@ -89,7 +89,7 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
             use std::io::Read as _;
             let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(&input[..]).map_err(|e| corrupt(kind, e))?;
-            // The frame claims a window, which would be allocated at once: no more than the limit needs.
+            // The frame announces a window that is allocated immediately, so it is capped at what the limit requires.
             decoder.window_log_max(window_log(limit)).map_err(|e| corrupt(kind, e))?;
             let mut out = Vec::with_capacity(size.min(input.len().saturating_mul(8).max(4096)));
             decoder.take(size as u64 + 1).read_to_end(&mut out).map_err(|e| corrupt(kind, e))?;
@@ -98,28 +98,34 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
         Compression::Snappy => {
             let claimed = snap::raw::decompress_len(input).map_err(|e| corrupt(kind, e))?;
             if claimed != size {
-                return Err(corrupt(kind, format!("the block holds {claimed} bytes, not {size}")));
+                return Err(corrupt(
+                    kind,
+                    format!("the block claims {claimed} uncompressed bytes, the message {size}"),
+                ));
             }
             bounded_claim(kind, input.len(), size, 64)?;
             snap::raw::Decoder::new().decompress_vec(input).map_err(|e| corrupt(kind, e))?
         }
     };
     if out.len() != size {
-        return Err(corrupt(kind, format!("{} bytes came out, not the {size} announced", out.len())));
+        return Err(corrupt(
+            kind,
+            format!("the data decompress to {} bytes, not to the {size} announced", out.len()),
+        ));
     }
     Ok(out.into())
 }
 
-/// Bits of the smallest window that holds `limit` bytes, at least the 8 MiB of RFC 8878, 3.1.1.1.2.
+/// Base-2 logarithm of the smallest window that holds `limit` bytes; at least 8 MiB (RFC 8878, 3.1.1.1.2).
 fn window_log(limit: usize) -> u32 {
     limit.max(8 << 20).next_power_of_two().ilog2().min(27)
 }
 
-/// Block formats need their output buffer at once; none can expand by more than `ratio`, so a larger
-/// claim is a lie and must not become an allocation.
+/// Rejects claims that the format cannot fulfil. Block formats need their whole output buffer up front, and no
+/// format expands by more than `ratio`, so a larger claim is false and must not become an allocation.
 fn bounded_claim(kind: Compression, input: usize, size: usize, ratio: usize) -> Result<()> {
     if size > input.saturating_mul(ratio).saturating_add(64) {
-        return Err(corrupt(kind, format!("{input} bytes cannot expand to {size}")));
+        return Err(corrupt(kind, format!("{input} compressed bytes cannot expand to {size}")));
     }
     Ok(())
 }

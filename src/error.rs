@@ -1,52 +1,52 @@
-//! The one error of the engine: what happened ([`ErrorKind`]), who is to blame ([`Blame`]), where, and the
-//! peer's own words, made safe to log. Every kind has a stable `code` that the Python side exposes.
+//! The engine's error type: the kind of failure ([`ErrorKind`]), the party that caused it ([`Blame`]), the
+//! topic, and the peer's message, made safe to log. Each kind has a stable `code` that Python exposes.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Result of anything in the engine.
+/// Result with the engine's error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Longest text of a peer that is kept, in bytes.
+/// Maximum length of a peer's message that is kept, in bytes.
 const PEER_TEXT_MAX: usize = 256;
 
-/// Who caused an [`Error`].
+/// Party that caused an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
-    /// The handle, client or broker had been closed.
+    /// The handle, client or broker was used after it had been closed.
     Closed,
-    /// An option or argument of the caller.
+    /// An option or argument that the caller passed.
     Config,
     /// The network or the operating system.
     Io,
-    /// A limit or state of this side.
+    /// A limit or the state of this process.
     Local,
-    /// The other side broke the protocol or refused.
+    /// The peer violated the protocol or refused the request.
     Peer,
 }
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $blame:ident, $retriable:literal;)+) => {
-        /// What happened. The `code` of each kind is stable across releases.
+        /// Kind of an error. The `code` of each kind is stable across releases.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[doc = $doc])+ $name,)+ }
 
         impl ErrorKind {
-            /// Every kind, in the order of declaration.
+            /// All kinds, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Stable snake-case name.
+            /// Stable name in snake case.
             pub const fn code(self) -> &'static str {
                 match self { $(Self::$name => $code,)+ }
             }
 
-            /// Who causes errors of this kind.
+            /// Party that causes errors of this kind.
             pub const fn blame(self) -> Blame {
                 match self { $(Self::$name => Blame::$blame,)+ }
             }
 
-            /// Whether the same call may succeed later without a change by the caller.
+            /// Whether the same call may succeed later without any change by the caller.
             pub const fn retriable(self) -> bool {
                 match self { $(Self::$name => $retriable,)+ }
             }
@@ -55,93 +55,93 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The peer did not accept the credentials, or there were none.
+    /// Credentials are missing or were rejected by the peer.
     Authentication = "authentication", Peer, false;
-    /// The role may not do this.
+    /// The client's role does not permit the operation.
     Authorization = "authorization", Peer, false;
-    /// The awaiting side gave up; the operation may still take effect.
+    /// The caller stopped waiting; the operation may still take effect.
     Cancelled = "cancelled", Local, false;
-    /// A CRC-32C did not match.
+    /// A CRC-32C checksum did not match.
     Checksum = "checksum", Peer, true;
-    /// Use after close.
+    /// The object was used after it had been closed.
     Closed = "closed", Closed, false;
-    /// Compressed data are corrupt, or larger than they may become.
+    /// Compressed data are corrupt or exceed the size limit when decompressed.
     Compression = "compression", Peer, false;
-    /// No address of the service could be connected.
+    /// No address of the service accepted a connection.
     ConnectFailed = "connect_failed", Io, true;
     /// The subscription already has an exclusive consumer.
     ConsumerBusy = "consumer_busy", Peer, true;
-    /// The broker could not place the consumer.
+    /// The broker could not assign the consumer.
     ConsumerAssign = "consumer_assign", Peer, true;
-    /// The broker does not know the consumer.
+    /// The consumer is unknown to the broker.
     ConsumerNotFound = "consumer_not_found", Peer, true;
-    /// The connection ended.
+    /// The connection was lost.
     Disconnected = "disconnected", Io, true;
-    /// A frame is longer than the negotiated limit.
+    /// A received frame exceeds the negotiated size limit.
     FrameTooLarge = "frame_too_large", Peer, false;
-    /// The process was forked after the client had been made.
+    /// The client was used in a process forked after it was created.
     Fork = "fork", Config, false;
-    /// The topic has a schema that this one does not fit.
+    /// The schema is incompatible with the schema of the topic.
     IncompatibleSchema = "incompatible_schema", Peer, false;
-    /// An argument or option is not valid.
+    /// An argument or option is invalid.
     InvalidArgument = "invalid_argument", Config, false;
-    /// The topic name is not valid.
+    /// The topic name is invalid.
     InvalidTopic = "invalid_topic", Config, false;
-    /// The transaction is not in a state that allows this.
+    /// The state of the transaction does not allow the operation.
     InvalidTransaction = "invalid_transaction", Peer, false;
-    /// Input or output of the operating system failed.
+    /// An input or output operation of the operating system failed.
     Io = "io", Io, true;
-    /// A limit on memory is reached.
+    /// A memory limit was reached.
     MemoryLimit = "memory_limit", Local, true;
-    /// The message is larger than the broker takes.
+    /// The message exceeds the broker's size limit.
     MessageTooLarge = "message_too_large", Config, false;
     /// The broker could not read or write its metadata.
     Metadata = "metadata", Peer, true;
-    /// The broker does not allow this here.
+    /// The broker does not allow the operation in this state or configuration.
     NotAllowed = "not_allowed", Peer, false;
-    /// The broker could not persist.
+    /// The broker could not store the data.
     Persistence = "persistence", Peer, true;
-    /// Another producer with this name, or an exclusive one, is connected.
+    /// A producer of the same name, or an exclusive producer, is already connected.
     ProducerBusy = "producer_busy", Peer, true;
-    /// Another producer took over: terminal.
+    /// Another producer has taken over. The producer cannot recover.
     ProducerFenced = "producer_fenced", Peer, false;
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     Protocol = "protocol", Peer, true;
-    /// The send window and the parking lot behind it are full.
+    /// The send window and the overflow queue behind it are full.
     QueueFull = "queue_full", Local, true;
-    /// The backlog quota or the store's size cap is reached.
+    /// The backlog quota or the size limit of the store was reached.
     QuotaExceeded = "quota_exceeded", Peer, true;
-    /// The broker is not ready for this yet.
+    /// The broker is not ready for the operation yet.
     ServiceNotReady = "service_not_ready", Peer, true;
-    /// Another connection uses the client identifier.
+    /// Another connection has taken over the client identifier.
     SessionTakenOver = "session_taken_over", Peer, false;
     /// The subscription does not exist.
     SubscriptionNotFound = "subscription_not_found", Peer, false;
-    /// The time limit of the operation passed.
+    /// The operation exceeded its time limit.
     Timeout = "timeout", Io, true;
-    /// TLS could not be set up: certificate, host name or configuration.
+    /// TLS setup failed because of a certificate, the host name or the configuration.
     Tls = "tls", Io, false;
-    /// The broker asks to slow down.
+    /// The broker asked the client to slow down.
     TooManyRequests = "too_many_requests", Peer, true;
     /// The topic or namespace does not exist.
     TopicNotFound = "topic_not_found", Peer, false;
-    /// The topic is terminated: it takes no more messages.
+    /// The topic is terminated and accepts no more messages.
     TopicTerminated = "topic_terminated", Peer, false;
-    /// Two transactions want the same.
+    /// The transaction conflicts with another one.
     TransactionConflict = "transaction_conflict", Peer, false;
-    /// The broker does not know the transaction or its coordinator.
+    /// The transaction or its coordinator is unknown to the broker.
     TransactionNotFound = "transaction_not_found", Peer, true;
-    /// Bytes ended before the value did.
+    /// The data ended in the middle of a value.
     Truncated = "truncated", Peer, false;
-    /// The broker gave a reason that is not known here.
+    /// The broker gave a reason that this version does not know.
     Unknown = "unknown", Peer, true;
-    /// The protocol or this build cannot do that.
+    /// The protocol or this build does not support the operation.
     Unsupported = "unsupported", Config, false;
-    /// The broker does not speak this version.
+    /// The broker does not support this protocol version.
     UnsupportedVersion = "unsupported_version", Peer, false;
 }
 
-/// What went wrong, with its context. Cheap to clone and one word wide.
+/// An error with its context. Cheap to clone, and the size of one pointer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Arc<Inner>);
 
@@ -154,51 +154,51 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`; `message` names what was wrong and what to do.
+    /// Creates an error of `kind`; `message` says what went wrong and what to do about it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner { kind, message: message.into(), topic: None, peer_text: None }))
     }
 
-    /// A violation of the protocol by the peer.
+    /// Creates an error for a protocol violation by the peer.
     pub fn protocol(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Protocol, message)
     }
 
-    /// The peer's own words, shortened and with control characters escaped.
+    /// Adds the peer's message, shortened and with control characters escaped.
     #[must_use]
     pub fn with_peer_text(mut self, text: &str) -> Self {
         Arc::make_mut(&mut self.0).peer_text = Some(sanitise(text));
         self
     }
 
-    /// The topic this is about.
+    /// Adds the topic that the error concerns.
     #[must_use]
     pub fn with_topic(mut self, topic: impl Into<Arc<str>>) -> Self {
         Arc::make_mut(&mut self.0).topic = Some(topic.into());
         self
     }
 
-    /// What happened.
+    /// Kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was wrong, without the topic and the peer's words.
+    /// Description of the error, without the topic and the peer's message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The topic, when the error is about one.
+    /// Topic that the error concerns, if any.
     pub fn topic(&self) -> Option<&str> {
         self.0.topic.as_deref()
     }
 
-    /// The peer's own words, when there are any.
+    /// The peer's message, if any.
     pub fn peer_text(&self) -> Option<&str> {
         self.0.peer_text.as_deref()
     }
 
-    /// Whether the same call may succeed later without a change by the caller.
+    /// Whether the same call may succeed later without any change by the caller.
     pub fn retriable(&self) -> bool {
         self.0.kind.retriable()
     }
@@ -233,12 +233,12 @@ impl From<std::io::Error> for Error {
 
 impl From<crate::wire::UnexpectedEnd> for Error {
     fn from(_: crate::wire::UnexpectedEnd) -> Self {
-        Self::new(ErrorKind::Truncated, "the bytes end before the value does")
+        Self::new(ErrorKind::Truncated, "the data ended in the middle of a value")
     }
 }
 
-/// Shortens to [`PEER_TEXT_MAX`] on a character boundary and escapes control characters, so that a peer
-/// can neither flood nor forge a log.
+/// Truncates `text` to [`PEER_TEXT_MAX`] at a character boundary and escapes control characters, so that a
+/// peer can neither flood nor forge log entries.
 pub fn sanitise(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(PEER_TEXT_MAX));
     for c in text.chars() {

@@ -1,20 +1,20 @@
 //! Penstock's engine.
 //!
-//! Layers, arrows only point down:
+//! Layers; dependencies only point down:
 //!
 //! ```text
 //! python      PyO3: conversion and wake-ups
-//! client      what a user holds: pool, lookup, partitions, reconnect
+//! client      objects for users: pool, lookup, partitions, reconnect
 //! broker      the embedded broker
-//! net         tokio: sockets, TLS, WebSocket, timers; one driver for every protocol
+//! net         tokio: sockets, TLS, WebSocket, timers; one driver for all protocols
 //! pulsar mqtt tubemq    sans-IO cores: frames and state machines
-//! wire checksum compression transmit machine error sync clock    the ground floor
+//! wire checksum compression transmit machine error sync clock    shared foundations
 //! ```
 //!
-//! The third protocol, TubeMQ, has `tubemq` beside `pulsar` and `mqtt`, with the same file names and verbs.
-//! Features: none compiles the cores alone, with neither tokio nor pyo3 in the graph; `client` adds the
-//! tokio layer, `sqlite` the store, `broker` both and the broker, `arrow` the C data interface, `python`
-//! the native module.
+//! `pulsar`, `mqtt` and `tubemq` are siblings with the same file names and verbs.
+//! Without features only the cores are compiled, with neither tokio nor pyo3 in the dependency graph. `client`
+//! adds the tokio layer, `sqlite` the store, `broker` both of these and the broker, `arrow` the Arrow C data
+//! interface, `python` the native module.
 
 pub mod checksum;
 pub mod clock;

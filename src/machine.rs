@@ -1,15 +1,15 @@
 //! The contract between a sans-IO core and its driver.
 //!
-//! A [`Machine`] is one protocol session on one socket. It knows neither sockets nor clocks nor tasks: the
-//! driver hands in bytes and the time, and polls for what must be done next, in this order:
+//! A [`Machine`] is one protocol session on one socket. It does not depend on sockets, clocks or tasks: the
+//! driver passes in bytes and the time, and then polls for the next actions, in this order:
 //!
-//! 1. [`Machine::handle_input`] when bytes arrived, [`Machine::handle_timeout`] when the time that
-//!    [`Machine::poll_timeout`] gave has come;
-//! 2. [`Machine::poll_event`] until it is `None`;
-//! 3. write what [`Machine::transmit`] holds;
+//! 1. [`Machine::handle_input`] when bytes have arrived, [`Machine::handle_timeout`] when the time returned by
+//!    [`Machine::poll_timeout`] has come;
+//! 2. [`Machine::poll_event`] until it returns `None`;
+//! 3. write the contents of [`Machine::transmit`];
 //! 4. sleep until [`Machine::poll_timeout`], new bytes, or a wake-up.
 //!
-//! The same inputs give the same outputs, so a failing run replays for ever.
+//! Equal inputs produce equal outputs, so a failing run can be replayed.
 
 use std::time::Instant;
 
@@ -20,27 +20,27 @@ use crate::transmit::Transmit;
 
 /// A protocol session without its socket.
 pub trait Machine {
-    /// What the session tells the layer above.
+    /// Event that the session reports to the layer above.
     type Event;
 
-    /// Takes all complete frames out of `input` and leaves the rest. An error ends the session: the
-    /// driver writes what is queued (a last word to the peer), then closes.
+    /// Consumes all complete frames in `input` and leaves the rest. An error ends the session: the driver writes
+    /// the queued bytes (such as a final packet to the peer), then closes the socket.
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error>;
 
-    /// Tells the session that `now` has reached the time of [`Self::poll_timeout`]. An error ends it.
+    /// Tells the session that the time of [`Self::poll_timeout`] has come. An error ends the session.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Error>;
 
-    /// When the session next wants [`Self::handle_timeout`].
+    /// Time at which [`Self::handle_timeout`] is due.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next event, oldest first.
+    /// Returns the next event, oldest first.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// The bytes to be written.
+    /// The output queue, for the driver to write.
     fn transmit(&mut self) -> &mut Transmit;
 }
 
-/// A fixed table of timers, one slot per variant of a session's timer enum. No heap, no tasks.
+/// A fixed table of timers, one slot per timer of a session. Uses neither heap nor tasks.
 #[derive(Clone, Debug)]
 pub struct TimerTable<const N: usize> {
     due: [Option<Instant>; N],
@@ -63,17 +63,17 @@ impl<const N: usize> TimerTable<N> {
         self.due[index] = None;
     }
 
-    /// When timer `index` is due.
+    /// Time at which timer `index` is due.
     pub fn get(&self, index: usize) -> Option<Instant> {
         self.due[index]
     }
 
-    /// The earliest of all.
+    /// Time at which the next timer is due.
     pub fn next(&self) -> Option<Instant> {
         self.due.iter().flatten().min().copied()
     }
 
-    /// Stops timer `index` and says true if it was due.
+    /// Stops timer `index` if it is due, and returns whether it was.
     pub fn expire(&mut self, index: usize, now: Instant) -> bool {
         let due = self.due[index].is_some_and(|at| at <= now);
         if due {

@@ -1,41 +1,41 @@
-//! Bytes to values and back, without I/O: a bounds-checked [`Reader`] over a slice, protobuf's varints
-//! and tags, and the big-endian integers all three protocols share. Nothing here allocates by what the
-//! bytes claim.
+//! Encoding and decoding without I/O: a bounds-checked [`Reader`] over a slice, protobuf's varints and tags,
+//! and the big-endian integers that all three protocols use. No allocation depends on a length that the
+//! input merely claims.
 
 use bytes::{BufMut, BytesMut};
 
-/// The bytes ended before the value did. Carries nothing: it is the hot answer of a partial read.
+/// The input ended in the middle of a value. Carries no data, because partial reads are frequent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedEnd;
 
-/// A cursor over a slice; every read is bounds-checked.
+/// A cursor over a slice. Each read is bounds-checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from the start.
+    /// Creates a reader at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether all has been read.
+    /// Whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Number of bytes not read yet.
+    /// Number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next `n` bytes.
+    /// Reads `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], UnexpectedEnd> {
         if n > self.rest.len() {
             return Err(UnexpectedEnd);
@@ -45,31 +45,31 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8, UnexpectedEnd> {
         Ok(self.take(1)?[0])
     }
 
-    /// Two bytes, big-endian.
+    /// Reads a big-endian `u16`.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, UnexpectedEnd> {
         let b = self.take(2)?;
         Ok(u16::from_be_bytes([b[0], b[1]]))
     }
 
-    /// Four bytes, big-endian.
+    /// Reads a big-endian `u32`.
     pub fn u32(&mut self) -> Result<u32, UnexpectedEnd> {
         let b = self.take(4)?;
         Ok(u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Eight bytes, little-endian (protobuf's fixed64).
+    /// Reads a little-endian `u64` (protobuf's fixed64).
     pub fn u64_le(&mut self) -> Result<u64, UnexpectedEnd> {
         let b = self.take(8)?;
         Ok(u64::from_le_bytes(b.try_into().expect("eight bytes")))
     }
 
-    /// A protobuf varint of at most ten bytes.
+    /// Reads a protobuf varint of at most ten bytes.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, UnexpectedEnd> {
         let mut value = 0_u64;
@@ -83,21 +83,21 @@ impl<'a> Reader<'a> {
         Err(UnexpectedEnd)
     }
 
-    /// A length-delimited field's bytes.
+    /// Reads the content of a length-delimited field.
     #[inline]
     pub fn delimited(&mut self) -> Result<&'a [u8], UnexpectedEnd> {
         let length = self.varint()?;
         self.take(usize::try_from(length).map_err(|_| UnexpectedEnd)?)
     }
 
-    /// A protobuf tag: field number and wire type.
+    /// Reads a protobuf tag: field number and wire type.
     #[inline]
     pub fn tag(&mut self) -> Result<(u32, u8), UnexpectedEnd> {
         let tag = u32::try_from(self.varint()?).map_err(|_| UnexpectedEnd)?;
         Ok((tag >> 3, (tag & 7) as u8))
     }
 
-    /// Skips a field of the given wire type; groups are refused.
+    /// Skips a field of the given wire type. Groups are rejected.
     pub fn skip(&mut self, wire_type: u8) -> Result<(), UnexpectedEnd> {
         match wire_type {
             0 => drop(self.varint()?),
@@ -110,9 +110,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Makes room in `input`, which begins with a frame of `frame` bytes, for just what is missing of it: the frame
-/// will be held in a buffer of its own size. Of a frame that has hardly begun a claim is worth
-/// [`CLAIM`] bytes, later three times what has arrived.
+/// Grows `input`, which begins with a frame of `frame` bytes, to exactly that frame's size, so that the frame
+/// can be held in a buffer of its own. An incomplete frame reserves at most [`CLAIM`] bytes, or four times
+/// the bytes that have arrived if that is more.
 pub fn make_room(input: &mut BytesMut, frame: usize) {
     if frame > input.capacity() {
         let capacity = frame.min(CLAIM.max(4 * input.len()));
@@ -122,18 +122,19 @@ pub fn make_room(input: &mut BytesMut, frame: usize) {
     }
 }
 
-/// Most bytes that [`make_room`] believes without proof.
+/// Number of bytes that [`make_room`] reserves for a frame that has barely begun.
 pub const CLAIM: usize = 256 << 10;
 
-/// Moves `input` to a new buffer of `capacity` bytes, no less than it has. `BytesMut::reserve` would give up to twice
-/// as many, which are lost to all but the next frames when the ones in it are held.
+/// Moves `input` to a new buffer of `capacity` bytes, which must not be less than its length.
+/// `BytesMut::reserve` would allocate up to twice as much, and that memory could not be used for anything but
+/// the next frames as long as frames in the buffer are held.
 pub fn move_to(input: &mut BytesMut, capacity: usize) {
     let mut moved = BytesMut::with_capacity(capacity);
     moved.extend_from_slice(input);
     *input = moved;
 }
 
-/// Number of bytes of `value` as a varint.
+/// Encoded size of `value` as a varint.
 #[inline]
 pub const fn varint_len(value: u64) -> usize {
     // Each byte carries seven bits; zero takes one byte.
@@ -171,7 +172,7 @@ pub const fn varint_field_len(field: u32, value: u64) -> usize {
     varint_len((field << 3) as u64) + varint_len(value)
 }
 
-/// Encoded size of a length-delimited field whose content has `length` bytes.
+/// Encoded size of a length-delimited field with `length` bytes of content.
 #[inline]
 pub const fn bytes_field_len(field: u32, length: usize) -> usize {
     varint_len((field << 3) as u64) + varint_len(length as u64) + length
