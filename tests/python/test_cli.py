@@ -7,9 +7,9 @@ import types
 import pytest
 
 from penstock import cli, errors
-from penstock.commands import pairs
-from penstock.commands.sub import compile_format, to_json
-from penstock.commands.topic import full_name
+from penstock.commands._shared.options import pairs
+from penstock.commands.pulsar.format import compile_format, to_json
+from penstock.commands.pulsar.topic import full_name
 
 
 def run(*arguments):

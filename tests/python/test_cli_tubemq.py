@@ -21,9 +21,9 @@ import pytest
 
 import penstock
 from penstock import blocking, cli, errors
-from penstock.commands.sub import compile_format
+from penstock.commands.tubemq.format import compile_format
 from penstock.commands.tubemq.pub import when
-from penstock.commands.tubemq.sub import _FIELDS, _End
+from penstock.commands.tubemq.sub import _End
 
 from harness import eventually
 from tubemq_harness import RealTubeMQ
@@ -230,7 +230,7 @@ def test_a_format_prints_what_it_names(url: str, single: str) -> None:
     assert read(url, single, "-C", "1", "-v") == f"{single} k x\n".encode()
     assert read(url, single, "-C", "1", "-N") == b"x"
     with pytest.raises(errors.InvalidArgument, match="%m"):
-        compile_format("%z", _FIELDS)
+        compile_format("%z")
 
 
 def test_payloads_that_are_no_text(url: str, single: str) -> None:
@@ -459,7 +459,7 @@ def test_what_the_protocol_cannot_is_refused_with_what_can(
     for text in (*said, "webapi.htm"):
         assert text in answer
     answer = refused("topic", *words, "-u", url, "--admin", "http://127.0.0.1:1", status=1)
-    assert "--admin is of Pulsar" in answer
+    assert "--admin is for Pulsar" in answer
 
 
 def test_topics_of_a_store(tmp_path: Path) -> None:

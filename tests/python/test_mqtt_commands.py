@@ -357,7 +357,7 @@ def test_help_is_that_of_the_protocol(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_topics_cannot_be_listed(url: str) -> None:
-    assert "MQTT cannot ask for topics" in refused("topic", "ls", "-u", url, status=1)
+    assert "MQTT cannot list topics" in refused("topic", "ls", "-u", url, status=1)
 
 
 @pytest.fixture(scope="module")

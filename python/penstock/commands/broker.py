@@ -10,22 +10,21 @@ from typing import Any
 
 from penstock.broker import Broker
 from penstock.errors import InvalidArgument
+from penstock.options import TABLES
 
-from . import pairs
+from ._shared.options import pairs
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_OPTIONS = (
-    *("data", "host", "port", "durability", "tls_cert", "tls_key", "token_key", "max_store"),
-    *("mqtt_port", "mqtt_ws_port", "mqtt_password_file", "tubemq_port", "tubemq_user_file"),
-)
+_MORE_URLS = ("mqtt_url", "mqtt_ws_url", "tubemq_url")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs until SIGINT or SIGTERM."""
-    options: dict[str, Any] = {name: getattr(given, name) for name in _OPTIONS}
+    """Runs the broker until SIGINT or SIGTERM."""
+    # The flags have the names of the options.
+    options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in TABLES["broker"]}
     options |= pairs(given.options, "options")
     options["allow_insecure_bind"] = given.allow_insecure_bind
-    # Blocked before the broker's threads start, so that they inherit it and only sigwait sees the signals.
+    # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started = time.perf_counter()
     with Broker(**options) as broker:
@@ -33,12 +32,7 @@ def run(given: argparse.Namespace) -> int:
             _create(broker, text)
         took = (time.perf_counter() - started) * 1000
         durability = str(broker.status().get("durability", ""))
-        more = {
-            "mqtt_url": broker.mqtt_url,
-            "mqtt_ws_url": broker.mqtt_ws_url,
-            "tubemq_url": broker.tubemq_url,
-        }
-        more = {name: url for name, url in more.items() if url}
+        more = {name: url for name in _MORE_URLS if (url := getattr(broker, name))}
         if given.json:
             import json
 

@@ -1,1 +1,1 @@
-"""The commands with an MQTT URL: their flags are those of ``mosquitto_pub`` and ``mosquitto_sub``."""
+"""The commands for MQTT URLs, with the flags of ``mosquitto_pub`` and ``mosquitto_sub``."""

@@ -1,19 +1,24 @@
-"""Arguments of ``penstock pub`` and ``penstock sub`` with an MQTT URL, and what options they stand for."""
+"""Arguments of ``penstock pub`` and ``penstock sub`` with an MQTT URL, and the options that they set."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from penstock.commands._shared import arguments
+from penstock.commands._shared.arguments import topic_problem as problem
 from penstock.errors import InvalidArgument, Unsupported
 
+__all__ = ["broker", "client_options", "problem", "properties", "pub", "quality", "sub"]
+
 FORMAT_HELP = (
-    "what to print: %%t topic, %%p payload, %%x and %%X in hexadecimal, %%l its bytes, %%q QoS, %%r retained"
-    ", %%m packet id, %%I time, %%U seconds since 1970, %%@X strftime's X, %%j JSON, %%J JSON with a JSON "
-    "payload, %%C content type, %%D correlation data, %%E seconds left, %%F is text, %%P user properties, "
-    "%%R response topic, %%S subscription id; %%-10t, %%04l: width; \\n, \\t, \\r, \\0, \\e"
+    "how to print a message: %%t topic, %%p payload, %%x and %%X payload in hexadecimal, %%l payload size, "
+    "%%q QoS, %%r retain flag, %%m packet id, %%I time received, %%U the same in seconds since 1970, "
+    "%%@X strftime's X, %%j JSON, %%J JSON with a JSON payload, %%C content type, %%D correlation data, "
+    "%%E seconds until expiry, %%F payload format, %%P user properties, %%R response topic, "
+    "%%S subscription id; %%-10t, %%04l: width; \\n, \\t, \\r, \\0, \\e"
 )
 _VERSIONS = {
     **dict.fromkeys(("5", "mqttv5"), "5"),
@@ -21,22 +26,6 @@ _VERSIONS = {
     **dict.fromkeys(("31", "3.1", "mqttv31"), "3.1"),
     "auto": "auto",
 }
-
-
-class Refused(argparse.Action):
-    """An argument that only the other protocol has: refused by name."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, name: Any = None
-    ) -> None:
-        parser.error(str(self.const).replace("{}", str(name)))
-
-
-def refuse(command: argparse.ArgumentParser, names: Sequence[str], text: str) -> None:
-    """Adds arguments that are not there; ``{}`` of the text is the name that was given."""
-    command.add_argument(
-        *names, action=Refused, nargs="?", const=text, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
 
 
 class _Property(argparse.Action):
@@ -54,77 +43,118 @@ class _Property(argparse.Action):
         getattr(namespace, self.dest).append(words)
 
 
+def broker(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock broker``."""
+    add = command.add_argument
+    add("--mqtt-port", metavar="PORT", help="port for MQTT; 0 picks a free one")
+    add("--mqtt-ws-port", metavar="PORT", help="port for MQTT over WebSocket, at the path /mqtt")
+    add(
+        "--mqtt-password-file",
+        metavar="FILE",
+        help="MQTT users, as mosquitto_passwd or penstock passwd writes them",
+    )
+
+
 def pub(command: argparse.ArgumentParser) -> None:
-    """Arguments of ``penstock pub``."""
+    """Adds the arguments of ``penstock pub``."""
     _session(command)
-    command.add_argument("-t", "--topic", action="append", default=[], help="where to publish")
-    source = command.add_mutually_exclusive_group()
-    source.add_argument("-m", "--message", action="append", metavar="TEXT", help="this text; repeatable")
-    source.add_argument("-f", "--file", action="append", metavar="FILE", help="this file; repeatable")
-    source.add_argument("-l", "--lines", "--stdin-line", action="store_true", help="each line of stdin")
-    source.add_argument("-s", "--stdin", "--stdin-file", action="store_true", help="all of stdin at once")
-    source.add_argument("-n", "--null", "--null-message", action="store_true", help="without payload")
-    command.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service (0)")
-    command.add_argument("-r", "--retain", action="store_true", help="the broker keeps the last message")
-    command.add_argument("--repeat", type=int, default=1, metavar="N", help="send -m or -f this many times")
-    command.add_argument("--json", action="store_true", help="print the answer to each message as JSON")
-    command.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    arguments.topics(command, "topic to publish to")
+    arguments.source(command, lines=["--stdin-line"], stdin=["--stdin-file"], null=["--null-message"])
+    add = command.add_argument
+    add("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service (default: 0)")
+    add("-r", "--retain", action="store_true", help="let the broker retain the message")
+    arguments.repeat(command, "--repeat")
+    add("--json", action="store_true", help="print the answer to each message as JSON")
+    arguments.quiet(command, "--quiet")
+    refuse = arguments.refuse
     refuse(command, ["-K", "--key-separator"], "MQTT has no keys, hence no {}: put them into the topic")
     refuse(command, ["-p"], "MQTT has no {}: use -D publish user-property NAME VALUE")
     refuse(command, ["-z", "--compression"], "MQTT has no {}")
 
 
 def sub(command: argparse.ArgumentParser) -> None:
-    """Arguments of ``penstock sub``."""
+    """Adds the arguments of ``penstock sub``."""
     _session(command)
-    command.add_argument(
-        "-t", "--topic", action="append", default=[], help="topic filter to subscribe to; repeatable"
+    arguments.topics(command, "topic filter to subscribe to; repeatable")
+    add = command.add_argument
+    add("-q", "--qos", type=int, choices=(0, 1, 2), help="highest quality of service to receive (default: 0)")
+    add(
+        "-s",
+        "--subscription",
+        metavar="GROUP",
+        help="shared subscription: each message goes to one member of the group",
     )
-    command.add_argument("-q", "--qos", type=int, choices=(0, 1, 2), help="highest quality of service (0)")
-    command.add_argument(
-        "-s", "--subscription", metavar="GROUP", help="share the messages with all of this group"
+    arguments.limits(command, "exit after N messages", "exit after this time, with status 27")
+    add(
+        "-E",
+        "--exit-after-sub",
+        action="store_true",
+        help="exit as soon as the broker confirms the subscription",
     )
-    command.add_argument("-C", "--count", type=int, metavar="N", help="end after N messages")
-    command.add_argument("-W", "--timeout", metavar="SECONDS", help="end after this time with status 27")
-    command.add_argument("-E", "--exit-after-sub", action="store_true", help="end when it has subscribed")
-    command.add_argument("-F", "--format", metavar="FORMAT", help=FORMAT_HELP)
-    command.add_argument("-v", "--verbose", action="store_true", help="topic before the payload")
-    command.add_argument("-N", "--no-newline", action="store_true", help="nothing after the payload")
-    command.add_argument("-R", "--no-retained", action="store_true", help="no retained messages")
-    command.add_argument("--retained-only", action="store_true", help="end at the first that is not retained")
-    command.add_argument(
-        "-T", "--filter-out", action="append", default=[], metavar="FILTER", help="not these topics"
+    arguments.output(command, FORMAT_HELP, "print the topic before the payload")
+    add("-R", "--no-retained", action="store_true", help="do not print retained messages")
+    add("--retained-only", action="store_true", help="exit at the first message that is not retained")
+    add(
+        "-T",
+        "--filter-out",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="do not print messages of these topics; repeatable",
     )
-    command.add_argument("--no-ack", action="store_true", help="leave QoS 1 and 2 unacknowledged")
-    command.add_argument("--json", action="store_true", help="one JSON object per message")
+    add("--no-ack", action="store_true", help="do not acknowledge messages of QoS 1 and 2")
+    refuse = arguments.refuse
     refuse(command, ["--type"], "MQTT has no subscription types, hence no {}: -s shares a subscription")
     refuse(command, ["-o", "--position"], "MQTT has no positions, hence no {}")
-    refuse(
-        command, ["-e", "--exit"], "a topic of MQTT has no end, hence no {}: use -C, -W or --retained-only"
-    )
+    refuse(command, ["-e", "--exit"], "an MQTT topic has no end, hence no {}: use -C, -W or --retained-only")
 
 
 def _session(command: argparse.ArgumentParser) -> None:
+    arguments.places(command, "URL and topic: mqtt://, mqtts://, ws://, wss:// or mqtt+unix://")
     add = command.add_argument
-    add("places", nargs="*", metavar="[URL] [TOPIC]", help="mqtt://, mqtts://, ws://, wss://, mqtt+unix://")
-    add("--url", default=os.environ.get("PENSTOCK_URL"), help="the URL; -u takes it, too (PENSTOCK_URL)")
-    add("-X", dest="options", action="append", default=[], metavar="NAME=VALUE", help="any other option")
-    add("-i", "--id", metavar="ID", help="client id; default: one that nobody has")
+    add(
+        "--url",
+        default=os.environ.get("PENSTOCK_URL"),
+        help="URL of the broker, also as -u (default: PENSTOCK_URL)",
+    )
+    add(
+        "-X",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set any other option of the client, producer or consumer; repeatable",
+    )
+    add("-i", "--id", metavar="ID", help="client id (default: a random one)")
     add("-u", "--username", metavar="USER", help="user name")
-    add("-P", "--pw", metavar="PASSWORD", help="password; better env:NAME or file:PATH")
-    add("-V", "--protocol-version", metavar="VERSION", help="5 (default), 311, 31, or auto")
-    add("-c", "--disable-clean-session", action="store_true", help="keep the session; needs -i")
-    add("-x", "--session-expiry-interval", metavar="SECONDS", help="how long it is kept (-c: for ever)")
-    add("-k", "--keepalive", metavar="SECONDS", help="longest silence (60)")
-    add("--cafile", metavar="FILE", help="authorities to trust (PEM)")
-    add("--cert", metavar="FILE", help="own certificate chain (PEM)")
-    add("--key", metavar="FILE", help="own private key (PEM)")
-    add("--insecure", action="store_true", help="accept any host name in the certificate")
-    add("--tls-alpn", metavar="PROTOCOL", help="protocol to offer in the TLS handshake (mqtt)")
-    add("--will-topic", metavar="TOPIC", help="where the broker says that we are gone without a goodbye")
-    add("--will-payload", metavar="TEXT", help="what it says")
-    add("--will-qos", type=int, choices=(0, 1, 2), help="with which quality of service (0)")
-    add("--will-retain", action="store_true", help="and keeps it")
+    add(
+        "-P",
+        "--pw",
+        metavar="PASSWORD",
+        help="password; env:NAME or file:PATH keep it out of the process list",
+    )
+    add("-V", "--protocol-version", metavar="VERSION", help="MQTT version: 5 (default), 311, 31 or auto")
+    add("-c", "--disable-clean-session", action="store_true", help="keep the session on the broker; needs -i")
+    add(
+        "-x",
+        "--session-expiry-interval",
+        metavar="SECONDS",
+        help="how long the broker keeps the session (with -c, the default is forever)",
+    )
+    add("-k", "--keepalive", metavar="SECONDS", help="keep alive interval (default: 60)")
+    add("--cafile", metavar="FILE", help="certificate authorities to trust (PEM)")
+    add("--cert", metavar="FILE", help="client certificate chain (PEM)")
+    add("--key", metavar="FILE", help="private key of the client certificate (PEM)")
+    add("--insecure", action="store_true", help="accept any host name in the broker's certificate")
+    add("--tls-alpn", metavar="PROTOCOL", help="protocol to offer in the TLS handshake (default: mqtt)")
+    add(
+        "--will-topic",
+        metavar="TOPIC",
+        help="topic of the will, which the broker publishes if the connection is lost",
+    )
+    add("--will-payload", metavar="TEXT", help="payload of the will")
+    add("--will-qos", type=int, choices=(0, 1, 2), help="quality of service of the will (default: 0)")
+    add("--will-retain", action="store_true", help="let the broker retain the will")
     add(
         "-D",
         "--property",
@@ -133,15 +163,15 @@ def _session(command: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="WORD",
-        help="property of 5.0: -D publish content-type text/plain, -D will user-property a b",
+        help="set an MQTT 5 property: -D publish content-type text/plain, -D will user-property NAME VALUE",
     )
 
 
 def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
-    """What the flags say about the client, over ``options`` of ``-X``.
+    """The client options that the flags set, on top of ``options`` from ``-X``.
 
     Raises:
-        InvalidArgument: a value or a combination that makes no sense.
+        InvalidArgument: a value that does not parse, or flags that contradict each other.
         Unsupported: a property that does not exist or cannot be set.
     """
     flags = {
@@ -219,7 +249,8 @@ _PROPERTIES: dict[str, _Table] = {
 
 
 def properties(given: argparse.Namespace, wanted: str) -> dict[str, Any]:
-    """What ``-D`` says about ``publish``, ``will`` or ``connect``, by our names. User properties are pairs.
+    """The properties that ``-D`` sets on ``publish``, ``will`` or ``connect``, as our options name them. User
+    properties are pairs.
 
     Raises:
         Unsupported: a command or an identifier that cannot be set.
@@ -241,12 +272,13 @@ def properties(given: argparse.Namespace, wanted: str) -> dict[str, Any]:
         try:
             result[name] = read(rest[0])
         except ValueError:
-            raise InvalidArgument(f"-D {command} {identifier}: {rest[0]!r} is not its value") from None
+            raise InvalidArgument(f"-D {command} {identifier}: {rest[0]!r} is not a valid value") from None
     return result
 
 
 def quality(given: argparse.Namespace, scope: str, options: dict[str, Any]) -> None:
-    """Sets the QoS of ``options``: what ``-q`` says, or Mosquitto's 0 where nobody else says anything."""
+    """Sets the QoS of ``options``: that of ``-q``, else Mosquitto's default of 0 unless ``-X``, the URL or
+    the environment sets another."""
     from penstock.options import inherited_for
 
     if given.qos is not None:

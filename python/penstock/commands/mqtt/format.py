@@ -1,19 +1,19 @@
-"""``-F`` of ``mosquitto_sub``: what a message looks like on the screen."""
+"""The format language of ``mosquitto_sub -F``, and ``--json``."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.commands._shared.subscribe import Part, payload_to_json
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from penstock import Message
-
-Part = bytes | Callable[["Message"], bytes]
 
 
 def _time(message: Message) -> datetime:
@@ -25,7 +25,7 @@ def _int(value: int | None) -> str | None:
 
 
 def properties(message: Message) -> dict[str, Any]:
-    """The properties of a message under the names of the standard, as far as JSON can say them."""
+    """The properties of a message under the names of the standard, as far as JSON can express them."""
     ids = message.subscription_ids
     data = message.correlation_data
     found: dict[str, Any] = {
@@ -58,7 +58,9 @@ def _mosquittos_json(message: Message, parsed: bool) -> bytes:
         try:
             said["payload"] = json.loads(message.data)
         except ValueError:
-            raise InvalidArgument(f"a payload on {message.topic!r} is not JSON, so that %J fails") from None
+            raise InvalidArgument(
+                f"a payload on {message.topic!r} is not JSON, which %J needs: use %j"
+            ) from None
     else:
         try:
             said["payload"] = message.data.decode()
@@ -67,7 +69,7 @@ def _mosquittos_json(message: Message, parsed: bool) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-# Each with how it takes a width: numbers and text are padded, payloads are cut, too, the rest goes as it is.
+# Grouped by the effect of a width: numbers and texts are padded, payloads are also cut, the rest ignores it.
 _NUMBERS: dict[str, Callable[[Message], str | None]] = {
     "E": lambda message: _int(message.message_expiry),
     "F": lambda message: "1" if message.is_text else None,
@@ -154,7 +156,7 @@ def _part(found: re.Match[str]) -> Part | None:
         return lambda message: _padded((content(message) or "").encode()[:cut], width, left, b" ")
     if letter in _PAYLOADS:
         payload, zero = _PAYLOADS[letter], b"0" if pad else b" "
-        # Of hexadecimal digits only whole bytes.
+        # Hexadecimal digits are cut to whole bytes.
         most = width if letter == "p" else width - width % 2
         return lambda message: _padded(payload(message)[: most if width else None], width, left, zero)
     return _PLAIN.get(letter)
@@ -166,12 +168,6 @@ def _padded(value: bytes, width: int, left: bool, pad: bytes) -> bytes:
 
 def to_json(message: Message) -> dict[str, Any]:
     """A message as ``--json`` prints it; a payload that is not text is base64."""
-    import base64
-
-    try:
-        payload: dict[str, Any] = {"payload": message.data.decode()}
-    except UnicodeDecodeError:
-        payload = {"payload_base64": base64.b64encode(message.data).decode()}
     data = message.correlation_data
     fields: dict[str, Any] = {
         "content_type": message.content_type,
@@ -186,7 +182,7 @@ def to_json(message: Message) -> dict[str, Any]:
         "retain": message.retain,
         "dup": message.dup,
         "received_time": message.received_time,
-        **payload,
+        **payload_to_json(message.data),
         "properties": message.properties,
         **{name: value for name, value in fields.items() if value is not None},
     }

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import blocking
-from penstock.commands import scopes
-from penstock.commands.sub import TIMED_OUT, seconds
-from penstock.errors import InvalidArgument, Timeout
+from penstock.commands._shared.options import scopes
+from penstock.commands._shared.subscribe import TIMED_OUT, Limits, printer
+from penstock.errors import InvalidArgument
 from penstock.mqtt import matches
 
 from . import arguments
@@ -25,28 +21,26 @@ if TYPE_CHECKING:
 def run(given: argparse.Namespace) -> int:
     """Prints messages until the count or the time is reached."""
     if given.no_retained and given.retained_only:
-        raise InvalidArgument("-R and --retained-only leave nothing")
-    topics = given.topic
+        raise InvalidArgument("-R and --retained-only together leave nothing to print")
     options = scopes(given.options, "mqtt")
     client_options = arguments.client_options(given, options["client"])
     wanted = options["consumer"]
     arguments.quality(given, "consumer", wanted)
-    show = _shower(given)
+    text = given.format if given.format is not None else "%t %p" if given.verbose else "%p"
+    show = printer(given, to_json, lambda: compile_format(text), b"" if given.no_newline else b"\n")
     for pattern in given.filter_out:
-        # A mistake shows before anything is printed.
+        # A mistake is reported before anything is printed.
         matches(pattern, "topic")
-    left = None if given.count is None else max(given.count, 0)
-    limit = None if given.timeout is None else seconds(given.timeout)
+    limits = Limits(given)
     with (
         blocking.connect(given.url, **client_options) as client,
-        client.consumer(topics, given.subscription, **wanted) as consumer,
+        client.consumer(given.topic, given.subscription, **wanted) as consumer,
     ):
-        deadline = None if limit is None else time.monotonic() + limit
-        while left != 0 and not given.exit_after_sub:
-            wait = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            try:
-                message = consumer.receive(wait)
-            except Timeout:
+        # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any case.
+        limits.start()
+        while not limits.reached and not given.exit_after_sub:
+            message = limits.receive(consumer)
+            if message is None:
                 return TIMED_OUT
             if given.retained_only and not message.retain:
                 break
@@ -56,9 +50,8 @@ def run(given: argparse.Namespace) -> int:
             show(message)
             if not given.no_ack:
                 consumer.ack(message)
-            if left is not None:
-                left -= 1
-            if deadline is not None and time.monotonic() >= deadline and left != 0:
+            limits.count()
+            if limits.expired and not limits.reached:
                 return TIMED_OUT
     return 0
 
@@ -67,25 +60,3 @@ def _is_wanted(given: argparse.Namespace, message: Message) -> bool:
     if given.no_retained and message.retain:
         return False
     return not any(matches(pattern, message.topic) for pattern in given.filter_out)
-
-
-def _shower(given: argparse.Namespace) -> Callable[[Message], None]:
-    out = sys.stdout.buffer
-    if given.json:
-
-        def as_json(message: Message) -> None:
-            out.write(json.dumps(to_json(message)).encode() + b"\n")
-            out.flush()
-
-        return as_json
-    text = given.format
-    if text is None:
-        text = "%t %p" if given.verbose else "%p"
-    parts = compile_format(text)
-    end = b"" if given.no_newline else b"\n"
-
-    def formatted(message: Message) -> None:
-        out.write(b"".join(part if isinstance(part, bytes) else part(message) for part in parts) + end)
-        out.flush()
-
-    return formatted

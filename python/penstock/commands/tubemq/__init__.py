@@ -1,1 +1,1 @@
-"""The commands with a TubeMQ URL: the flags are those of Pulsar where both have the thing."""
+"""The commands for TubeMQ URLs, with Pulsar's flags wherever both protocols have the feature."""

@@ -3,85 +3,98 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
-from penstock.commands.mqtt.arguments import refuse
+from penstock.commands._shared import arguments
 
 FORMAT_HELP = (
-    "what to print: %%s payload, %%S its bytes, %%k key, %%m message type, %%t topic, %%b broker, "
-    "%%p partition, %%o offset, %%i position, %%e event time (ms), %%h properties, %%r redelivery count, "
-    "\\n, \\t; default '%%s\\n'"
+    "how to print a message: %%s payload, %%S payload size, %%k key, %%m message type, %%t topic, "
+    "%%b broker, %%p partition, %%o offset, %%i position, %%e event time (ms), %%h properties, "
+    "%%r redelivery count, \\n, \\t; default: '%%s\\n'"
 )
-_ONLY_MQTT = (
-    *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
-    *("--keepalive", "--will-topic", "--will-payload", "--will-qos", "--will-retain", "-D"),
-)
-Connection = Callable[[argparse.ArgumentParser], None]
+_PLACES = "URL and topic, in place of -u and -t: tubemq://MASTER[,MASTER]"
 
 
-def pub(command: argparse.ArgumentParser, connection: Connection) -> None:
-    """Arguments of ``penstock pub``; ``connection`` adds those that say where to connect."""
+def broker(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock broker``."""
     add = command.add_argument
-    add("places", nargs="*", metavar="[URL] [TOPIC]", help="in place of -u and -t: tubemq://MASTER[,MASTER]")
-    connection(command)
-    add("-t", "--topic", action="append", default=[], help="where to publish")
-    source = command.add_mutually_exclusive_group()
-    source.add_argument("-m", "--message", action="append", metavar="TEXT", help="this text; repeatable")
-    source.add_argument("-f", "--file", action="append", metavar="FILE", help="this file; repeatable")
-    source.add_argument("-l", "--lines", action="store_true", help="each line of standard input")
-    source.add_argument("-s", "--stdin", action="store_true", help="all of standard input as one message")
-    add("-k", "--key", help="key of the messages: the same key, the same partition")
-    add("-K", "--key-separator", metavar="SEP", help="with -l: the key is what stands before SEP")
-    add("-p", "--property", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    add("-T", "--message-type", metavar="TYPE", help="what filters name")
-    add("-E", "--event-time", metavar="WHEN", help="ISO 8601 with a zone, or ms since 1970; to the minute")
-    add("-r", "--repeat", type=int, default=1, metavar="N", help="send -m or -f this many times")
-    add("--json", action="store_true", help="print where each message is as JSON")
-    add("-q", "--quiet", action="store_true", help="no progress, no summary")
-    command.set_defaults(null=False)
-    refuse(command, ["-n", "--null"], "a message of TubeMQ is not empty, hence no {}")
-    refuse(command, ["-z", "--compression"], "TubeMQ has no compression, hence no {}")
-    _refuse_mqtt(command, "--retain")
+    add("--tubemq-port", metavar="PORT", help="port for TubeMQ; 0 picks a free one")
+    add("--tubemq-user-file", metavar="FILE", help="TubeMQ users, a line name:password for each")
 
 
-def sub(command: argparse.ArgumentParser, connection: Connection) -> None:
-    """Arguments of ``penstock sub``; as :func:`pub`."""
+def pub(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock pub``."""
+    arguments.places(command, _PLACES)
+    arguments.connection(command)
+    arguments.topics(command, "topic to publish to")
+    arguments.source(command, null=None)
+    arguments.keys(command, "key of the messages; messages with the same key go to the same partition")
+    arguments.properties(command)
     add = command.add_argument
-    add("places", nargs="*", metavar="[URL] [TOPIC]", help="in place of -u and -t: tubemq://MASTER[,MASTER]")
-    connection(command)
-    add("-t", "--topic", action="append", default=[], help="where to read; repeatable")
-    add("-s", "--subscription", metavar="GROUP", help="consumer group, needed: brokers keep its offsets")
-    add("-T", "--message-type", action="append", metavar="TYPE", help="only these; repeatable")
+    add("-T", "--message-type", metavar="TYPE", help="message type, by which consumers can filter")
+    add(
+        "-E",
+        "--event-time",
+        metavar="WHEN",
+        help="event time: ISO 8601 with a time zone, or milliseconds since 1970; kept to the minute",
+    )
+    arguments.repeat(command, "-r", "--repeat")
+    add("--json", action="store_true", help="print the position of each message as JSON")
+    arguments.quiet(command, "-q", "--quiet")
+    arguments.refuse(command, ["-n", "--null"], "a TubeMQ message is not empty, hence no {}")
+    arguments.refuse(command, ["-z", "--compression"], "TubeMQ has no compression, hence no {}")
+    _refuse_mqtt(command, sub=False)
+
+
+def sub(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock sub``."""
+    arguments.places(command, _PLACES)
+    arguments.connection(command)
+    arguments.topics(command, "topic to read; repeatable")
+    add = command.add_argument
+    add(
+        "-s",
+        "--subscription",
+        metavar="GROUP",
+        help="consumer group (required); the brokers keep its offsets",
+    )
+    add(
+        "-T",
+        "--message-type",
+        action="append",
+        metavar="TYPE",
+        help="print only messages of this type; repeatable",
+    )
     add(
         "-o",
         "--position",
         metavar="WHERE",
-        help="where a new group begins: first (earliest, beginning), latest (end, the default); max: the end "
-        "in any case; or BROKER:PARTITION:OFFSET[,...]",
+        help="where a new group begins: first (earliest, beginning) or latest (end, the default); "
+        "max: at the end even if the group exists; or BROKER:PARTITION:OFFSET[,...]",
     )
+    arguments.limits(command, "exit after N messages; the rest of a pack is delivered again")
+    add("-e", "--exit", action="store_true", help="exit at the current end of this member's partitions")
+    arguments.output(command, FORMAT_HELP, "print topic and key before the payload")
     add(
-        "-C",
-        "--count",
-        type=int,
-        metavar="N",
-        help="end after N messages; what remains of a pack comes again",
+        "--no-ack",
+        action="store_true",
+        help="do not acknowledge, so the group stays where it is; delivers one pack of each partition",
     )
-    add("-W", "--timeout", metavar="SECONDS", help="end after this time; status 27 if -C is not reached")
-    add("-e", "--exit", action="store_true", help="end where this member's partitions end now")
-    add("-F", "--format", metavar="FORMAT", help=FORMAT_HELP)
-    add("-v", "--verbose", action="store_true", help="topic and key before the payload")
-    add("-N", "--no-newline", action="store_true", help="nothing after the payload")
-    add("--no-ack", action="store_true", help="leave the group where it is; one pack of each partition comes")
-    add("--json", action="store_true", help="one JSON object per message")
-    refuse(
+    arguments.refuse(
         command, ["--type"], "TubeMQ has no subscription types, hence no {}: a group shares the partitions"
     )
-    _refuse_mqtt(command, "-q", "-R", "--no-retained", "--retained-only", "-E", "--filter-out")
+    _refuse_mqtt(command, sub=True)
 
 
-def _refuse_mqtt(command: argparse.ArgumentParser, *more: str) -> None:
-    refuse(command, (*_ONLY_MQTT, *more), "TubeMQ has no {}; it is for MQTT URLs")
+def _refuse_mqtt(command: argparse.ArgumentParser, *, sub: bool) -> None:
+    arguments.refuse_mosquitto(command, "TubeMQ", sub=sub, more=("-D",))
     user = ("--user", "--password")
-    refuse(command, user, "there is no {}; use -X username=NAME, -X password=env:NAME")
-    tls = ("--cafile", "--cert", "--insecure", "--tls-alpn")
-    refuse(command, tls, "{} is for MQTT URLs; use -X tls_ca=FILE, tls_cert=FILE, tls_key=FILE")
+    arguments.refuse(command, user, "there is no {}; use -X username=NAME, -X password=env:NAME")
+
+
+def problem(given: argparse.Namespace) -> str | None:
+    """Why the command cannot start with these arguments; ``None`` if it can."""
+    if given.command == "sub" and given.topic and not given.subscription:
+        return (
+            "a consumer group is needed: -s GROUP; brokers keep its offsets, and its members share the topic"
+        )
+    return arguments.topic_problem(given)

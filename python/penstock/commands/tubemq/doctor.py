@@ -1,13 +1,14 @@
-"""``penstock doctor`` with a TubeMQ URL: addresses, master, topic, and messages there and back."""
+"""``penstock doctor`` with a TubeMQ URL: addresses, master, topic, and messages sent and read back."""
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock import blocking
-from penstock.commands.doctor import addresses, reach
+from penstock.commands._shared import doctor
 from penstock.errors import Timeout, TopicNotFound
 
 if TYPE_CHECKING:
@@ -15,41 +16,27 @@ if TYPE_CHECKING:
     from penstock.tubemq.blocking import TubeConsumer
 
 JOIN_LIMIT = 10.0
-"""Seconds for a new group to have its partitions."""
+"""Seconds within which a new group must have its partitions."""
 _PORTS = {"tubemq": 8715, "tubemq+ssl": 8716}
-_MESSAGES = 10
-Step = Callable[[str, Callable[[], str]], bool]
 
 
-def examine(url: str, base: str, topic: str | None, wanted: dict[str, Any], step: Step) -> None:
-    """One step after the other, up to the first that fails.
+def run(given: argparse.Namespace) -> int:
+    """Exit status 0 if every step succeeds."""
+    return doctor.run(given, "tubemq", _examine, takes_topic=True)
 
-    Args:
-        url: as given, with its query.
-        base: without.
-        topic: to be used; ``None``: one that comes into being.
-        wanted: the options as given, by scope.
-        step: does one and notes how it went.
-    """
-    for host, port in addresses(base, _PORTS[base.partition(":")[0]]):
-        if not step("address", lambda host=host, port=port: reach(host, port)):
-            return
-    client: blocking.Client | None = None
 
-    def register() -> str:
-        nonlocal client
-        limits: dict[str, Any] = {"connect_timeout": 5, "operation_timeout": 10, **wanted["client"]}
-        client = blocking.connect(url, **limits)
-        secured = "mutual TLS, " if base.startswith("tubemq+ssl:") else ""
-        return f"{secured}registered at the active master"
-
-    if not step("master", register) or client is None:
+def _examine(examination: doctor.Examination) -> None:
+    if not examination.reach(_PORTS[examination.scheme]):
+        return
+    secured = "mutual TLS, " if examination.scheme == "tubemq+ssl" else ""
+    client = examination.connect("master", lambda _, __: f"{secured}registered at the active master")
+    if client is None:
         return
     with client:
-        connected = client
-        name = topic or f"penstock_doctor_{time.time_ns():x}"
-        if step("topic", lambda: _topic(connected, name, topic is None)):
-            step("round trip", lambda: _round_trip(connected, name, wanted))
+        is_new = examination.topic is None
+        name = examination.topic or doctor.new_topic("_")
+        if examination.step("topic", lambda: _topic(client, name, is_new)):
+            examination.step("round trip", lambda: _round_trip(client, name, examination.wanted))
 
 
 def _topic(client: blocking.Client, topic: str, is_new: bool) -> str:
@@ -59,7 +46,7 @@ def _topic(client: blocking.Client, topic: str, is_new: bool) -> str:
     except TopicNotFound as error:
         if not is_new:
             raise
-        raise TopicNotFound(f"{error}; topics do not come into being here: name one with -t TOPIC") from None
+        raise TopicNotFound(f"{error}; this server does not create topics: name one with -t TOPIC") from None
     return f"{topic} has {count} partition{'' if count == 1 else 's'}"
 
 
@@ -73,13 +60,16 @@ def check_joined(states: Sequence[PartitionState], deadline: float) -> bool:
         return True
     if time.monotonic() >= deadline:
         said = ", ".join(f"{part['broker_id']}:{part['partition']} {part['state']}" for part in states)
-        raise Timeout(f"the brokers do not give a new group its partitions: {said or 'the master gave none'}")
+        raise Timeout(
+            f"a new group does not get its partitions from the brokers: {said or 'the master gave none'}"
+        )
     return False
 
 
 def _round_trip(client: blocking.Client, topic: str, wanted: dict[str, Any]) -> str:
     mark = f"penstock-doctor-{time.time_ns():x}"
     options: dict[str, Any] = {**wanted["consumer"], "position": "max"}
+    payloads = [f"{mark} {number}".encode() for number in range(doctor.MESSAGES)]
     with (
         client.consumer(topic, mark, **options) as opened,
         client.producer(topic, **wanted["producer"]) as producer,
@@ -88,24 +78,18 @@ def _round_trip(client: blocking.Client, topic: str, wanted: dict[str, Any]) -> 
         deadline = time.monotonic() + JOIN_LIMIT
         while not check_joined(consumer.partitions(), deadline):
             time.sleep(0.01)
-        sent = [f"{mark} {number}".encode() for number in range(_MESSAGES)]
-        times: list[float] = []
-        for payload in sent:
-            started = time.perf_counter()
-            # One key, one partition: the order is kept.
-            producer.send(payload, mark)
-            times.append(time.perf_counter() - started)
-        received: list[bytes] = []
-        deadline = time.monotonic() + 10
-        while len(received) < _MESSAGES:
-            message = consumer.receive(timeout=max(deadline - time.monotonic(), 0.0))
-            consumer.ack(message)
-            # Others may use the topic, too.
-            if message.key == mark:
-                received.append(message.data)
-    if received != sent:
-        raise Timeout("messages came back in another order")
-    times.sort()
-    return (
-        f"{_MESSAGES} messages sent and read back; send takes {times[_MESSAGES // 2] * 1000:.2f} ms (median)"
-    )
+
+        def received() -> Iterator[bytes]:
+            deadline = time.monotonic() + 10
+            left = len(payloads)
+            while left:
+                message = consumer.receive(timeout=max(deadline - time.monotonic(), 0.0))
+                consumer.ack(message)
+                # Other clients may use the topic, too.
+                if message.key == mark:
+                    left -= 1
+                    yield message.data
+
+        # One key, hence one partition, which keeps the order.
+        took = doctor.round_trip(payloads, lambda payload: producer.send(payload, mark), received)
+    return f"{len(payloads)} messages sent and read back; send takes {took:.2f} ms (median)"

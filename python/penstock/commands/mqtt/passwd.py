@@ -1,4 +1,4 @@
-"""``penstock passwd``: users of the embedded broker's MQTT, in the file format of ``mosquitto_passwd``."""
+"""``penstock passwd``: the MQTT users of the embedded broker, in the file format of ``mosquitto_passwd``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ITERATIONS = 1000
 
 
 def line(user: str, password: str) -> str:
-    """A user as the file has it."""
+    """The line of a user in the file."""
     salt = os.urandom(12)
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
     salted, hashed = (base64.b64encode(part).decode() for part in (salt, digest))
@@ -24,10 +24,10 @@ def line(user: str, password: str) -> str:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Adds, changes or deletes a user."""
+    """Adds, changes or deletes a user; returns the exit status."""
     path, user = Path(given.file), str(given.user)
     if not user or "\n" in user:
-        raise InvalidArgument("a user's name is one line of text")
+        raise InvalidArgument(f"a user name is one line of text, not {user!r}")
     try:
         lines = path.read_text().splitlines() if path.exists() else []
     except OSError as error:
@@ -48,13 +48,13 @@ def _password(given: str | None) -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\n")
     password = getpass.getpass("Password: ")
-    if getpass.getpass("Once more: ") != password:
-        raise InvalidArgument("the two are not the same")
+    if getpass.getpass("Repeat password: ") != password:
+        raise InvalidArgument("the two passwords differ")
     return password
 
 
 def _write(path: Path, lines: list[str]) -> None:
-    """In one step, so that nobody reads half of it, and for the owner alone."""
+    """Replaces the file in one step, so that a reader never sees half of it; only the owner may read it."""
     new = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,0 +1,155 @@
+"""Arguments that the commands of several protocols have."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+DEFAULT_URL = "pulsar://127.0.0.1:6650"
+_MOSQUITTO = (
+    *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
+    *("--keepalive", "--will-topic", "--will-payload", "--will-qos", "--will-retain"),
+)
+_MOSQUITTO_SUB = ("-q", "-R", "--no-retained", "--retained-only", "-E", "--filter-out")
+_MOSQUITTO_TLS = ("--cafile", "--cert", "--insecure", "--tls-alpn")
+
+
+class Refused(argparse.Action):
+    """A flag that only another protocol has. Giving it is an error that names the flag."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, name: Any = None
+    ) -> None:
+        parser.error(str(self.const).replace("{}", str(name)))
+
+
+def refuse(command: argparse.ArgumentParser, names: Sequence[str], text: str) -> None:
+    """Registers flags that are not supported; ``{}`` in ``text`` becomes the flag as it was given."""
+    command.add_argument(
+        *names, action=Refused, nargs="?", const=text, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+
+
+def refuse_mosquitto(
+    command: argparse.ArgumentParser, protocol: str, *, sub: bool, more: Sequence[str] = ()
+) -> None:
+    """Refuses the flags of ``mosquitto_pub`` or ``mosquitto_sub`` for a protocol that is not MQTT.
+
+    Args:
+        command: the parser of the command.
+        protocol: the protocol's name, for the error.
+        sub: whether this is ``penstock sub``.
+        more: further flags to refuse in the same words.
+    """
+    names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain",)), *more)
+    refuse(command, names, f"{protocol} has no {{}}; it is for MQTT URLs")
+    refuse(command, _MOSQUITTO_TLS, "{} is for MQTT URLs; use -X tls_ca=FILE, tls_cert=FILE, tls_key=FILE")
+
+
+def connection(command: argparse.ArgumentParser, default: str | None = None) -> None:
+    """``-u`` and ``-X``."""
+    default = default or DEFAULT_URL
+    command.add_argument(
+        "-u",
+        "--url",
+        default=os.environ.get("PENSTOCK_URL") or default,
+        help=f"URL of the broker (default: PENSTOCK_URL or {default})",
+    )
+    command.add_argument(
+        "-X",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable",
+    )
+
+
+def places(command: argparse.ArgumentParser, text: str) -> None:
+    """URL and topic as positional arguments."""
+    command.add_argument("places", nargs="*", metavar="[URL] [TOPIC]", help=text)
+
+
+def topics(command: argparse.ArgumentParser, text: str) -> None:
+    """``-t``."""
+    command.add_argument("-t", "--topic", action="append", default=[], help=text)
+
+
+def source(
+    command: argparse.ArgumentParser,
+    *,
+    lines: Sequence[str] = (),
+    stdin: Sequence[str] = (),
+    null: Sequence[str] | None = (),
+) -> None:
+    """The flags that say what to publish, of which only one may be given.
+
+    Args:
+        command: the parser of ``penstock pub``.
+        lines, stdin, null: further names of ``-l``, ``-s`` and ``-n``; ``null=None`` leaves ``-n`` out.
+    """
+    add = command.add_mutually_exclusive_group().add_argument
+    add("-m", "--message", action="append", metavar="TEXT", help="publish this text; repeatable")
+    add("-f", "--file", action="append", metavar="FILE", help="publish the content of this file; repeatable")
+    add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
+    add("-s", "--stdin", *stdin, action="store_true", help="publish all of standard input as one message")
+    if null is None:
+        command.set_defaults(null=False)
+    else:
+        add("-n", "--null", *null, action="store_true", help="publish a message without a payload")
+
+
+def repeat(command: argparse.ArgumentParser, *names: str) -> None:
+    """How often ``-m`` or ``-f`` is published."""
+    command.add_argument(*names, type=int, default=1, metavar="N", help="publish -m or -f N times")
+
+
+def keys(command: argparse.ArgumentParser, text: str) -> None:
+    """``-k`` and ``-K``."""
+    command.add_argument("-k", "--key", help=text)
+    command.add_argument(
+        "-K", "--key-separator", metavar="SEP", help="with -l, the text before SEP is the key of the line"
+    )
+
+
+def properties(command: argparse.ArgumentParser) -> None:
+    """``-p``."""
+    command.add_argument(
+        "-p",
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="add a property to each message; repeatable",
+    )
+
+
+def quiet(command: argparse.ArgumentParser, *names: str) -> None:
+    """The flag that silences ``penstock pub``."""
+    command.add_argument(*names, action="store_true", help="print neither progress nor a summary")
+
+
+def limits(
+    command: argparse.ArgumentParser,
+    count: str,
+    timeout: str = "exit after this time, with status 27 if -C has not been reached",
+) -> None:
+    """``-C`` and ``-W`` of ``penstock sub``."""
+    command.add_argument("-C", "--count", type=int, metavar="N", help=count)
+    command.add_argument("-W", "--timeout", metavar="SECONDS", help=timeout)
+
+
+def output(command: argparse.ArgumentParser, format_help: str, verbose: str) -> None:
+    """``-F``, ``-v``, ``-N`` and ``--json`` of ``penstock sub``."""
+    add = command.add_argument
+    add("-F", "--format", metavar="FORMAT", help=format_help)
+    add("-v", "--verbose", action="store_true", help=verbose)
+    add("-N", "--no-newline", action="store_true", help="print no newline after the payload")
+    add("--json", action="store_true", help="print each message as a line of JSON")
+
+
+def topic_problem(given: argparse.Namespace) -> str | None:
+    """Why ``pub`` or ``sub`` cannot start with these arguments; ``None`` if it can."""
+    return None if given.topic else "a topic is needed: -t TOPIC"

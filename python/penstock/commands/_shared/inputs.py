@@ -1,0 +1,60 @@
+"""The messages that ``penstock pub`` publishes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import InvalidArgument
+
+
+def one_topic(given: argparse.Namespace) -> str:
+    """The topic to publish to.
+
+    Raises:
+        InvalidArgument: more than one was given.
+    """
+    topic, *more = given.topic
+    if more:
+        raise InvalidArgument(f"pub publishes to one topic, not {1 + len(more)}")
+    return topic
+
+
+def keyed(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
+    """Payloads with their keys, which come from ``-k`` or from the text before ``-K``.
+
+    Raises:
+        InvalidArgument: ``-K`` without ``-l``, or nothing to publish.
+    """
+    if given.key_separator and not given.lines:
+        raise InvalidArgument("-K needs -l")
+    separator = given.key_separator and given.key_separator.encode()
+    for payload in payloads(given):
+        before, found, after = payload.partition(separator) if separator else (b"", b"", b"")
+        yield (after, before.decode()) if found else (payload, given.key)
+
+
+def payloads(given: argparse.Namespace) -> Iterator[bytes]:
+    """The payloads from ``-m``, ``-f``, ``-l``, ``-s`` and ``-n``.
+
+    Raises:
+        InvalidArgument: none of them was given.
+    """
+    if given.lines:
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        return
+    if given.message:
+        lot = [text.encode() for text in given.message]
+    elif given.file:
+        lot = [Path(name).read_bytes() for name in given.file]
+    elif given.null:
+        lot = [b""]
+    elif given.stdin or not sys.stdin.isatty():
+        lot = [sys.stdin.buffer.read()]
+    else:
+        raise InvalidArgument("nothing to publish: use -m, -f, -l, -s or -n")
+    for _ in range(given.repeat):
+        yield from lot

@@ -1,0 +1,47 @@
+"""Reading ``NAME=VALUE`` arguments and durations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import InvalidArgument
+
+
+def pairs(given: list[str], what: str) -> dict[str, str]:
+    """``["a=1", "b=2"]`` as a mapping.
+
+    Raises:
+        InvalidArgument: an argument without ``=``.
+    """
+    result: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidArgument(f"{what} are NAME=VALUE, not {text!r}")
+        result[name] = value
+    return result
+
+
+def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
+    """``-X`` options, sorted into ``client``, ``producer`` and ``consumer``.
+
+    Raises:
+        InvalidArgument: an unknown option.
+    """
+    from penstock.options import split
+
+    return split(pairs(options, "options"), protocol)
+
+
+def seconds(text: str) -> float:
+    """The value of ``-W``.
+
+    Raises:
+        InvalidArgument: the text is not a duration.
+    """
+    from penstock import parse
+
+    try:
+        return parse.seconds(text) or 0.0
+    except ValueError as error:
+        raise InvalidArgument(f"-W: {error}") from None

@@ -1,0 +1,106 @@
+"""The actions of ``penstock topic``, and the store of an embedded broker as the place where they happen."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, cast
+
+from penstock import options
+from penstock.broker import Broker
+
+
+class Place(Protocol):
+    """Where topics are listed, created, deleted and inspected."""
+
+    def ls(self, namespace: str) -> list[str]: ...
+    def create(self, topic: str, partitions: int) -> None: ...
+    def rm(self, topic: str) -> None: ...
+    def stats(self, topic: str) -> dict[str, Any]: ...
+
+
+Opener = Callable[[argparse.Namespace], contextlib.AbstractContextManager[Place]]
+
+
+def run(given: argparse.Namespace, broker: Opener) -> int:
+    """Lists, creates, deletes or inspects.
+
+    Args:
+        given: the parsed arguments.
+        broker: opens the place that the URL stands for; not called with ``--data``.
+    """
+    if given.data:
+        place = _open_store(given)
+    else:
+        options.split_url(given.url)
+        place = broker(given)
+    with place as opened:
+        return _act(given, opened)
+
+
+def _act(given: argparse.Namespace, place: Place) -> int:
+    if given.action == "ls":
+        names = sorted(place.ls(given.namespace))
+        print(json.dumps(names) if given.json else "\n".join(names))
+    elif given.action == "create":
+        place.create(given.topic, given.partitions)
+        if given.json:
+            print(json.dumps({"created": given.topic, "partitions": given.partitions}))
+    elif given.action == "rm":
+        place.rm(given.topic)
+        if given.json:
+            print(json.dumps({"deleted": given.topic}))
+    else:
+        stats = place.stats(given.topic)
+        if given.json:
+            print(json.dumps(stats, default=str))
+        else:
+            _show(stats)
+    return 0
+
+
+def _show(value: dict[str, Any], indent: str = "") -> None:
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            print(f"{indent}{name}:")
+            _show(cast("dict[str, Any]", inner), indent + "  ")
+        else:
+            print(f"{indent}{name}: {inner}")
+
+
+@contextlib.contextmanager
+def _open_store(given: argparse.Namespace) -> Generator[Place, None, None]:
+    name = given.namespace if given.action == "ls" else given.topic
+    wanted: dict[str, Any] = {"data": given.data}
+    if protocol := _protocol_in(name):
+        # A broker loads the topics of a protocol only when it listens for it.
+        wanted[f"{protocol}_port"] = 0
+    with Broker(**wanted) as broker:
+        yield _Store(broker)
+
+
+def _protocol_in(name: str) -> str | None:
+    """The protocol of a name such as ``tubemq:orders``; ``None`` for names of the store's first protocol."""
+    protocol, colon, rest = name.partition(":")
+    known = colon and not rest.startswith("//") and f"{protocol}_port" in options.TABLES["broker"]
+    return protocol if known else None
+
+
+class _Store:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def ls(self, namespace: str) -> list[str]:
+        prefix = namespace if _protocol_in(namespace) else f"persistent://{namespace}/"
+        return [name for name in self._broker.topics() if name.startswith(prefix)]
+
+    def create(self, topic: str, partitions: int) -> None:
+        self._broker.create_topic(topic, partitions)
+
+    def rm(self, topic: str) -> None:
+        self._broker.delete_topic(topic)
+
+    def stats(self, topic: str) -> dict[str, Any]:
+        return self._broker.topic_stats(topic)

@@ -1,0 +1,24 @@
+"""``penstock topic`` with an MQTT URL: an error that names the alternative."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from penstock.commands._shared import topic as shared
+from penstock.errors import Unsupported
+
+
+def run(given: argparse.Namespace) -> int:
+    """Works with ``--data`` only.
+
+    Raises:
+        Unsupported: without ``--data``.
+    """
+    return shared.run(given, _broker)
+
+
+def _broker(given: argparse.Namespace) -> contextlib.AbstractContextManager[shared.Place]:
+    if given.admin:
+        raise Unsupported("--admin is for Pulsar: give a pulsar:// URL with it, or none")
+    raise Unsupported("MQTT cannot list topics: `penstock sub -t '#'` shows what is published")

@@ -1,0 +1,1 @@
+"""The commands for Pulsar URLs, with flags in the style of kcat."""

@@ -1,0 +1,64 @@
+"""Arguments of ``penstock pub`` and ``penstock sub`` with a Pulsar URL."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.commands._shared import arguments
+from penstock.commands._shared.arguments import topic_problem as problem
+
+__all__ = ["broker", "problem", "pub", "sub"]
+
+FORMAT_HELP = (
+    "how to print a message: %%s payload, %%S payload size, %%k key, %%t topic, %%p partition, "
+    "%%i message id, %%T publish time, %%e event time (ms), %%h properties, %%r redelivery count, "
+    "\\n, \\t; default: '%%s\\n'"
+)
+_PLACES = "URL and topic, in place of -u and -t"
+
+
+def broker(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock broker``: none, because the broker's own port is Pulsar's."""
+
+
+def pub(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock pub``."""
+    arguments.places(command, _PLACES)
+    arguments.connection(command)
+    arguments.topics(command, "topic to publish to")
+    arguments.source(command)
+    arguments.keys(command, "key of the messages")
+    arguments.properties(command)
+    command.add_argument(
+        "-z", "--compression", metavar="CODEC", help="compress with lz4, zlib, zstd or snappy"
+    )
+    arguments.repeat(command, "-r", "--repeat")
+    command.add_argument("--json", action="store_true", help="print the id of each message as JSON")
+    arguments.quiet(command, "-q", "--quiet")
+    arguments.refuse_mosquitto(command, "Pulsar", sub=False, more=("-D",))
+
+
+def sub(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock sub``."""
+    arguments.places(command, _PLACES)
+    arguments.connection(command)
+    arguments.topics(command, "topic to read; repeatable")
+    add = command.add_argument
+    add(
+        "-s",
+        "--subscription",
+        metavar="NAME",
+        help="durable subscription; without it nothing is kept on the broker",
+    )
+    add("-T", "--type", help="subscription type: exclusive (default), shared, failover or key_shared")
+    add(
+        "-o",
+        "--position",
+        metavar="WHERE",
+        help="where to begin: earliest (beginning), latest (end, the default) or a message id",
+    )
+    arguments.limits(command, "exit after N messages")
+    add("-e", "--exit", action="store_true", help="exit at the current end of the topic")
+    arguments.output(command, FORMAT_HELP, "print topic and key before the payload")
+    add("--no-ack", action="store_true", help="do not acknowledge the messages")
+    arguments.refuse_mosquitto(command, "Pulsar", sub=True)
