@@ -6,7 +6,7 @@
 //! later success would hide a hole.
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,9 +35,13 @@ impl From<rusqlite::Error> for Error {
 }
 
 /// Opens or creates a database that only its owner may read.
+///
+/// An existing file is never opened outside SQLite. POSIX locks belong to the process and the file: closing any
+/// descriptor of the file drops the locks of every SQLite connection that this process has to it. Another process
+/// that opens and closes the database would then take itself for the last user and unlink the write-ahead log,
+/// and everything committed afterwards would be lost with the process.
 pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
-    // SQLite gives the journal and the shared memory file the permissions of the database.
-    private_file(path)?;
+    create_private(path)?;
     let connection = Connection::open(path)?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.busy_timeout(Duration::from_secs(5))?;
@@ -49,7 +53,29 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Creates `path` with mode 0600, or takes the rights of others from it.
+/// Creates an empty database file with mode 0600, or removes the permissions of others from an existing one. SQLite
+/// gives the write-ahead log and the shared memory file the same permissions.
+fn create_private(path: &Path) -> Result<()> {
+    /// Held while the descriptor of a new file is open, so that no other thread has the file locked by SQLite
+    /// when the descriptor is closed.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            #[cfg(unix)]
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens `path` with mode 0600, creating it if necessary. Not for databases: see [`open`].
 pub fn private_file(path: &Path) -> Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -222,6 +248,46 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    /// Set for the process that plays the neighbour of
+    /// [`a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone`].
+    const NEIGHBOUR: &str = "PENSTOCK_TEST_NEIGHBOUR";
+
+    /// Opens and closes the database in another process; gives the number of rows that it saw.
+    fn look_from_another_process(path: &Path) -> String {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("sqlite::tests::a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone")
+            .env(NEIGHBOUR, path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        text.lines().find_map(|line| line.strip_prefix("rows: ")).expect("the neighbour looked").to_owned()
+    }
+
+    #[test]
+    #[allow(clippy::print_stdout, reason = "the neighbour's answer")]
+    fn a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone() {
+        if let Some(path) = std::env::var_os(NEIGHBOUR) {
+            let connection = Connection::open(path).unwrap();
+            let rows: i64 = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+            println!("\nrows: {rows}");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let writer = open(&path, Sync::Full).unwrap();
+        writer.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        // The broker opens a connection for each reader, too.
+        let reader = open(&path, Sync::Full).unwrap();
+        for i in 0..3 {
+            writer.execute("INSERT INTO t VALUES (?1)", [i]).unwrap();
+            assert_eq!(look_from_another_process(&path), (i + 1).to_string());
+            assert!(directory.path().join("x.db-wal").exists(), "the neighbour unlinked the log");
+        }
+        drop(reader);
     }
 
     #[test]

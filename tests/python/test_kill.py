@@ -53,6 +53,40 @@ async def test_twenty_kills_under_load_lose_nothing_acknowledged(broker: BrokerP
     check(load.acknowledged, found, repeats=False)
 
 
+NEIGHBOUR = """
+import sqlite3, sys, time
+while True:
+    database = sqlite3.connect(sys.argv[1])
+    database.execute("SELECT count(*) FROM entry").fetchone()
+    database.close()
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_neighbour_that_reads_the_database_costs_nothing_acknowledged(broker: BrokerProcess) -> None:
+    topic = "persistent://public/default/watched"
+    async with connect(broker) as client:
+        async with Load(client, topic, producers=2) as load:
+            for _ in range(4):
+                neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, str(broker.data / "broker.db")])
+                try:
+                    await load.progress(200)
+                    # The neighbour has looked at least twice, and messages were stored in between.
+                    await asyncio.sleep(0.3)
+                    await load.progress(200)
+                    assert neighbour.poll() is None, "the neighbour can read"
+                    await asyncio.to_thread(broker.end)
+                finally:
+                    neighbour.kill()
+                    neighbour.wait()
+                await asyncio.to_thread(broker.start)
+        assert load.failed == 0
+        found = await stored(client, topic)
+    check(load.acknowledged, found, repeats=False)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_acknowledgements_with_a_receipt_outlive_a_kill(broker: BrokerProcess) -> None:
