@@ -63,11 +63,14 @@ pub(super) fn encode_frame(
     first_row: u64,
     id: Option<(String, String)>,
 ) -> PyResult<FrameRows> {
-    let batches = import(frame)?;
+    let imported = import(frame)?;
     let topic = py_result(py, topic.map(Topics::parse).transpose())?;
     let json = encoding == "json";
     let columns = Columns { value, json, key, topic, properties, event_time, first_row, id };
-    let rows = py_result(py, py.detach(|| encode(&batches, &columns)))?;
+    let as_bytes = (!json).then(|| columns.value.as_deref().unwrap_or("value"));
+    let rows =
+        py.detach(|| imported.check(first_row, as_bytes).and_then(|batches| encode(&batches, &columns)));
+    let rows = py_result(py, rows)?;
     Ok(FrameRows { count: rows.len(), payload_bytes: rows.payload_bytes(), rows: Mutex::new(Some(rows)) })
 }
 

@@ -101,6 +101,81 @@ async def test_a_column_that_is_not_there_is_named(client: Any, topic: str) -> N
             await producer.send_frame(TABLE, value="payloads")
 
 
+def unchecked_text(values: list[bytes]) -> pa.Array:
+    """A column of text whose bytes nobody checked, as Spark makes it of a binary column."""
+    binary = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
+
+
+NOT_UTF8 = unchecked_text([b"ok", b"\xff\x00", b"fine"])
+PAYLOADS = pa.array([b"1", b"2", b"3"], pa.binary())
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "column"),
+    [
+        ({"v": PAYLOADS, "k": NOT_UTF8}, {"value": "v", "key": "k"}, "k"),
+        ({"v": PAYLOADS, "k": NOT_UTF8}, {"encoding": "json"}, "k"),
+        (
+            {"v": PAYLOADS, "p": pa.StructArray.from_arrays([NOT_UTF8], ["text"])},
+            {"value": "v", "properties": "p"},
+            "p",
+        ),
+        (
+            {
+                "v": PAYLOADS,
+                "p": pa.MapArray.from_arrays([0, 1, 2, 3], pa.array(["a", "b", "c"]), NOT_UTF8),
+            },
+            {"value": "v", "properties": "p"},
+            "p",
+        ),
+    ],
+    ids=["key", "json", "properties of a struct", "properties of a map"],
+)
+async def test_text_that_is_not_utf8_is_refused_and_nothing_of_its_frame_is_sent(
+    client: Any, topic: str, table: dict[str, Any], columns: dict[str, str], column: str
+) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        with pytest.raises(errors.InvalidArgument, match=f'column "{column}"'):
+            await producer.send_frame(pa.table(table), **columns)
+        await producer.send(b"after")
+        (message,) = await receive(consumer, 1)
+        assert message.data == b"after"
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+async def test_text_that_is_the_payload_is_sent_byte_for_byte(client: Any, topic: str, kind: Any) -> None:
+    values = [b"ok", b"\xff\x00", b"longer than what a view holds inline \xc3", b""]
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    column = pa.array(values, binary[kind])
+    text = pa.Array.from_buffers(kind, len(column), column.buffers())
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await producer.send_frame(pa.table({"v": text}), value="v")
+        assert [message.data for message in await receive(consumer, 4)] == values
+
+
+async def test_the_row_that_is_not_utf8_is_named(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        batches = [pa.record_batch({"k": pa.array(["a"] * 500)}), pa.record_batch({"k": NOT_UTF8})]
+        with pytest.raises(errors.InvalidArgument, match='row 501 of column "k" is not valid UTF-8'):
+            await producer.send_frame(pa.Table.from_batches(batches), encoding="json")
+
+
+async def test_offsets_that_point_outside_are_refused(client: Any, topic: str) -> None:
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 4096, 4)))
+    column = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"text")])
+    async with client.producer(topic) as producer:
+        with pytest.raises(errors.InvalidArgument, match='column "v"'):
+            await producer.send_frame(pa.table({"v": column}), value="v")
+
+
+async def test_a_column_is_not_a_frame(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        for column in (pa.array([b"x"]), pa.chunked_array([[b"x"]])):
+            with pytest.raises((TypeError, ValueError)):
+                await producer.send_frame(column, value="v")
+
+
 async def test_what_is_no_frame_is_refused(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer:
         with pytest.raises((errors.InvalidArgument, TypeError)):

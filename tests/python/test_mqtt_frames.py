@@ -238,6 +238,16 @@ async def test_bytes_that_are_no_text_are_no_topic(client: Any, topic: str) -> N
             producer.send_frame(table, value="v", topic="where")
 
 
+async def test_text_that_is_not_utf8_is_no_topic(client: Any, topic: str) -> None:
+    binary = pa.array([b"shop/1", b"shop/\xff\x01"], pa.binary())
+    where = pa.Array.from_buffers(pa.string(), 2, binary.buffers())
+    table = pa.table({"v": [b"1", b"2"], "where": where})
+    async with client.producer(topic) as producer:
+        for spec in ("where", "{where}/sales"):
+            with pytest.raises(errors.InvalidArgument, match='row 1 of column "where" is not valid UTF-8'):
+                producer.send_frame(table, value="v", topic=spec)
+
+
 async def test_a_topic_longer_than_mqtt_has_is_refused(client: Any, topic: str) -> None:
     table = pa.table({"v": ["x"], "where": ["x" * 65_000]})
     async with client.producer(topic) as producer:

@@ -133,6 +133,21 @@ def test_a_task_that_fails_is_tried_again_and_the_report_says_so(spark, embedded
     assert (report.rows, report.retries) == (20, 1)
 
 
+def test_a_key_that_is_not_text_is_refused_and_its_rows_are_not_sent(spark, embedded, plain_topic):
+    # Spark casts any binary to a string without a check.
+    bad = spark.range(0, 2000, 1, 1).selectExpr(
+        "cast(id as string) v", "if(id = 500, X'FF00', cast(cast(id as string) as binary)) k"
+    )
+    with pytest.raises(errors.InvalidArgument, match='row 500 of column "k" is not valid UTF-8'):
+        write(bad, embedded.url, plain_topic, value="v", key="k")
+    good = bad.where("id <> 500")
+    assert write(good, embedded.url, plain_topic, value="v", key="k").rows == 1999
+    assert {row["value"] for row in read(embedded.url, plain_topic, 1999)} == {
+        b"%d" % i for i in range(2000) if i != 500
+    }
+
+
+
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_an_error_of_a_task_is_the_packages_own(embedded, frame, plain_topic, monkeypatch, door):
     if door == "data source":
