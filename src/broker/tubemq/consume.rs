@@ -36,15 +36,12 @@ const NONE: i64 = -1;
 
 impl Hub {
     pub(super) fn partition_register(&mut self, asker: Asker, request: pb::RegisterRequestC2b) {
-        let result = if !self.check_visit(request.auth_info.as_ref()) {
-            Err((Code::CertificateFailure, "the visit token is not the master's".to_owned()))
-        } else {
-            match request.op_type {
-                REGISTER => self.take_partition(&request),
+        let result =
+            self.check_visit(asker, request.auth_info.as_ref()).and_then(|()| match request.op_type {
+                REGISTER => self.take_partition(asker, &request),
                 UNREGISTER => self.leave_partition(&request),
                 other => Err((Code::BadRequest, format!("there is no operation {other}"))),
-            }
-        };
+            });
         let response = match result {
             Ok((curr_offset, max_offset)) => pb::RegisterResponseB2c {
                 success: true,
@@ -60,7 +57,11 @@ impl Hub {
         self.answer_written(asker, Response::PartitionRegister(response));
     }
 
-    fn take_partition(&mut self, request: &pb::RegisterRequestC2b) -> Result<(i64, Option<i64>), Refusal> {
+    fn take_partition(
+        &mut self,
+        asker: Asker,
+        request: &pb::RegisterRequestC2b,
+    ) -> Result<(i64, Option<i64>), Refusal> {
         check_group(&request.group_name).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
         let filters = &request.filter_cond_str;
         if filters.len() > MAX_FILTERS || filters.iter().any(|filter| filter.len() > MAX_FILTER) {
@@ -76,8 +77,8 @@ impl Hub {
             && lease.client != request.client_id
             && lease.expires > now
         {
-            let text = format!("{} of the group holds it", lease.client);
-            return Err((Code::PartitionOccupied, text));
+            let text = "another client of the group holds the partition";
+            return Err((Code::PartitionOccupied, text.to_owned()));
         }
         let (first, end) = (partition.log.first(), partition.log.committed());
         let before = partition.offsets.get(&group).map(|position| position.next);
@@ -90,6 +91,7 @@ impl Hub {
         };
         let lease = Lease {
             client: request.client_id.clone(),
+            seat: asker.seat,
             expires,
             filters: filters.clone(),
             pack: None,
@@ -122,13 +124,13 @@ impl Hub {
         self.find_partition(topic, id).ok_or_else(missing)
     }
 
-    pub(super) fn partition_heartbeat(&mut self, request: pb::HeartBeatRequestC2b) -> Response {
+    pub(super) fn partition_heartbeat(&mut self, asker: Asker, request: pb::HeartBeatRequestC2b) -> Response {
         let refuse = |code: Code, text: &str| {
             let (err_code, err_msg) = (code as i32, text.to_owned());
             Response::PartitionHeartbeat(pb::HeartBeatResponseB2c { err_code, err_msg, ..Default::default() })
         };
-        if !self.check_visit(request.auth_info.as_ref()) {
-            return refuse(Code::CertificateFailure, "the visit token is not the master's");
+        if let Err((code, text)) = self.check_visit(asker, request.auth_info.as_ref()) {
+            return refuse(code, &text);
         }
         if request.partition_info.len() > MAX_HELD {
             // Each that is not held comes back with a code in front: the answer would be larger than the call.
@@ -144,7 +146,7 @@ impl Hub {
                 None => Err((Code::NoNode, String::new())),
             };
             match lease {
-                Ok(lease) => lease.expires = expires,
+                Ok(lease) => (lease.expires, lease.seat) = (expires, asker.seat),
                 Err((code, _)) => failure_info.push(format!("{}:{info}", code as i32)),
             }
         }
@@ -158,8 +160,8 @@ impl Hub {
         })
     }
 
-    pub(super) fn get_messages(&mut self, request: pb::GetMessageRequestC2b) -> Response {
-        Response::GetMessages(self.read_pack(&request).unwrap_or_else(|(code, text)| {
+    pub(super) fn get_messages(&mut self, asker: Asker, request: &pb::GetMessageRequestC2b) -> Response {
+        Response::GetMessages(self.read_pack(asker, request).unwrap_or_else(|(code, text)| {
             pb::GetMessageResponseB2c {
                 err_code: code as i32,
                 err_msg: Some(text),
@@ -174,14 +176,18 @@ impl Hub {
 
     fn read_pack(
         &mut self,
+        asker: Asker,
         request: &pb::GetMessageRequestC2b,
     ) -> Result<pb::GetMessageResponseB2c, Refusal> {
+        self.check_admitted(asker)?;
+        let bound = self.settings.users.is_some().then_some(asker.seat);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let manual = request.manual_commit_offset == Some(true);
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         let lease = held(&mut partition.leases, &group, &request.client_id)?;
+        check_connection(lease, bound)?;
         lease.expires = expires;
         let (first, end) = (partition.log.first(), partition.log.committed());
         let unread = Position { next: first, touched_ms: 0 };
@@ -241,7 +247,7 @@ impl Hub {
     }
 
     pub(super) fn commit_offset(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) {
-        let response = match self.commit(request) {
+        let response = match self.commit(asker, request) {
             Ok((curr_offset, max_offset)) => pb::CommitOffsetResponseB2c {
                 success: true,
                 err_code: Code::Success as i32,
@@ -259,7 +265,9 @@ impl Hub {
         self.answer_written(asker, Response::CommitOffset(response));
     }
 
-    fn commit(&mut self, request: &pb::CommitOffsetRequestC2b) -> Result<(i64, i64), Refusal> {
+    fn commit(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) -> Result<(i64, i64), Refusal> {
+        self.check_admitted(asker)?;
+        let bound = self.settings.users.is_some().then_some(asker.seat);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
@@ -267,6 +275,7 @@ impl Hub {
         // The one call that has another code for it.
         let lease = held(&mut partition.leases, &group, &request.client_id)
             .map_err(|(_, text)| (Code::Unauthorized, text))?;
+        check_connection(lease, bound)?;
         lease.expires = expires;
         let pack = lease.pack.take().filter(|_| request.last_pack_consumed == Some(true));
         if let Some(end) = pack {
@@ -277,6 +286,16 @@ impl Hub {
         let next = partition.offset(&group).unwrap_or_else(|| partition.log.first());
         Ok((offset_of(next), offset_of(partition.log.committed())))
     }
+}
+
+/// Refuses a call that names a lease of another connection, where leases are bound to theirs. After a reconnect the
+/// client registers the partition again, or its next heartbeat binds the lease to the new connection.
+fn check_connection(lease: &Lease, bound: Option<u64>) -> Result<(), Refusal> {
+    if bound.is_none_or(|seat| seat == lease.seat) {
+        return Ok(());
+    }
+    let text = "the partition was registered on another connection: register it on this one";
+    Err((Code::CertificateFailure, text.to_owned()))
 }
 
 fn gone() -> Refusal {

@@ -112,6 +112,9 @@ struct Seat {
     output: Transmit,
     /// Calls that came wait, because so much is to be written.
     behind: bool,
+    /// A call on this connection has shown a valid visit token. With users, messages and offsets are for such
+    /// connections only.
+    admitted: bool,
 }
 
 /// Why a call is refused: for the client, and in words.
@@ -233,8 +236,8 @@ impl Hub {
             Request::PartitionMetadata(request) => self.partition_metadata(request),
             Request::SendMessage(request) => return self.send_message(asker, *request, bytes),
             Request::PartitionRegister(request) => return self.partition_register(asker, *request),
-            Request::PartitionHeartbeat(request) => self.partition_heartbeat(*request),
-            Request::GetMessages(request) => self.get_messages(request),
+            Request::PartitionHeartbeat(request) => self.partition_heartbeat(asker, *request),
+            Request::GetMessages(request) => self.get_messages(asker, &request),
             Request::CommitOffset(request) => return self.commit_offset(asker, &request),
             Request::BrokerRegister(_) | Request::BrokerHeartbeat(_) | Request::BrokerClose(_) => {
                 let text = "this master is its own only broker".to_owned();
@@ -300,10 +303,29 @@ impl Hub {
         }
     }
 
-    /// Whether one who shows this token may come in at the broker.
-    fn check_visit(&self, info: Option<&pb::AuthorizedInfo>) -> bool {
-        self.settings.users.is_none()
-            || info.is_some_and(|info| self.tokens.contains(&info.visit_authorized_token))
+    /// Checks the visit token of a call and, if it is valid, admits the connection. Calls that carry no token
+    /// (`get`, `commit`) are answered on admitted connections only. Without users every connection is admitted.
+    fn check_visit(&mut self, asker: Asker, info: Option<&pb::AuthorizedInfo>) -> Result<(), Refusal> {
+        if self.settings.users.is_none() {
+            return Ok(());
+        }
+        if !info.is_some_and(|info| self.tokens.contains(&info.visit_authorized_token)) {
+            let text = "the visit token is not one that this master issued: register with the master again";
+            return Err((Code::CertificateFailure, text.to_owned()));
+        }
+        if let Some(seat) = self.seats.get_mut(&asker.seat) {
+            seat.admitted = true;
+        }
+        Ok(())
+    }
+
+    /// Refuses a call without a token on a connection that has not shown one.
+    fn check_admitted(&self, asker: Asker) -> Result<(), Refusal> {
+        if self.settings.users.is_none() || self.seats.get(&asker.seat).is_some_and(|seat| seat.admitted) {
+            return Ok(());
+        }
+        let text = "this connection has not shown a visit token: register the partition first";
+        Err((Code::CertificateFailure, text.to_owned()))
     }
 
     fn housekeeping(&mut self) {
@@ -366,7 +388,7 @@ impl Protocol for Hub {
         let id = self.next_seat;
         self.next_seat += 1;
         let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
-        self.seats.insert(id, Seat { decoder, output: Transmit::default(), behind: false });
+        self.seats.insert(id, Seat { decoder, output: Transmit::default(), behind: false, admitted: false });
         id
     }
 

@@ -24,7 +24,7 @@ fn refused(code: Code, text: impl Into<String>) -> Response {
 
 impl Hub {
     pub(super) fn send_message(&mut self, asker: Asker, request: pb::SendMessageRequestP2b, bytes: usize) {
-        match self.take_in(request) {
+        match self.take_in(asker, request) {
             Ok((partition, sequence, stored_ms)) => {
                 let sent = Action::Sent { partition, sequence, stored_ms, asker };
                 if let Some(action) = self.commits.when_written_charging(asker.seat, bytes, sent) {
@@ -35,11 +35,14 @@ impl Hub {
         }
     }
 
-    fn take_in(&mut self, request: pb::SendMessageRequestP2b) -> Result<(u64, u64, u64), Box<Response>> {
+    fn take_in(
+        &mut self,
+        asker: Asker,
+        request: pb::SendMessageRequestP2b,
+    ) -> Result<(u64, u64, u64), Box<Response>> {
         let refuse = |code, text: &str| Err(Box::new(refused(code, text)));
-        if !self.check_visit(request.auth_info.as_ref()) {
-            return refuse(Code::CertificateFailure, "the visit token is not the master's");
-        }
+        self.check_visit(asker, request.auth_info.as_ref())
+            .map_err(|(code, text)| Box::new(refused(code, text)))?;
         if let Some(error) = self.commits.failure() {
             return refuse(Code::ServiceUnavailable, error.message());
         }

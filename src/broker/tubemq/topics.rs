@@ -60,6 +60,9 @@ pub(super) struct Position {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) client: String,
+    /// Connection on which the client registered, or last sent a heartbeat. Where there are users, gets and commits
+    /// come on this one only: the client id alone proves nothing.
+    pub(super) seat: u64,
     pub(super) expires: Instant,
     /// Types of messages that it wants; none is all.
     pub(super) filters: Vec<String>,
@@ -113,8 +116,9 @@ pub(super) fn held<'a>(
 ) -> std::result::Result<&'a mut Lease, Refusal> {
     match leases.get_mut(group) {
         Some(lease) if lease.client == client => Ok(lease),
-        Some(lease) => {
-            Err((Code::DuplicatePartition, format!("{} of the group holds the partition", lease.client)))
+        Some(_) => {
+            // Names no client: its id is what a stranger would need next.
+            Err((Code::DuplicatePartition, "another client of the group holds the partition".into()))
         }
         None => Err((Code::NoNode, "the client does not hold the partition".into())),
     }
