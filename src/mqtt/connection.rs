@@ -1,8 +1,8 @@
-//! The client's side of a socket: handshake, extended authentication, keep-alive, the limits that the server
-//! set, topic aliases.
+//! The client side of a socket: handshake, extended authentication, keep-alive, the server's limits, topic
+//! aliases.
 //!
 //! ```text
-//!            CONNECT queued at birth
+//!        CONNECT queued by new()
 //!                    │
 //!             ┌──────▼──────┐ AUTH continue → event, answered by [`Connection::authenticate`]
 //!             │ Handshaking │◄──────────┐
@@ -17,8 +17,8 @@
 //!             │ error: the driver writes what is queued, then closes the socket │
 //!             └────────────────┘
 //! ```
-//! It dies with the socket, and with it the limits and the aliases: nothing of them leaks into the next one.
-//! What outlives it is the [`crate::mqtt::session::Session`].
+//! A connection ends with its socket, and with it the limits and the aliases: none of them carry over to the next
+//! connection. The state that outlives it is in [`crate::mqtt::session::Session`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -37,32 +37,32 @@ const HANDSHAKE: usize = 0;
 const KEEP_ALIVE: usize = 1;
 const PING: usize = 2;
 
-/// Longest wait for a PINGRESP, or for any other byte in its place.
+/// Maximum time to wait for PINGRESP, or for any other byte in its place.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most topic aliases that we give, whatever the server takes: looking for the least recently used one costs
-/// time for each.
+/// Maximum number of topic aliases that we assign, even if the server accepts more: finding the least recently
+/// used one takes time proportional to their number.
 const MAX_ALIASES: u16 = 256;
 
-/// What the server can do and takes on this connection (3.2.2.3). Before CONNACK, and where it says nothing,
-/// the defaults of the standard.
+/// Capabilities and limits of the server on this connection (3.2.2.3). Before CONNACK, and for properties that
+/// CONNACK omits, they have the defaults of the standard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most publications of QoS 1 and 2 without an answer.
+    /// Maximum number of unacknowledged QoS 1 and 2 publications.
     pub receive_maximum: u16,
-    /// Highest QoS of what we publish.
+    /// Highest QoS that we may publish with.
     pub maximum_qos: QoS,
-    /// Whether it retains.
+    /// Whether the server supports retained messages.
     pub retain_available: bool,
-    /// Largest packet, in bytes.
+    /// Maximum packet size in bytes.
     pub maximum_packet_size: usize,
     /// Highest topic alias that we may use.
     pub topic_alias_maximum: u16,
-    /// Whether filters may have wildcards.
+    /// Whether filters may contain wildcards.
     pub wildcard_subscription: bool,
     /// Whether subscriptions may have identifiers.
     pub subscription_identifiers: bool,
-    /// Whether subscriptions may be shared.
+    /// Whether shared subscriptions are supported.
     pub shared_subscription: bool,
 }
 
@@ -97,7 +97,7 @@ impl Limits {
                 .map_or(default.maximum_packet_size, |size| *size as usize),
             topic_alias_maximum: properties.topic_alias_maximum().copied().unwrap_or(0),
             wildcard_subscription: properties.wildcard_subscription_available().copied().unwrap_or(true),
-            // 3.x has no room for them.
+            // MQTT 3 cannot carry them.
             subscription_identifiers: version == Version::V5
                 && properties.subscription_identifier_available().copied().unwrap_or(true),
             shared_subscription: properties.shared_subscription_available().copied().unwrap_or(true),
@@ -105,12 +105,12 @@ impl Limits {
     }
 }
 
-/// What a connection tells the layer above.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// The handshake is done.
+    /// The handshake is complete.
     Connected(ConnAck),
-    /// The server's step of extended authentication; a success ends a re-authentication.
+    /// The server's step of extended authentication; success completes a re-authentication.
     Auth(Auth),
     /// A packet for the session.
     Packet(Packet),
@@ -120,39 +120,39 @@ pub enum Event {
 enum State {
     Handshaking,
     Ready,
-    /// DISCONNECT has been sent: nothing more is.
+    /// DISCONNECT has been sent; nothing may follow it.
     Closing,
 }
 
-/// One connection to a broker, without its socket.
+/// A connection to a broker, without its socket.
 #[derive(Debug)]
 pub struct Connection {
     state: State,
     version: Version,
-    /// What we announced: largest packet, topic aliases.
+    /// Limits that we announced: maximum packet size and topic alias maximum.
     own_packet_size: usize,
     own_aliases: u16,
     limits: Limits,
     keep_alive: Duration,
-    /// Whether we asked for a session without what was there before.
+    /// Whether we asked to discard an earlier session.
     clean_start: bool,
     timers: TimerTable<3>,
-    /// The keep-alive timer looks at this when it is due, so that sending sets no timer.
+    /// Time of the last packet sent. Read when the keep-alive timer is due, so that sending need not reset the timer.
     last_sent: Instant,
-    /// Topics by the alias that the server gave them.
+    /// Topics by the alias that the server assigned.
     aliases_in: HashMap<u16, ByteString>,
     aliases_out: Aliases,
     authentication_method: Option<ByteString>,
     events: VecDeque<Event>,
     transmit: Transmit,
-    /// Bytes ever queued.
+    /// Total number of bytes queued so far.
     queued: u64,
-    /// Bytes of a packet that has not come whole.
+    /// Number of bytes received of an incomplete packet.
     unread: usize,
 }
 
 impl Connection {
-    /// Starts the handshake with `connect`; its answer has to come within `timeout`.
+    /// Creates a connection and queues `connect`, which must be answered within `timeout`.
     pub fn new(now: Instant, connect: Connect, timeout: Duration) -> Result<Self> {
         let version = connect.version;
         let properties = &connect.properties;
@@ -181,12 +181,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The version that is spoken.
+    /// Protocol version of the connection.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// What the server can do and takes.
+    /// Capabilities and limits of the server.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -196,13 +196,13 @@ impl Connection {
         matches!(self.state, State::Ready)
     }
 
-    /// Bytes ever queued, written or not.
+    /// Total number of bytes queued so far, written or not.
     pub fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// Queues a packet. One that the server does not take is refused, and nothing is queued. Reason strings and
-    /// user properties of answers are left out where they would make the packet too large.
+    /// Queues a packet. Fails, without queueing anything, if the packet exceeds the server's limit. Acknowledgements
+    /// lose their reason string and user properties if they would be too large with them.
     pub fn send(&mut self, now: Instant, mut packet: Packet) -> Result<()> {
         let limit = self.limits.maximum_packet_size;
         if packet.encoded_len(self.version) > limit {
@@ -220,7 +220,7 @@ impl Connection {
         self.queue(now, &packet)
     }
 
-    /// Queues a publication, with a topic alias where the server takes one.
+    /// Queues a publication, with a topic alias if the server accepts them.
     pub fn publish(&mut self, now: Instant, publish: &Publish) -> Result<()> {
         self.check(publish)?;
         if self.limits.topic_alias_maximum == 0 {
@@ -236,12 +236,12 @@ impl Connection {
         publish.properties.push(Property::TopicAlias(alias));
         let topic = publish.topic.clone();
         self.queue(now, &Packet::Publish(publish))?;
-        // Not before: what could not be queued teaches the server nothing.
+        // Only now: the server learns the alias from a packet that has been queued.
         self.aliases_out.give(alias, topic);
         Ok(())
     }
 
-    /// Whether the server takes this publication.
+    /// Checks a publication against the server's limits.
     pub fn check(&self, publish: &Publish) -> Result<()> {
         let limits = &self.limits;
         if publish.qos > limits.maximum_qos {
@@ -250,7 +250,7 @@ impl Connection {
         if publish.retain && !limits.retain_available {
             return Err(unsupported("retained messages".into(), Reason::RetainNotSupported));
         }
-        // Room for the alias that may be added.
+        // Reserves room for the alias that may be added.
         let size = Packet::Publish(publish.clone()).encoded_len(self.version)
             + if limits.topic_alias_maximum > 0 { 4 } else { 0 };
         if size > limits.maximum_packet_size {
@@ -259,17 +259,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Our step of extended authentication: `data` for the server's challenge, or, with `again`, the start of a
-    /// new authentication.
+    /// Sends a step of extended authentication: `data` in answer to the server's challenge or, with `again`, the start
+    /// of a re-authentication.
     pub fn authenticate(&mut self, now: Instant, data: bytes::Bytes, again: bool) -> Result<()> {
         let Some(method) = self.authentication_method.clone() else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "this connection was opened without an authentication method",
+                "the connection was opened without an authentication method: set one when connecting",
             ));
         };
         if again && !self.is_ready() {
-            return Err(Error::new(ErrorKind::Disconnected, "the handshake is not done"));
+            return Err(Error::new(
+                ErrorKind::Disconnected,
+                "the connection is not established yet: re-authenticate after CONNACK",
+            ));
         }
         let reason = if again { Reason::ReAuthenticate } else { Reason::ContinueAuthentication };
         let properties = [Property::AuthenticationMethod(method), Property::AuthenticationData(data)]
@@ -278,10 +281,10 @@ impl Connection {
         self.send(now, Packet::Auth(Auth { reason, properties }))
     }
 
-    /// Says goodbye; nothing is sent after it.
+    /// Sends DISCONNECT; nothing may follow it.
     pub fn disconnect(&mut self, now: Instant, disconnect: Disconnect) {
         if self.is_ready() {
-            // It is short: it fits.
+            // A DISCONNECT this short fits any limit.
             let _ = self.queue(now, &Packet::Disconnect(disconnect));
         }
         self.state = State::Closing;
@@ -307,9 +310,12 @@ impl Connection {
                 Ok(())
             }
             (State::Handshaking, packet) => {
-                Err(Violation::protocol(format!("the broker sent {:?} before CONNACK", packet.kind())).into())
+                Err(Violation::protocol(format!("the broker sent {:?} before CONNACK (3.2)", packet.kind()))
+                    .into())
             }
-            (_, Packet::ConnAck(_)) => Err(Violation::protocol("a second CONNACK").into()),
+            (_, Packet::ConnAck(_)) => {
+                Err(Violation::protocol("the broker sent a second CONNACK (3.2)").into())
+            }
             (_, Packet::PingResp) => Ok(()),
             (_, Packet::Disconnect(disconnect)) => Err(Ended::Refused(told(
                 disconnect.reason,
@@ -330,10 +336,12 @@ impl Connection {
         }
     }
 
-    /// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: the method is that of CONNECT, to the end.
+    /// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: the authentication method must be that of CONNECT throughout.
     fn check_method(&self, method: Option<&ByteString>, what: &str) -> Result<(), Violation> {
         if method.is_none() || method != self.authentication_method.as_ref() {
-            return Err(Violation::protocol(format!("{what} with another authentication method")));
+            return Err(Violation::protocol(format!(
+                "{what} has an authentication method other than CONNECT's (4.12)"
+            )));
         }
         Ok(())
     }
@@ -348,10 +356,14 @@ impl Connection {
             )));
         }
         if ack.session_present && self.clean_start {
-            // [MQTT-3.2.2-4]: taken for ours, it would bring us the answers of somebody else's packets.
-            return Err(Violation::protocol("a session present for a clean start").into());
+            // [MQTT-3.2.2-4]: the session is not ours; its acknowledgements would be taken for answers to our
+            // packets.
+            return Err(Violation::protocol(
+                "CONNACK has Session Present set after a clean start (3.2.2.1.1)",
+            )
+            .into());
         }
-        // A method that the server leaves out changes nothing.
+        // A CONNACK without a method is permitted and changes nothing.
         if let method @ Some(_) = ack.properties.authentication_method() {
             self.check_method(method, "CONNACK")?;
         }
@@ -368,17 +380,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts the topic back that an alias stands for, and learns new ones (3.3.2.3.4).
+    /// Replaces a topic alias by its topic, and records new aliases (3.3.2.3.4).
     fn resolve_alias(&mut self, publish: &mut Publish) -> Result<(), Violation> {
         let Some(alias) = publish.properties.topic_alias().copied() else { return Ok(()) };
         let bad = |message: String| Violation { reason: Reason::TopicAliasInvalid, message };
         if alias > self.own_aliases {
-            return Err(bad(format!("topic alias {alias} above our maximum {}", self.own_aliases)));
+            return Err(bad(format!(
+                "topic alias {alias} exceeds our maximum of {} (3.3.2.3.4)",
+                self.own_aliases
+            )));
         }
         if publish.topic.is_empty() {
             let topic = self.aliases_in.get(&alias);
-            publish.topic =
-                topic.cloned().ok_or_else(|| bad(format!("topic alias {alias} was never given")))?;
+            publish.topic = topic.cloned().ok_or_else(|| {
+                bad(format!("topic alias {alias} has not been assigned a topic (3.3.2.3.4)"))
+            })?;
         } else {
             self.aliases_in.insert(alias, publish.topic.clone());
         }
@@ -386,7 +402,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection for something that the peer did; 5.0 tells it why.
+    /// Ends the connection because of a violation by the peer, which MQTT 5 reports in a DISCONNECT.
     pub fn violated(&mut self, now: Instant, violation: &Violation) {
         if self.version == Version::V5 && self.is_ready() {
             self.disconnect(now, Disconnect::new(violation.reason));
@@ -394,7 +410,7 @@ impl Connection {
     }
 }
 
-/// Why a connection ends.
+/// Cause of the end of a connection.
 enum Ended {
     Violated(Violation),
     Refused(Error),
@@ -407,21 +423,21 @@ impl From<Violation> for Ended {
 }
 
 fn unsupported(what: String, reason: Reason) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("this broker does not take {what} ({reason})"))
+    Error::new(ErrorKind::Unsupported, format!("this broker does not support {what} ({reason})"))
 }
 
 fn too_large(size: usize, limit: usize) -> Error {
     Error::new(
         ErrorKind::MessageTooLarge,
-        format!("a packet of {size} bytes; this broker takes {limit} (its maximum packet size)"),
+        format!("the packet has {size} bytes; the broker accepts at most {limit} (its Maximum Packet Size)"),
     )
 }
 
-/// The error of a refusal in the server's words.
+/// Creates the error for a refusal, with the server's explanation.
 fn told(reason: Reason, what: &str, words: Option<&ByteString>, server: Option<&ByteString>) -> Error {
-    // A plain goodbye is no reason: the next connection may stand.
+    // DISCONNECT with success gives no reason not to reconnect.
     let error = match reason {
-        Reason::Success => Error::new(ErrorKind::Disconnected, format!("{what} in good order")),
+        Reason::Success => Error::new(ErrorKind::Disconnected, format!("{what} normally")),
         Reason::SessionTakenOver => {
             Error::new(ErrorKind::SessionTakenOver, format!("{what}: another client uses the client id"))
         }
@@ -438,7 +454,7 @@ impl Machine for Connection {
     type Event = Event;
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error> {
-        // Any byte is a sign of life, not only PINGRESP: a large packet may be longer on its way than that.
+        // Any byte shows that the server is alive, not only PINGRESP: a large packet may take longer to arrive.
         if input.len() > self.unread {
             self.timers.stop(PING);
         }
@@ -464,7 +480,10 @@ impl Machine for Connection {
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
         if self.timers.expire(HANDSHAKE, now) {
-            return Err(Error::new(ErrorKind::Timeout, "the broker did not answer CONNECT in time"));
+            return Err(Error::new(
+                ErrorKind::Timeout,
+                "the broker did not answer CONNECT within the time limit",
+            ));
         }
         if self.timers.expire(PING, now) {
             return Err(Error::new(
@@ -501,23 +520,23 @@ impl Machine for Connection {
 }
 
 impl Connection {
-    /// Nothing is read for a while, so that no answer to a PINGREQ can be expected.
+    /// Suspends the PINGRESP timeout while nothing is read, since the answer cannot be seen.
     pub fn pause_reading(&mut self) {
         self.timers.stop(PING);
     }
 }
 
-/// The aliases that we gave, the least recently used one first to be given anew.
+/// Topic aliases that we assigned. The least recently used one is reassigned first.
 #[derive(Debug, Default)]
 struct Aliases {
     by_topic: HashMap<ByteString, u16>,
-    /// By alias, from 1: its topic and when it was used.
+    /// Topic and last use of each alias, starting with alias 1.
     given: Vec<(ByteString, u64)>,
     clock: u64,
 }
 
 impl Aliases {
-    /// The alias by which the server knows `topic`.
+    /// Alias that the server knows for `topic`.
     fn known(&mut self, topic: &ByteString) -> Option<u16> {
         let alias = *self.by_topic.get(topic)?;
         self.clock += 1;
@@ -525,7 +544,7 @@ impl Aliases {
         Some(alias)
     }
 
-    /// The alias to be given next.
+    /// Alias to be assigned next.
     fn free(&self, maximum: u16) -> u16 {
         let count = self.given.len() as u16;
         if count < maximum.min(MAX_ALIASES) {
@@ -535,7 +554,7 @@ impl Aliases {
         oldest.map_or(1, |(index, _)| index as u16 + 1)
     }
 
-    /// The server has been told that `alias` is `topic`.
+    /// Records that the server has been told `topic` for `alias`.
     fn give(&mut self, alias: u16, topic: ByteString) {
         self.clock += 1;
         let index = usize::from(alias) - 1;

@@ -1,14 +1,14 @@
-//! The receiving half of a session: what the server publishes, until it is acknowledged.
+//! The receiving half of a session: messages from the server until they are acknowledged.
 //!
 //! ```text
 //!  QoS 1:  PUBLISH ──► delivered ──── ack ────► PUBACK
 //!  QoS 2:  PUBLISH ──► delivered ──── ack ────► PUBREC ──► Received ── PUBREL ──► PUBCOMP, forgotten
 //!                          ▲                                   ▲
-//!              the same PUBLISH again: not delivered again, answered as before, any number of times
+//!              a repeated PUBLISH: not delivered again, answered as before, any number of times
 //! ```
-//! Acknowledgements leave in the order in which the messages came [MQTT-4.6.0-2], [MQTT-4.6.0-3], in whatever
-//! order the application gives them. The identifiers of QoS 2 outlive the connection; those of QoS 1 do not: what
-//! was not acknowledged comes again.
+//! Acknowledgements are sent in the order in which the messages arrived [MQTT-4.6.0-2], [MQTT-4.6.0-3],
+//! regardless of the order in which the application makes them. Packet identifiers of QoS 2 survive the
+//! connection. Those of QoS 1 do not: unacknowledged messages are redelivered.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::mqtt::connection::Connection;
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, QoS, Reason, Version, Violation};
 
-/// Names a delivered message when it is acknowledged. 0 is a message of QoS 0, which needs none.
+/// Identifies a delivered message for its acknowledgement. 0 is used for QoS 0, which is not acknowledged.
 pub type Token = u64;
 
 #[derive(Debug)]
@@ -26,45 +26,45 @@ struct Arrival {
     id: PacketId,
     qos: QoS,
     token: Token,
-    /// Whether the application has acknowledged it.
+    /// Whether the application has acknowledged the message.
     acked: bool,
 }
 
-/// A message of QoS 2 between PUBLISH and PUBREL.
+/// A QoS 2 message between PUBLISH and PUBREL.
 #[derive(Debug)]
 struct Received {
     token: Token,
     acked: bool,
-    /// Acknowledged and not among the arrivals: PUBREL is all that is waited for.
+    /// Acknowledged and no longer among the arrivals: only PUBREL is outstanding.
     answered: bool,
 }
 
 /// The receiving half of a session.
 #[derive(Debug)]
 pub struct Consumer {
-    /// Not answered yet, in the order they came on this connection.
+    /// Messages not yet answered, in the order of arrival on this connection.
     arrivals: VecDeque<Arrival>,
     received: HashMap<PacketId, Received>,
-    /// How many of them are answered: counted, because each PUBLISH asks.
+    /// Number of answered entries in `received`, kept as a counter because each PUBLISH needs it.
     answered: usize,
-    /// Given to the next message.
+    /// Token of the next message.
     next: Token,
-    /// The most that we said we take (5.0).
+    /// Receive maximum that we announced (MQTT 5).
     receive_maximum: u16,
 }
 
 impl Consumer {
-    /// Takes at most `receive_maximum` publications of QoS 1 and 2 at a time.
+    /// Creates a consumer that accepts up to `receive_maximum` QoS 1 and 2 messages at a time.
     pub fn new(receive_maximum: u16) -> Self {
         Self { arrivals: VecDeque::new(), received: HashMap::new(), answered: 0, next: 1, receive_maximum }
     }
 
-    /// Messages that have been given out and are not acknowledged.
+    /// Number of messages delivered and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.arrivals.iter().filter(|arrival| !arrival.acked).count()
     }
 
-    /// The connection stands; without the session the broker will use its identifiers anew.
+    /// Handles CONNACK. Without a session the broker reuses its packet identifiers from the start.
     pub fn attach(&mut self, session_present: bool) {
         if !session_present {
             self.received.clear();
@@ -73,7 +73,7 @@ impl Consumer {
         self.detach();
     }
 
-    /// The connection is gone: what was not answered comes again.
+    /// Handles the end of the connection: unanswered messages will be redelivered.
     pub fn detach(&mut self) {
         self.arrivals.clear();
         for received in self.received.values_mut().filter(|received| received.acked) {
@@ -81,7 +81,7 @@ impl Consumer {
         }
     }
 
-    /// A PUBLISH; gives the token if it is to be delivered, nothing if it has been before.
+    /// Handles PUBLISH. Returns a token if the message is to be delivered, `None` if it was delivered before.
     pub fn handle_publish(
         &mut self,
         now: Instant,
@@ -99,11 +99,14 @@ impl Consumer {
             self.release(now, connection);
             return Ok(None);
         }
-        // Behind the above: what comes again is no more than it was, though PUBREC went out before the cut.
+        // Checked after duplicates: a resent message is already counted, even if its PUBREC preceded the disconnect.
         if connection.version() == Version::V5 && self.unanswered() >= usize::from(self.receive_maximum) {
             return Err(Violation {
                 reason: Reason::ReceiveMaximumExceeded,
-                message: format!("more than our receive maximum of {} publications", self.receive_maximum),
+                message: format!(
+                    "the server exceeded our receive maximum of {} unacknowledged messages (3.3.4)",
+                    self.receive_maximum
+                ),
             });
         }
         let token = self.next;
@@ -115,7 +118,7 @@ impl Consumer {
         Ok(Some(token))
     }
 
-    /// PUBREL: the identifier is free; PUBCOMP always.
+    /// Handles PUBREL: frees the packet identifier and always answers PUBCOMP.
     pub fn handle_pubrel(&mut self, now: Instant, id: PacketId, connection: &mut Connection) {
         let reason = match self.received.remove(&id) {
             Some(received) => {
@@ -127,8 +130,8 @@ impl Consumer {
         let _ = connection.send(now, Packet::PubComp(Ack::with_reason(id, reason)));
     }
 
-    /// The application is done with a message. Without a connection it is remembered for QoS 2; QoS 1 comes
-    /// again.
+    /// Records the application's acknowledgement. Without a connection it is remembered for QoS 2, while QoS 1
+    /// messages are redelivered.
     pub fn ack(&mut self, now: Instant, token: Token, connection: Option<&mut Connection>) {
         if token == 0 {
             return;
@@ -154,10 +157,10 @@ impl Consumer {
         }
     }
 
-    /// Answers everything at the head that the application has acknowledged.
+    /// Answers the acknowledged messages at the head of the arrivals.
     pub fn release(&mut self, now: Instant, connection: &mut Connection) {
         while self.arrivals.front().is_some_and(|arrival| arrival.acked) {
-            let arrival = self.arrivals.pop_front().expect("just seen");
+            let arrival = self.arrivals.pop_front().expect("checked above");
             if arrival.qos == QoS::ExactlyOnce
                 && let Some(received) = self.received.get_mut(&arrival.id)
                 && received.token == arrival.token
@@ -169,17 +172,17 @@ impl Consumer {
                 QoS::ExactlyOnce => Packet::PubRec(ack),
                 _ => Packet::PubAck(ack),
             };
-            // Four bytes: the only refusal is a connection that is closing, after which it comes again.
+            // An ack of four bytes fits any limit. Sending fails only while closing; the message is then redelivered.
             let _ = connection.send(now, packet);
         }
     }
 
-    /// Publications that the server may count against our receive maximum: QoS 2 until its PUBCOMP.
+    /// Number of messages that the server may count against our receive maximum: QoS 2 until PUBCOMP.
     fn unanswered(&self) -> usize {
         self.arrivals.len() + self.answered
     }
 
-    /// Tokens are given in the order of arrival, unless a resent QoS 2 keeps an older one.
+    /// Index of the message with `token`. Tokens increase with arrival, except that a resent QoS 2 keeps its token.
     fn position(&self, token: Token) -> Option<usize> {
         match self.arrivals.binary_search_by_key(&token, |arrival| arrival.token) {
             Ok(index) => Some(index),
@@ -206,7 +209,7 @@ mod tests {
         connection
     }
 
-    /// What [`Consumer::unanswered`] counts, by looking at everything.
+    /// Recomputes [`Consumer::unanswered`] from scratch.
     fn recount(consumer: &Consumer) -> usize {
         let waits = |received: &&Received| {
             received.acked && !consumer.arrivals.iter().any(|arrival| arrival.token == received.token)
@@ -252,6 +255,6 @@ mod tests {
             }
             assert_eq!(consumer.unanswered(), recount(&consumer));
         }
-        assert!(refused > 100, "the maximum was hardly ever reached: {refused}");
+        assert!(refused > 100, "the maximum was rarely reached: {refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! The fixed header: bytes to frames and back (2.1).
+//! The fixed header, which splits a byte stream into packets (2.1).
 //!
 //! ```text
 //! [type 4 bits | flags 4 bits][remaining length: 1 to 4 bytes, 7 bits each, least significant first][body]
@@ -10,28 +10,28 @@ use crate::mqtt::packet::Kind;
 use crate::mqtt::{QoS, Reason, Violation};
 use crate::wire::Reader;
 
-/// Largest remaining length that four bytes can say.
+/// Maximum remaining length, limited by its four-byte encoding.
 pub const MAX_REMAINING_LENGTH: usize = 268_435_455;
-/// Largest fixed header.
+/// Maximum size of the fixed header in bytes.
 pub const MAX_FIXED_HEADER: usize = 5;
 
-/// One control packet, its body not yet read.
+/// A control packet whose body has not been decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Type and flags.
+    /// First byte: packet type and flags.
     pub first: u8,
-    /// What follows the fixed header.
+    /// Bytes after the fixed header.
     pub body: Bytes,
 }
 
-/// Takes the first frame out of `input`, or nothing when it is not whole yet. A frame of more than
-/// `max_packet_size` bytes in all, or with a first byte that is wrong in every version, is refused when its header
-/// has come, before its body is waited for.
+/// Takes the next complete frame out of `input`; `None` if more bytes are needed. A frame larger than
+/// `max_packet_size` in total, or with a first byte that is invalid in every version, is rejected as soon as its
+/// header has arrived, without waiting for its body.
 pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Frame>, Violation> {
     let mut reader = Reader::new(input);
     let Ok(first) = reader.u8() else { return Ok(None) };
     match Kind::of(first) {
-        None => return Err(Violation::malformed("a packet of type 0")),
+        None => return Err(Violation::malformed("the packet has the reserved type 0 (2.1.2)")),
         Some(Kind::Publish) => {
             publish_flags(first)?;
         }
@@ -44,7 +44,7 @@ pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Fram
         return Err(Violation {
             reason: Reason::PacketTooLarge,
             message: format!(
-                "a packet of {total} bytes, more than the maximum packet size {max_packet_size}"
+                "the packet has {total} bytes; the maximum packet size is {max_packet_size} (3.1.2.11.4)"
             ),
         });
     }
@@ -56,17 +56,18 @@ pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Fram
     Ok(Some(Frame { first, body: body.freeze() }))
 }
 
-/// QoS and DUP of a PUBLISH (3.3.1).
+/// Extracts QoS and DUP from the first byte of a PUBLISH (3.3.1).
 pub(super) fn publish_flags(first: u8) -> Result<(QoS, bool), Violation> {
-    let qos = QoS::from_bits(first >> 1 & 3).ok_or_else(|| Violation::malformed("PUBLISH with QoS 3"))?;
+    let qos =
+        QoS::from_bits(first >> 1 & 3).ok_or_else(|| Violation::malformed("PUBLISH has QoS 3 (3.3.1.2)"))?;
     let dup = first & 0b1000 != 0;
     if dup && qos == QoS::AtMostOnce {
-        return Err(Violation::malformed("PUBLISH with DUP and QoS 0"));
+        return Err(Violation::malformed("PUBLISH has DUP set with QoS 0 (3.3.1.1)"));
     }
     Ok((qos, dup))
 }
 
-/// A variable byte integer (1.5.5), or `None` when its last byte has not come.
+/// Reads a variable byte integer (1.5.5); `None` if its last byte has not arrived.
 fn partial_varint(reader: &mut Reader<'_>) -> Result<Option<u32>, Violation> {
     let mut value = 0;
     for shift in [0, 7, 14, 21] {
@@ -76,21 +77,23 @@ fn partial_varint(reader: &mut Reader<'_>) -> Result<Option<u32>, Violation> {
             return Ok(Some(value));
         }
     }
-    Err(Violation::malformed("a length of more than four bytes"))
+    Err(Violation::malformed("a variable byte integer has more than four bytes (1.5.5)"))
 }
 
-/// A variable byte integer of 5.0, which has to use as few bytes as it can [MQTT-1.5.5-1].
+/// Reads a variable byte integer of MQTT 5, which must use the shortest encoding [MQTT-1.5.5-1].
 pub fn read_varint(reader: &mut Reader<'_>) -> Result<u32, Violation> {
     let before = reader.remaining();
     let value = partial_varint(reader)?
-        .ok_or_else(|| Violation::malformed("the packet ends inside a variable byte integer"))?;
+        .ok_or_else(|| Violation::malformed("the packet ends inside a variable byte integer (1.5.5)"))?;
     if before - reader.remaining() > varint_len(value as usize) {
-        return Err(Violation::malformed("a variable byte integer with more bytes than it needs"));
+        return Err(Violation::malformed(
+            "a variable byte integer is not encoded in the fewest possible bytes (1.5.5)",
+        ));
     }
     Ok(value)
 }
 
-/// Number of bytes of `value` as a variable byte integer.
+/// Encoded size of `value` as a variable byte integer.
 pub const fn varint_len(value: usize) -> usize {
     match value {
         0..0x80 => 1,

@@ -1,15 +1,16 @@
-//! MQTT 3.1, 3.1.1 and 5.0, sans-IO. One tree for the three versions: the version is an argument.
+//! MQTT 3.1, 3.1.1 and 5, sans-IO. All three versions share one implementation that takes the version as an
+//! argument.
 //!
-//! * [`frame`]: bytes to control packets by their fixed header
+//! * [`frame`]: the fixed header, which delimits control packets
 //! * [`packet`]: the fifteen control packets and their fields
-//! * [`property`]: the properties of 5.0, by packet and direction
-//! * [`reason`]: reason codes, and the return codes of 3.x as some of them
+//! * [`property`]: the properties of MQTT 5, by packet and direction
+//! * [`reason`]: reason codes, including those that stand for the return codes of MQTT 3
 //! * [`topic`]: topic names, filters, matching, shared subscriptions
-//! * [`connection`]: the client's side of a socket: handshake, keep-alive, limits, topic aliases
-//! * [`producer`] and [`consumer`]: the halves of a session, which outlive a socket
+//! * [`connection`]: the client side of a socket: handshake, keep-alive, limits, topic aliases
+//! * [`producer`] and [`consumer`]: the two halves of a session, which outlive a socket
 //! * [`session`]: both halves and the subscriptions
 //!
-//! Nothing here knows a socket, a clock, a task or Python.
+//! The module has no dependency on sockets, clocks, tasks or Python.
 
 use crate::error::{Error, ErrorKind};
 use crate::wire::UnexpectedEnd;
@@ -31,19 +32,19 @@ pub use packet::Packet;
 pub use property::{Properties, Property};
 pub use reason::Reason;
 
-/// Version of the protocol, in the order of their age.
+/// Protocol version, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 3.1: protocol name `MQIsdp`, level 3.
+    /// MQTT 3.1: protocol name `MQIsdp`, level 3.
     V3_1,
-    /// 3.1.1: protocol name `MQTT`, level 4.
+    /// MQTT 3.1.1: protocol name `MQTT`, level 4.
     V3_1_1,
-    /// 5.0: protocol name `MQTT`, level 5.
+    /// MQTT 5: protocol name `MQTT`, level 5.
     V5,
 }
 
 impl Version {
-    /// Protocol level of CONNECT.
+    /// Protocol level in CONNECT.
     pub const fn level(self) -> u8 {
         match self {
             Self::V3_1 => 3,
@@ -52,7 +53,7 @@ impl Version {
         }
     }
 
-    /// Protocol name of CONNECT.
+    /// Protocol name in CONNECT.
     pub const fn protocol_name(self) -> &'static str {
         match self {
             Self::V3_1 => "MQIsdp",
@@ -64,17 +65,17 @@ impl Version {
 /// Quality of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QoS {
-    /// 0: at most once, without an answer.
+    /// QoS 0, at most once: not acknowledged.
     #[default]
     AtMostOnce,
-    /// 1: at least once, answered by PUBACK.
+    /// QoS 1, at least once: acknowledged with PUBACK.
     AtLeastOnce,
-    /// 2: exactly once, PUBREC, PUBREL, PUBCOMP.
+    /// QoS 2, exactly once: PUBREC, PUBREL, PUBCOMP.
     ExactlyOnce,
 }
 
 impl QoS {
-    /// From the two bits on the wire; 3 is none.
+    /// Converts the two bits on the wire; `None` for 3.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0 => Some(Self::AtMostOnce),
@@ -85,31 +86,31 @@ impl QoS {
     }
 }
 
-/// Which side sent a packet: some packets, properties and reason codes are for one side alone.
+/// Side that sent a packet. Some packets, properties and reason codes are reserved for one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sender {
-    /// A client.
+    /// The client.
     Client,
-    /// A server.
+    /// The server.
     Server,
 }
 
-/// Why bytes are not MQTT, with the reason code that 5.0 has for it.
+/// A violation of the standard by the peer, with the reason code that MQTT 5 assigns to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What a DISCONNECT or CONNACK of 5.0 says.
+    /// Reason code for a DISCONNECT or CONNACK of MQTT 5.
     pub reason: Reason,
-    /// What was wrong.
+    /// Description of the violation.
     pub message: String,
 }
 
 impl Violation {
-    /// Bytes that cannot be parsed.
+    /// Creates the violation for bytes that cannot be parsed (Malformed Packet).
     pub fn malformed(message: impl Into<String>) -> Self {
         Self { reason: Reason::MalformedPacket, message: message.into() }
     }
 
-    /// Bytes that can be parsed and may not be sent.
+    /// Creates the violation for a packet that can be parsed but is not permitted (Protocol Error).
     pub fn protocol(message: impl Into<String>) -> Self {
         Self { reason: Reason::ProtocolError, message: message.into() }
     }
@@ -117,7 +118,7 @@ impl Violation {
 
 impl From<UnexpectedEnd> for Violation {
     fn from(_: UnexpectedEnd) -> Self {
-        Self::malformed("the packet ends before its fields do")
+        Self::malformed("the packet is too short for its fields")
     }
 }
 

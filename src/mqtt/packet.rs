@@ -1,7 +1,7 @@
-//! The control packets (2.1.2, chapter 3): their fields, and their bytes in each version.
+//! Control packets (2.1.2, chapter 3): their fields and their encoding in each version.
 //!
-//! Decoding is strict: reserved bits, UTF-8, lengths, and what may stand where; a [`Violation`] names the
-//! reason code that 5.0 has for it. Strings and payloads share the bytes they came in. Encoding writes the
+//! Decoding is strict about reserved bits, UTF-8, lengths and permitted combinations; a [`Violation`] carries the
+//! reason code that MQTT 5 defines for it. Strings and payloads share the input buffer. Encoding produces the
 //! shortest form.
 
 use std::num::NonZeroU16;
@@ -25,7 +25,7 @@ pub use connect::{Auth, ConnAck, Connect, Disconnect, Will};
 pub use publish::{Ack, Publish};
 pub use subscribe::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
 
-/// Number of a packet that waits for an answer; never 0.
+/// Identifier of a packet that awaits an answer; never 0.
 pub type PacketId = NonZeroU16;
 
 /// Type of a control packet, as in the high four bits of the fixed header.
@@ -68,12 +68,12 @@ impl Kind {
         Self::Auth,
     ];
 
-    /// The kind that `first`, the first byte of a packet, says.
+    /// Extracts the kind from the first byte of a packet.
     pub fn of(first: u8) -> Option<Self> {
         Self::ALL.get(usize::from(first >> 4).wrapping_sub(1)).copied()
     }
 
-    /// The flags of every packet of this kind but PUBLISH (2.1.3).
+    /// Flags required in every packet of this kind; not used for PUBLISH (2.1.3).
     const fn flags(self) -> u8 {
         match self {
             Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
@@ -85,7 +85,7 @@ impl Kind {
         (self as u8) << 4 | self.flags()
     }
 
-    /// Whether `sender` may send it.
+    /// Whether `sender` may send packets of this kind.
     const fn sent_by(self, sender: Sender) -> bool {
         match self {
             Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq => {
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// One control packet.
+/// A control packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the standard")]
 pub enum Packet {
@@ -121,7 +121,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Its kind.
+    /// Kind of the packet.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Connect(_) => Kind::Connect,
@@ -142,17 +142,23 @@ impl Packet {
         }
     }
 
-    /// Reads the packet that `sender` sent on a connection of `version`. CONNECT says its version itself.
+    /// Decodes a packet sent by `sender` on a connection of `version`. CONNECT states its own version.
     pub fn decode(frame: &Frame, version: Version, sender: Sender) -> Result<Self, Violation> {
-        let kind = Kind::of(frame.first).ok_or_else(|| Violation::malformed("a packet of type 0"))?;
+        let kind = Kind::of(frame.first)
+            .ok_or_else(|| Violation::malformed("the packet has the reserved type 0 (2.1.2)"))?;
         if !kind.sent_by(sender) || kind == Kind::Auth && version != Version::V5 {
-            return Err(Violation::protocol(format!("a {sender:?} of {version:?} may not send {kind:?}")));
+            return Err(Violation::protocol(format!(
+                "the {sender:?} sent {kind:?}, which it must not send in {version:?} (2.1.2)"
+            )));
         }
         if kind != Kind::Publish && frame.first & 0x0f != kind.flags() {
-            // 3.1 lets a retried SUBSCRIBE, UNSUBSCRIBE or PUBREL carry DUP.
+            // 3.1 allows DUP on a retried SUBSCRIBE, UNSUBSCRIBE or PUBREL.
             let dup = version == Version::V3_1 && kind.flags() != 0 && frame.first & 0x0f == 0b1010;
             if !dup {
-                return Err(Violation::malformed(format!("{kind:?} with flags {:04b}", frame.first & 0x0f)));
+                return Err(Violation::malformed(format!(
+                    "{kind:?} has invalid flags {:04b} (2.1.3)",
+                    frame.first & 0x0f
+                )));
             }
         }
         let mut fields =
@@ -176,20 +182,20 @@ impl Packet {
         };
         if !fields.reader.is_empty() {
             return Err(Violation::malformed(format!(
-                "{kind:?} with {} bytes behind its fields",
+                "{kind:?} has {} extra bytes after its fields",
                 fields.reader.remaining()
             )));
         }
         Ok(packet)
     }
 
-    /// Size in bytes of the whole packet, fixed header included: what Maximum Packet Size limits.
+    /// Size of the packet in bytes, including the fixed header. Maximum Packet Size limits this value.
     pub fn encoded_len(&self, version: Version) -> usize {
         let length = self.remaining_length(version);
         1 + crate::mqtt::frame::varint_len(length) + length
     }
 
-    /// Appends the packet. Refused, with nothing appended, when a string or the whole is too long for its
+    /// Appends the packet. Fails, without appending anything, if a string or the whole packet is too long for its
     /// length field.
     pub fn encode(&self, version: Version, out: &mut Transmit) -> Result<()> {
         self.check_lengths(version)?;
@@ -226,7 +232,7 @@ impl Packet {
         match self {
             Self::Connect(packet) => packet.encode(out),
             Self::ConnAck(packet) => packet.encode(version, out),
-            Self::Publish(_) => unreachable!("its payload is chained, not copied"),
+            Self::Publish(_) => unreachable!("PUBLISH is encoded separately, because its payload is chained"),
             Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
                 ack.encode(version, out);
             }
@@ -264,21 +270,21 @@ impl Packet {
         if !fit {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("a string or binary of a {:?} is longer than 65,535 bytes", self.kind()),
+                format!("{:?} has a string or binary value longer than 65,535 bytes", self.kind()),
             ));
         }
         let length = self.remaining_length(version);
         if length > MAX_REMAINING_LENGTH {
             return Err(Error::new(
                 ErrorKind::MessageTooLarge,
-                format!("a {:?} of {length} bytes; MQTT has room for {MAX_REMAINING_LENGTH}", self.kind()),
+                format!("{:?} has {length} bytes; MQTT allows at most {MAX_REMAINING_LENGTH}", self.kind()),
             ));
         }
         Ok(())
     }
 }
 
-/// What the fields of a packet are read from.
+/// Input of the field decoders.
 struct Fields<'a> {
     reader: Reader<'a>,
     body: &'a Bytes,
@@ -298,10 +304,10 @@ impl Fields<'_> {
 
     fn packet_id(&mut self) -> Result<PacketId, Violation> {
         PacketId::new(self.reader.u16()?)
-            .ok_or_else(|| Violation::protocol(format!("{:?} with packet identifier 0", self.kind)))
+            .ok_or_else(|| Violation::protocol(format!("{:?} has packet identifier 0 (2.2.1)", self.kind)))
     }
 
-    /// The properties that 5.0 has here; none in 3.x.
+    /// Decodes the properties of an MQTT 5 packet; empty in MQTT 3.
     fn properties(&mut self) -> Result<Properties, Violation> {
         match self.version {
             Version::V5 => self.properties_of(Place::Packet(self.kind)),
@@ -315,23 +321,26 @@ impl Fields<'_> {
 
     fn reason(&mut self) -> Result<Reason, Violation> {
         let code = self.reader.u8()?;
-        Reason::from_code(code)
-            .filter(|reason| reason.allowed_in(self.kind))
-            .ok_or_else(|| Violation::protocol(format!("{:?} with reason code 0x{code:02X}", self.kind)))
+        Reason::from_code(code).filter(|reason| reason.allowed_in(self.kind)).ok_or_else(|| {
+            Violation::protocol(format!(
+                "{:?} has reason code 0x{code:02X}, which is not allowed in it (2.4)",
+                self.kind
+            ))
+        })
     }
 }
 
-/// A string: two bytes of length and UTF-8 without U+0000 (1.5.4).
+/// Reads a string: a two-byte length and UTF-8 without U+0000 (1.5.4).
 pub(crate) fn read_text(reader: &mut Reader<'_>, body: &Bytes) -> Result<ByteString, Violation> {
     let text = ByteString::try_from(read_binary(reader, body)?)
-        .map_err(|_| Violation::malformed("a string that is not UTF-8"))?;
+        .map_err(|_| Violation::malformed("a string is not valid UTF-8 (1.5.4)"))?;
     if text.contains('\0') {
-        return Err(Violation::malformed("a string with the character U+0000"));
+        return Err(Violation::malformed("a string contains the character U+0000 (1.5.4)"));
     }
     Ok(text)
 }
 
-/// Two bytes of length and as many bytes (1.5.6).
+/// Reads binary data: a two-byte length and that many bytes (1.5.6).
 pub(crate) fn read_binary(reader: &mut Reader<'_>, body: &Bytes) -> Result<Bytes, Violation> {
     let length = reader.u16()?;
     Ok(body.slice_ref(reader.take(usize::from(length))?))
@@ -342,7 +351,7 @@ fn put_binary(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Length of the properties of `version`.
+/// Encoded size of the properties in `version`.
 fn properties_len(properties: &Properties, version: Version) -> usize {
     if version == Version::V5 { properties.encoded_len() } else { 0 }
 }
@@ -353,7 +362,7 @@ fn put_properties(properties: &Properties, version: Version, out: &mut BytesMut)
     }
 }
 
-/// A topic that a message is published to: no wildcard, not empty [MQTT-3.3.2-2].
+/// Validates the topic of a published message: non-empty, without wildcards [MQTT-3.3.2-2].
 fn check_published_topic(topic: &str) -> Result<(), Violation> {
     check_name(topic)
         .map_err(|error| Violation { reason: Reason::TopicNameInvalid, message: error.message().into() })

@@ -1,4 +1,4 @@
-//! The sending half of a session: what is published, in order, until it is answered.
+//! The sending half of a session: publications, in order, until they are answered.
 //!
 //! ```text
 //!             push                 window has room, connected          PUBACK
@@ -7,17 +7,17 @@
 //!                     │ QoS 0                                            PUBREC → PUBREL    PUBCOMP
 //!                     └──────────────► written ──────► done
 //! ```
-//! A packet identifier is given on entering the window, not before, so that the queue may be longer than there
-//! are identifiers. Outcomes come in the order of the pushes, for each QoS by itself: an answer that overtakes
-//! others waits for them.
+//! A packet identifier is assigned when a publication enters the window, not before, so that the queue can be
+//! longer than the space of identifiers. Outcomes are reported in the order of the pushes, separately for each QoS:
+//! an answer that arrives early waits for its predecessors.
 //!
-//! When the connection ends everything in the window stays. If the broker kept the session it is sent again in
-//! the original order, with DUP, and PUBREL where PUBREC had come (4.4). If it did not, QoS 1 is published anew;
-//! whether QoS 2 got through cannot be known then, and it fails saying so.
+//! When the connection ends, the window is kept. If the broker kept the session, the window is resent in the
+//! original order, with DUP set, and with PUBREL where PUBREC had arrived (4.4). If it did not, QoS 1 is published
+//! again as new; for QoS 2 it is unknown whether the message was delivered, and its error says so.
 //!
-//! A durable producer ([`Producer::set_durable`]) outlives its process, with the help of whoever writes its
-//! [`Record`]s down: the packet identifier of QoS 2 before PUBLISH is sent, its PUBREC before PUBREL is. When the
-//! broker lost the session, what had no PUBREC goes out anew, for it has been promised.
+//! A durable producer ([`Producer::set_durable`]) survives its process. The caller stores its [`Record`]s: the packet
+//! identifier of a QoS 2 publication before PUBLISH is sent, its PUBREC before PUBREL is sent. If the broker lost the
+//! session, publications without PUBREC are sent again as new, because they were promised to be delivered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -27,27 +27,27 @@ use crate::mqtt::connection::Connection;
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
-/// Packet identifiers: one space for PUBLISH, SUBSCRIBE and UNSUBSCRIBE (2.2.1). Each use is remembered with
-/// a number of its owner's.
+/// Packet identifiers, which PUBLISH, SUBSCRIBE and UNSUBSCRIBE share (2.2.1). Each identifier in use is stored with
+/// a number chosen by its owner.
 #[derive(Debug, Default)]
 pub struct PacketIds {
-    /// By identifier; grows to the highest in use.
+    /// Owner of each identifier; as long as the highest identifier used so far requires.
     owners: Vec<Option<u64>>,
     last: u16,
     used: usize,
 }
 
 impl PacketIds {
-    /// How many identifiers go round before one is used again. Far more than any window, and small enough that
-    /// the table stays small.
+    /// Number of identifiers that are cycled through before one is reused. Much larger than any window, and small
+    /// enough to keep the table small.
     const ROUND: u16 = 8192;
 
-    /// A free identifier.
+    /// Takes a free identifier.
     pub fn take(&mut self, owner: u64) -> Option<PacketId> {
         if self.used == usize::from(u16::MAX) {
             return None;
         }
-        // Beyond the round only while the round is full.
+        // Identifiers beyond ROUND are used only while all those below are taken.
         let round = if self.used < usize::from(Self::ROUND) { Self::ROUND } else { u16::MAX };
         loop {
             self.last = if self.last >= round { 1 } else { self.last + 1 };
@@ -63,12 +63,12 @@ impl PacketIds {
         }
     }
 
-    /// The owner's number of an identifier in use.
+    /// Owner's number of an identifier in use.
     pub fn owner(&self, id: PacketId) -> Option<u64> {
         self.owners.get(usize::from(id.get())).copied().flatten()
     }
 
-    /// Takes a certain identifier, if it is free.
+    /// Takes the identifier `id` if it is free, and returns whether it was.
     pub fn claim(&mut self, id: PacketId, owner: u64) -> bool {
         let index = usize::from(id.get());
         if self.owners.len() <= index {
@@ -82,7 +82,7 @@ impl PacketIds {
         free
     }
 
-    /// Gives an identifier back.
+    /// Frees an identifier.
     pub fn release(&mut self, id: PacketId) {
         if let Some(owner) = self.owners.get_mut(usize::from(id.get())) {
             self.used -= usize::from(owner.take().is_some());
@@ -90,40 +90,40 @@ impl PacketIds {
     }
 }
 
-/// How publications of one owner ended.
+/// Outcome of one or more publications of one owner.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Whose they are.
+    /// Owner of the publications.
     pub owner: u64,
-    /// Their QoS.
+    /// QoS of the publications.
     pub qos: QoS,
-    /// How many, in the order they were pushed; 0 if only bytes are free.
+    /// Number of publications, in the order of the pushes; 0 if the outcome only frees bytes.
     pub count: u32,
-    /// Bytes of their payloads and topics, which are free again.
+    /// Size of their payloads and topics in bytes, which is now free.
     pub bytes: usize,
-    /// The broker's reason, or why it failed.
+    /// The broker's reason, or the error.
     pub result: Result<Reason>,
 }
 
-/// Something to be written down. Counted from 1 in the order they are polled, for
-/// [`Producer::handle_recorded`].
+/// State change that a durable producer needs stored. Records are numbered from 1 in the order in which they are
+/// polled; see [`Producer::handle_recorded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The owner's publication of QoS 2 has this packet identifier. It is sent after this is written.
+    /// The owner's QoS 2 publication was assigned this packet identifier. PUBLISH is sent once this is stored.
     Sent(u64, PacketId),
-    /// PUBREC has come for it: PUBREL is sent after this is written.
+    /// PUBREC has arrived. PUBREL is sent once this is stored.
     Released(u64),
-    /// It has no packet identifier any more.
+    /// The publication no longer has a packet identifier.
     Queued(u64),
 }
 
-/// What a durable producer has to be written down.
+/// Records of a durable producer.
 #[derive(Debug, Default)]
 struct Records {
     new: VecDeque<Record>,
     asked: u64,
     written: u64,
-    /// PUBRECs in the order they came, and the record that their PUBREL waits for.
+    /// Packet identifiers of PUBRECs, in the order of arrival, with the record that each PUBREL waits for.
     owed: VecDeque<(u64, PacketId)>,
 }
 
@@ -139,7 +139,7 @@ impl Records {
 struct Queued {
     owner: u64,
     publish: Publish,
-    /// When 5.0's message expiry is over, for a message that waits here.
+    /// Time at which the message expires (MQTT 5) if it is still in the queue.
     expires: Option<Instant>,
 }
 
@@ -147,9 +147,9 @@ struct Queued {
 enum State {
     /// PUBLISH has been sent.
     Published,
-    /// PUBREC has come: PUBREL has been sent, or is owed.
+    /// PUBREC has arrived; PUBREL has been sent or is due.
     Released,
-    /// Answered, and waiting for those before it.
+    /// Answered, and waiting for its predecessors.
     Done(Result<Reason>),
 }
 
@@ -159,15 +159,15 @@ struct InFlight {
     id: PacketId,
     publish: Publish,
     state: State,
-    /// Sent on this connection.
+    /// Whether it was sent on this connection.
     sent: bool,
-    /// Sent on any connection.
+    /// Whether it was ever sent.
     tried: bool,
-    /// The record that has to be written before it is sent.
+    /// Record that must be stored before it is sent.
     waits: u64,
 }
 
-/// A publication of QoS 0 that is queued on the connection, or could not be and waits for its turn to say so.
+/// A QoS 0 publication that is queued on the connection, or whose failure waits to be reported in order.
 #[derive(Debug)]
 struct Unwritten {
     mark: u64,
@@ -176,10 +176,10 @@ struct Unwritten {
     result: Result<Reason>,
 }
 
-/// Publications that made room for newer ones, and wait to say so until those before them have ended.
+/// Publications dropped in favour of newer ones, to be reported once their predecessors have ended.
 #[derive(Debug)]
 struct Dropped {
-    /// Number of the first of the window that came later.
+    /// Number of the first publication in the window that was pushed later.
     behind: u64,
     owner: u64,
     qos: QoS,
@@ -189,29 +189,29 @@ struct Dropped {
 /// The sending half of a session.
 #[derive(Debug)]
 pub struct Producer {
-    /// QoS 0, which no window holds back.
+    /// QoS 0 publications, which the window does not limit.
     at_most_once: VecDeque<Queued>,
     queue: VecDeque<Queued>,
     window: VecDeque<InFlight>,
-    /// Number of the first of the window since the beginning: what packet identifiers are owned by.
+    /// Total number of publications that have left the window; owner numbers of packet identifiers count from it.
     first: u64,
-    /// Most in flight, whatever the server takes.
+    /// Maximum number in flight, in addition to the server's limit.
     own_maximum: u16,
-    /// In flight on this connection: sent and not answered.
+    /// Number of publications sent on this connection and not answered.
     unanswered: u16,
-    /// Everything before this in the window has been sent on this connection.
+    /// Number of publications at the head of the window that have been sent on this connection.
     resumed: usize,
-    /// QoS 0 by the number of bytes that have to be written before it has ended.
+    /// QoS 0 publications, each with the number of bytes that must be written before it has ended.
     unwritten: VecDeque<Unwritten>,
     dropped: VecDeque<Dropped>,
     outcomes: VecDeque<Outcome>,
     pending: usize,
-    /// Of a durable producer.
+    /// Records; set for a durable producer.
     records: Option<Records>,
 }
 
 impl Producer {
-    /// With at most `own_maximum` publications of QoS 1 and 2 in flight.
+    /// Creates a producer with at most `own_maximum` QoS 1 and 2 publications in flight.
     pub fn new(own_maximum: u16) -> Self {
         Self {
             at_most_once: VecDeque::new(),
@@ -229,12 +229,12 @@ impl Producer {
         }
     }
 
-    /// From here on asks for [`Record`]s. Each owner has one publication of QoS 1 or 2.
+    /// Makes the producer durable: it issues [`Record`]s from now on. Each owner has one QoS 1 or 2 publication.
     pub fn set_durable(&mut self) {
         self.records = Some(Records::default());
     }
 
-    /// Takes over what was in flight when an earlier process ended, in its order, before anything else.
+    /// Restores a publication that was in flight when an earlier process ended. Called in order, before any push.
     pub fn restore(
         &mut self,
         ids: &mut PacketIds,
@@ -243,11 +243,11 @@ impl Producer {
         id: PacketId,
         released: bool,
     ) -> Result<()> {
-        debug_assert!(self.queue.is_empty(), "it comes first");
+        debug_assert!(self.queue.is_empty(), "restore precedes all pushes");
         if !ids.claim(id, self.first + self.window.len() as u64) {
             return Err(Error::new(
                 ErrorKind::Persistence,
-                format!("two publications with the packet identifier {id}"),
+                format!("the outbox has two publications with the packet identifier {id}"),
             ));
         }
         let state = if released { State::Released } else { State::Published };
@@ -257,12 +257,12 @@ impl Producer {
         Ok(())
     }
 
-    /// What has to be written next.
+    /// Returns the next record to be stored.
     pub fn poll_record(&mut self) -> Option<Record> {
         self.records.as_mut()?.new.pop_front()
     }
 
-    /// The first `written` records are written.
+    /// Handles the storing of the first `written` records.
     pub fn handle_recorded(&mut self, written: u64) {
         if let Some(records) = &mut self.records {
             debug_assert!(written <= records.asked);
@@ -270,14 +270,14 @@ impl Producer {
         }
     }
 
-    /// Publications without an outcome.
+    /// Number of publications without an outcome.
     pub fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Takes a publication over for `owner`. Its packet identifier is given later.
+    /// Accepts a publication of `owner`. Its packet identifier is assigned later.
     pub fn push(&mut self, now: Instant, owner: u64, publish: Publish) {
-        debug_assert!(publish.packet_id.is_none(), "identifiers are given on entering the window");
+        debug_assert!(publish.packet_id.is_none(), "identifiers are assigned on entering the window");
         let expires = publish
             .properties
             .message_expiry_interval()
@@ -287,9 +287,9 @@ impl Producer {
         queue.push_back(Queued { owner, publish, expires });
     }
 
-    /// Fails the oldest publication that has not been sent, to make room for a newer one. Its bytes are free at
-    /// once; that it failed is told after the outcomes of those that were in flight before it. Gives false when
-    /// there is none that may be dropped.
+    /// Fails the oldest unsent publication to make room for a newer one. Its bytes are freed immediately; its failure
+    /// is reported after the outcomes of the publications that were in flight before it. Returns false if none may
+    /// be dropped.
     pub fn drop_oldest(&mut self) -> bool {
         let promised = self.records.is_some();
         let oldest = self.at_most_once.pop_front();
@@ -305,7 +305,7 @@ impl Producer {
             result: Ok(Reason::Success),
         });
         let behind = if qos == QoS::AtMostOnce { self.first } else { self.first + self.window.len() as u64 };
-        // Many may be dropped while there is no connection: they are counted.
+        // Many may be dropped while there is no connection, so they are counted rather than stored.
         let same = |other: &&mut Dropped| (other.behind, other.owner, other.qos) == (behind, owner, qos);
         match self.dropped.iter_mut().find(same) {
             Some(dropped) => dropped.count += 1,
@@ -316,17 +316,20 @@ impl Producer {
         true
     }
 
-    /// Tells of the dropped ones that nothing is in flight before any more.
+    /// Reports the dropped publications whose predecessors have all ended.
     fn tell_dropped(&mut self) {
         while self.dropped.front().is_some_and(|dropped| dropped.behind <= self.first) {
-            let Dropped { owner, qos, count, .. } = self.dropped.pop_front().expect("just seen");
+            let Dropped { owner, qos, count, .. } = self.dropped.pop_front().expect("checked above");
             self.pending -= count as usize;
-            let error = Error::new(ErrorKind::QueueFull, "dropped for a newer message: the queue was full");
+            let error = Error::new(
+                ErrorKind::QueueFull,
+                "the message was dropped in favour of a newer one because the queue was full",
+            );
             self.outcomes.push_back(Outcome { owner, qos, count, bytes: 0, result: Err(error) });
         }
     }
 
-    /// The connection stands. `session_present`: the broker has the session and wants the window again.
+    /// Handles CONNACK. With `session_present` the window is resent.
     pub fn attach(&mut self, ids: &mut PacketIds, session_present: bool) {
         self.unanswered = 0;
         self.resumed = 0;
@@ -346,7 +349,7 @@ impl Producer {
             match (&flight.state, flight.publish.qos) {
                 (State::Done(_), _) => {}
                 (_, QoS::ExactlyOnce) => {
-                    let lost = "the broker lost the session: whether the message got through is not known";
+                    let lost = "the broker lost the session; the message may or may not have been delivered";
                     flight.state = State::Done(Err(Error::new(ErrorKind::Disconnected, lost)));
                 }
                 _ => (flight.sent, flight.tried) = (false, false),
@@ -355,7 +358,7 @@ impl Producer {
         self.settle(ids);
     }
 
-    /// The broker lost the session of a durable producer.
+    /// Handles the loss of the session for a durable producer.
     fn queue_again(&mut self, ids: &mut PacketIds) {
         let mut again = Vec::new();
         for flight in std::mem::take(&mut self.window) {
@@ -363,7 +366,7 @@ impl Producer {
             let mut publish = flight.publish;
             match flight.state {
                 State::Done(result) => self.end(flight.owner, &publish, result),
-                // The broker had taken it over with PUBREC (4.3.3).
+                // The broker took responsibility for the message with PUBREC (4.3.3).
                 State::Released => self.end(flight.owner, &publish, Ok(Reason::Success)),
                 State::Published => {
                     publish.packet_id = None;
@@ -381,25 +384,29 @@ impl Producer {
         }
     }
 
-    /// The connection is gone. QoS 0 of which no byte is known to have been written fails: sending it again
-    /// could give it twice.
+    /// Handles the end of the connection. QoS 0 publications that are not known to have been written fail: sending them
+    /// again could deliver them twice.
     pub fn detach(&mut self) {
         for Unwritten { owner, bytes, result, .. } in std::mem::take(&mut self.unwritten) {
-            let broke =
-                || Error::new(ErrorKind::Disconnected, "the connection broke while the message was written");
+            let broke = || {
+                Error::new(
+                    ErrorKind::Disconnected,
+                    "the connection ended while the message was being written",
+                )
+            };
             self.finish(owner, QoS::AtMostOnce, bytes, result.and_then(|_| Err(broke())));
         }
     }
 
-    /// The first `written` bytes that were queued on the connection have been written.
+    /// Handles the writing of the first `written` bytes queued on the connection.
     pub fn handle_written(&mut self, written: u64) {
         while self.unwritten.front().is_some_and(|next| next.mark <= written) {
-            let Unwritten { owner, bytes, result, .. } = self.unwritten.pop_front().expect("just seen");
+            let Unwritten { owner, bytes, result, .. } = self.unwritten.pop_front().expect("checked above");
             self.finish(owner, QoS::AtMostOnce, bytes, result);
         }
     }
 
-    /// Sends what may be sent, at most about `budget` bytes; says whether there is more.
+    /// Sends what may be sent, about `budget` bytes; returns whether there is more.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -410,7 +417,7 @@ impl Producer {
         let limit = connection.queued() + budget as u64;
         self.resume(now, connection, limit);
         self.settle(ids);
-        // Half of the turn, lest a flood of QoS 0 keep the others out.
+        // QoS 0 gets half of the budget, so that a flood of it does not starve the others.
         self.send_at_most_once(now, connection, connection.queued() + budget as u64 / 2);
         let mut more = !self.at_most_once.is_empty();
         let maximum = self.own_maximum.min(connection.limits().receive_maximum);
@@ -440,7 +447,7 @@ impl Producer {
         }
     }
 
-    /// Lets publications into the window as they are sent; says whether more would go than `limit` allows.
+    /// Sends publications as they enter the window; returns whether `limit` left any unsent.
     fn enter_and_send(
         &mut self,
         now: Instant,
@@ -454,12 +461,12 @@ impl Producer {
                 return true;
             }
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return false };
-            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("not empty");
+            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("checked above");
             publish.packet_id = Some(id);
             let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
             self.unanswered += u16::from(sent.is_ok());
             self.resumed += 1;
-            // What failed waits as well for those before it.
+            // A failed publication also waits for its predecessors.
             let state = sent.map_or_else(|error| State::Done(Err(error)), |()| State::Published);
             let flight = InFlight { owner, id, publish, state, sent: true, tried: true, waits: 0 };
             self.window.push_back(flight);
@@ -467,17 +474,17 @@ impl Producer {
         false
     }
 
-    /// Lets publications into the window of a durable producer, which are sent when their record is written.
+    /// Lets publications of a durable producer enter the window; each is sent once its record is stored.
     fn enter(&mut self, now: Instant, ids: &mut PacketIds, maximum: u16) {
         while self.window.len() < usize::from(maximum) && !self.queue.is_empty() {
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return };
-            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("not empty");
+            let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("checked above");
             if let Err(error) = admit(now, &mut publish, expires) {
                 ids.release(id);
                 self.end(owner, &publish, Err(error));
                 continue;
             }
-            let records = self.records.as_mut().expect("it is durable");
+            let records = self.records.as_mut().expect("the producer is durable");
             let waits = match publish.qos {
                 QoS::ExactlyOnce => records.push(Record::Sent(owner, id)),
                 _ => 0,
@@ -495,7 +502,7 @@ impl Producer {
         }
     }
 
-    /// Sends PUBREL, in the order of the PUBRECs [MQTT-4.6.0-4], where these are written.
+    /// Sends the PUBRELs whose records are stored, in the order of the PUBRECs [MQTT-4.6.0-4].
     fn release(&mut self, now: Instant, ids: &PacketIds, connection: &mut Connection) {
         let Some(records) = &mut self.records else { return };
         let mut due = Vec::new();
@@ -504,18 +511,19 @@ impl Producer {
         }
         for (_, id) in due {
             if self.flight(ids, id).is_some_and(|flight| matches!(flight.state, State::Released)) {
-                // Four bytes: the only refusal is a connection that is closing, after which it is sent again.
+                // Four bytes fit any limit. Sending fails only while closing; PUBREL is then resent on the next
+                // connection.
                 let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
             }
         }
     }
 
-    /// How many records are written.
+    /// Number of records stored.
     fn written(&self) -> u64 {
         self.records.as_ref().map_or(0, |records| records.written)
     }
 
-    /// Sends the window again, in its original order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
+    /// Resends the window in its original order [MQTT-4.4.0-1], [MQTT-4.6.0-1].
     fn resume(&mut self, now: Instant, connection: &mut Connection, limit: u64) {
         let maximum = connection.limits().receive_maximum;
         let written = self.written();
@@ -540,7 +548,7 @@ impl Producer {
                 }
             };
             if let Err(error) = sent {
-                // The broker takes less than it did before: the message cannot be brought to its end.
+                // The broker's limits are stricter than before, so the message can never be completed.
                 flight.state = State::Done(Err(error));
                 flight.sent = true;
             }
@@ -548,17 +556,20 @@ impl Producer {
         }
     }
 
-    /// PUBACK.
+    /// Handles PUBACK.
     pub fn handle_puback(&mut self, ids: &mut PacketIds, ack: &Ack) -> Result<(), Violation> {
         let Some(flight) = self.flight(ids, ack.packet_id) else { return Ok(()) };
         if flight.publish.qos != QoS::AtLeastOnce {
-            return Err(Violation::protocol(format!("PUBACK for a message of QoS 2, {}", ack.packet_id)));
+            return Err(Violation::protocol(format!(
+                "the broker sent PUBACK {} for a QoS 2 message (4.3.3)",
+                ack.packet_id
+            )));
         }
         self.answer(ids, ack.packet_id, ack);
         Ok(())
     }
 
-    /// PUBREC; answered by PUBREL unless it refuses.
+    /// Handles PUBREC, which is answered with PUBREL unless it is a refusal.
     pub fn handle_pubrec(
         &mut self,
         now: Instant,
@@ -568,7 +579,7 @@ impl Producer {
     ) -> Result<(), Violation> {
         let id = ack.packet_id;
         let Some(flight) = self.flight(ids, id) else {
-            // The broker waits for the end of something we do not know of (4.3.3, 3.6.2.1).
+            // The broker waits to complete a flow that is unknown here (4.3.3, 3.6.2.1).
             let reason = Reason::PacketIdentifierNotFound;
             if !ack.reason.is_error() {
                 let _ = connection.send(now, Packet::PubRel(Ack::with_reason(id, reason)));
@@ -576,13 +587,15 @@ impl Producer {
             return Ok(());
         };
         if flight.publish.qos != QoS::ExactlyOnce {
-            return Err(Violation::protocol(format!("PUBREC for a message of QoS 1, {id}")));
+            return Err(Violation::protocol(format!(
+                "the broker sent PUBREC {id} for a QoS 1 message (4.3.2)"
+            )));
         }
         if ack.reason.is_error() {
             self.answer(ids, id, ack);
             return Ok(());
         }
-        // From here on the message itself is not needed, nor ever sent again.
+        // From here on the message itself is never sent again.
         let again = matches!(std::mem::replace(&mut flight.state, State::Released), State::Released);
         let late = !std::mem::replace(&mut flight.sent, true);
         let (owner, waits) = (flight.owner, flight.waits);
@@ -599,18 +612,21 @@ impl Producer {
         Ok(())
     }
 
-    /// PUBCOMP.
+    /// Handles PUBCOMP.
     pub fn handle_pubcomp(&mut self, ids: &mut PacketIds, ack: &Ack) -> Result<(), Violation> {
         let Some(flight) = self.flight(ids, ack.packet_id) else { return Ok(()) };
         if !matches!(flight.state, State::Released) {
-            return Err(Violation::protocol(format!("PUBCOMP {} before PUBREC", ack.packet_id)));
+            return Err(Violation::protocol(format!(
+                "the broker sent PUBCOMP {} before PUBREC (4.3.3)",
+                ack.packet_id
+            )));
         }
-        // Not found: the broker had finished with it before. It had been received all the same.
+        // "Packet identifier not found" also means success: the broker completed the flow earlier.
         self.answer(ids, ack.packet_id, &Ack::new(ack.packet_id));
         Ok(())
     }
 
-    /// Fails everything that has no outcome.
+    /// Fails all publications without an outcome.
     pub fn close(&mut self, ids: &mut PacketIds, error: &Error) {
         self.detach();
         for flight in std::mem::take(&mut self.window) {
@@ -631,7 +647,7 @@ impl Producer {
         self.unanswered = 0;
     }
 
-    /// The next outcome, in the order of the pushes of each QoS.
+    /// Returns the next outcome; for each QoS, in the order of the pushes.
     pub fn poll_outcome(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
@@ -642,7 +658,7 @@ impl Producer {
         (flight.id == id && !matches!(flight.state, State::Done(_))).then_some(flight)
     }
 
-    /// The flow of `id` has ended.
+    /// Completes the flow of `id`.
     fn answer(&mut self, ids: &mut PacketIds, id: PacketId, ack: &Ack) {
         let Some(flight) = self.flight(ids, id) else { return };
         let was_sent = flight.sent;
@@ -660,15 +676,15 @@ impl Producer {
         self.settle(ids);
     }
 
-    /// Ends what is done at the head of the window. An identifier is not given to another message before: this
-    /// one would be found by it.
+    /// Completes the finished publications at the head of the window. Their identifiers are not freed earlier, because
+    /// a lookup by a reused identifier would find the old publication.
     fn settle(&mut self, ids: &mut PacketIds) {
         while matches!(self.window.front(), Some(InFlight { state: State::Done(_), .. })) {
-            let flight = self.window.pop_front().expect("just seen");
+            let flight = self.window.pop_front().expect("checked above");
             ids.release(flight.id);
             self.first += 1;
             self.resumed = self.resumed.saturating_sub(1);
-            let State::Done(result) = flight.state else { unreachable!("just seen") };
+            let State::Done(result) = flight.state else { unreachable!("checked above") };
             self.end(flight.owner, &flight.publish, result);
             self.tell_dropped();
         }
@@ -693,7 +709,7 @@ impl Producer {
     }
 }
 
-/// Makes the publication what it is now, or refuses it because it has expired.
+/// Updates the message expiry to the time that remains, and rejects an expired message.
 fn admit(now: Instant, publish: &mut Publish, expires: Option<Instant>) -> Result<()> {
     let Some(expires) = expires else { return Ok(()) };
     let left = expires.saturating_duration_since(now);
@@ -706,15 +722,18 @@ fn admit(now: Instant, publish: &mut Publish, expires: Option<Instant>) -> Resul
     Ok(())
 }
 
-/// What a publication weighs in a budget.
+/// Size of a publication for memory limits, in bytes.
 pub fn cost(publish: &Publish) -> usize {
     publish.payload.len() + publish.topic.len()
 }
 
-/// Whether `publish` can be said in `version`: 3.x has no properties.
+/// Checks that `publish` can be sent in `version`: MQTT 3 has no properties.
 pub fn check_version(publish: &Publish, version: Version) -> Result<()> {
     if version == Version::V5 || publish.properties.is_empty() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Unsupported, "MQTT 3.x has no message properties: connect with version=5"))
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "MQTT 3 does not support message properties: connect with version=5",
+    ))
 }

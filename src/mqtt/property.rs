@@ -1,4 +1,4 @@
-//! The properties of 5.0 (2.2.2): what each is, and which packet of which side may carry it.
+//! The properties of MQTT 5 (2.2.2): their types, and the packets and senders that may carry them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
@@ -8,22 +8,22 @@ use crate::mqtt::packet::{Kind, read_binary, read_text};
 use crate::mqtt::{Sender, Violation};
 use crate::wire::Reader;
 
-/// Where properties stand.
+/// Position of properties within a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the variable header of a packet.
+    /// In the variable header.
     Packet(Kind),
-    /// Before the will's topic, in the payload of CONNECT.
+    /// In the payload of CONNECT, before the will topic.
     Will,
 }
 
 macro_rules! properties {
     ($($(#[doc = $doc:literal])+ $name:ident, $getter:ident, $id:literal, $type:tt;)+) => {
-        /// One property.
+        /// A single property.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Property {
             $($(#[doc = $doc])+ $name(properties!(@type $type)),)+
-            /// A name and a value, of the user's own. May be given more than once.
+            /// User property: a name and a value. May be repeated.
             User(ByteString, ByteString),
         }
 
@@ -55,11 +55,11 @@ macro_rules! properties {
                 Ok(match id {
                     $($id => Self::$name(properties!(@read $type, reader, body)),)+
                     USER => Self::User(read_text(reader, body)?, read_text(reader, body)?),
-                    _ => return Err(Violation::malformed(format!("there is no property 0x{id:02X}"))),
+                    _ => return Err(Violation::malformed(format!("the packet has the unknown property 0x{id:02X} (2.2.2)"))),
                 })
             }
 
-            /// Whether no string or binary of it is longer than 65,535 bytes.
+            /// Whether all its strings and binary values have at most 65,535 bytes.
             fn fits(&self) -> bool {
                 let limit = usize::from(u16::MAX);
                 match self {
@@ -104,7 +104,7 @@ macro_rules! properties {
         match $reader.u8()? {
             0 => false,
             1 => true,
-            value => return Err(Violation::protocol(format!("a property of 0 or 1 is {value}"))),
+            value => return Err(Violation::protocol(format!("a property that must be 0 or 1 is {value} (2.2.2)"))),
         }
     };
     (@read u16, $reader:ident, $body:ident) => { $reader.u16()? };
@@ -122,94 +122,94 @@ properties! {
     PayloadFormatIndicator, payload_format_indicator, 0x01, flag;
     /// Lifetime of the message in seconds.
     MessageExpiryInterval, message_expiry_interval, 0x02, u32;
-    /// What the payload is, by the user's convention.
+    /// Content type of the payload, defined by the application.
     ContentType, content_type, 0x03, text;
-    /// Where a response is expected.
+    /// Topic for a response.
     ResponseTopic, response_topic, 0x08, text;
-    /// What tells one response from another.
+    /// Correlation data that links a response to its request.
     CorrelationData, correlation_data, 0x09, binary;
-    /// Number of a subscription, 1 to 268,435,455. A PUBLISH may carry several.
+    /// Subscription identifier, 1 to 268,435,455. A PUBLISH may carry several.
     SubscriptionIdentifier, subscription_identifier, 0x0B, varint;
-    /// How long the session outlives the connection, in seconds; `u32::MAX` is for ever.
+    /// Time in seconds that the session outlives the connection; `u32::MAX` for no expiry.
     SessionExpiryInterval, session_expiry_interval, 0x11, u32;
-    /// The client identifier that the server chose.
+    /// Client identifier assigned by the server.
     AssignedClientIdentifier, assigned_client_identifier, 0x12, text;
-    /// The keep-alive that the server wants, in seconds.
+    /// Keep-alive in seconds imposed by the server.
     ServerKeepAlive, server_keep_alive, 0x13, u16;
-    /// Name of the method of extended authentication.
+    /// Method of extended authentication.
     AuthenticationMethod, authentication_method, 0x15, text;
-    /// What that method sends.
+    /// Data of the authentication method.
     AuthenticationData, authentication_data, 0x16, binary;
-    /// Whether reason strings and user properties are wanted in answers.
+    /// Whether answers may carry reason strings and user properties.
     RequestProblemInformation, request_problem_information, 0x17, flag;
-    /// Seconds between the end of the connection and the will.
+    /// Delay in seconds between the end of the connection and the publication of the will.
     WillDelayInterval, will_delay_interval, 0x18, u32;
-    /// Whether response information is wanted.
+    /// Whether the client requests response information.
     RequestResponseInformation, request_response_information, 0x19, flag;
-    /// Start of the topics that responses may use.
+    /// Prefix of the topics that responses may use.
     ResponseInformation, response_information, 0x1A, text;
-    /// Another server to use.
+    /// Another server that the client should use.
     ServerReference, server_reference, 0x1C, text;
-    /// The reason in words.
+    /// Human-readable reason.
     ReasonString, reason_string, 0x1F, text;
-    /// Most publications of QoS 1 and 2 at a time; absent means 65,535.
+    /// Maximum number of unacknowledged QoS 1 and 2 publications; 65,535 if absent.
     ReceiveMaximum, receive_maximum, 0x21, u16;
-    /// Highest topic alias; absent means none.
+    /// Highest topic alias; none if absent.
     TopicAliasMaximum, topic_alias_maximum, 0x22, u16;
-    /// A number in place of the topic.
+    /// Number that replaces the topic.
     TopicAlias, topic_alias, 0x23, u16;
-    /// Highest QoS, 0 or 1; absent means 2.
+    /// Highest QoS, 0 or 1; 2 if absent.
     MaximumQoS, maximum_qos, 0x24, flag;
-    /// Whether the server retains; absent means yes.
+    /// Whether the server supports retained messages; true if absent.
     RetainAvailable, retain_available, 0x25, flag;
-    /// Largest packet in bytes; absent means no limit.
+    /// Maximum packet size in bytes; unlimited if absent.
     MaximumPacketSize, maximum_packet_size, 0x27, u32;
-    /// Whether filters may have wildcards; absent means yes.
+    /// Whether filters may contain wildcards; true if absent.
     WildcardSubscriptionAvailable, wildcard_subscription_available, 0x28, flag;
-    /// Whether subscriptions may have identifiers; absent means yes.
+    /// Whether subscriptions may have identifiers; true if absent.
     SubscriptionIdentifierAvailable, subscription_identifier_available, 0x29, flag;
-    /// Whether subscriptions may be shared; absent means yes.
+    /// Whether shared subscriptions are supported; true if absent.
     SharedSubscriptionAvailable, shared_subscription_available, 0x2A, flag;
 }
 
-/// Properties in the order they were sent.
+/// Properties in the order in which they were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Properties(Vec<Property>);
 
 impl Properties {
-    /// No properties; allocates nothing.
+    /// Creates an empty list, without allocating.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in order.
+    /// All properties, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Property> {
         self.0.iter()
     }
 
-    /// Adds one behind the others.
+    /// Appends a property.
     pub fn push(&mut self, property: Property) {
         self.0.push(property);
     }
 
-    /// The same with one more.
+    /// Appends a property and returns the list.
     #[must_use]
     pub fn with(mut self, property: Property) -> Self {
         self.0.push(property);
         self
     }
 
-    /// Keeps those that `keep` says true of.
+    /// Keeps only the properties for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&Property) -> bool) {
         self.0.retain(keep);
     }
 
-    /// The user's own properties, in order.
+    /// User properties, in order.
     pub fn user(&self) -> impl Iterator<Item = (&ByteString, &ByteString)> {
         self.0.iter().filter_map(|property| match property {
             Property::User(name, value) => Some((name, value)),
@@ -217,7 +217,7 @@ impl Properties {
         })
     }
 
-    /// Every subscription identifier of a PUBLISH, in order.
+    /// All subscription identifiers of a PUBLISH, in order.
     pub fn subscription_identifiers(&self) -> impl Iterator<Item = u32> {
         self.0.iter().filter_map(|property| match property {
             Property::SubscriptionIdentifier(id) => Some(*id),
@@ -225,12 +225,12 @@ impl Properties {
         })
     }
 
-    /// Number of bytes of the properties without their length.
+    /// Encoded size in bytes, without the length prefix.
     pub(crate) fn body_len(&self) -> usize {
         self.0.iter().map(Property::encoded_len).sum()
     }
 
-    /// Number of bytes with the length before them.
+    /// Encoded size in bytes, including the length prefix.
     pub(crate) fn encoded_len(&self) -> usize {
         if self.0.is_empty() {
             return 1;
@@ -239,7 +239,7 @@ impl Properties {
         varint_len(body) + body
     }
 
-    /// Whether each string and binary is short enough for its length field.
+    /// Whether all strings and binary values fit their length fields.
     pub(crate) fn fit(&self) -> bool {
         self.0.iter().all(Property::fits)
     }
@@ -252,7 +252,7 @@ impl Properties {
         }
     }
 
-    /// Reads a length and as many properties, all of which `place` may carry when `sender` sends it.
+    /// Decodes properties, and rejects any that `sender` must not send in `place`.
     pub(crate) fn decode(
         reader: &mut Reader<'_>,
         body: &Bytes,
@@ -265,29 +265,33 @@ impl Properties {
         }
         let block = reader
             .take(length)
-            .map_err(|_| Violation::malformed("the properties are longer than their packet"))?;
+            .map_err(|_| Violation::malformed("the property length exceeds the packet (2.2.2.1)"))?;
         let mut reader = Reader::new(block);
         let mut properties = Self::new();
         let mut seen = 0_u64;
         while !reader.is_empty() {
-            // Identifiers are variable byte integers, all of one byte so far.
+            // Identifiers are variable byte integers; all defined ones fit in one byte.
             let id = u8::try_from(read_varint(&mut reader)?)
-                .map_err(|_| Violation::malformed("there is no property above 0xFF"))?;
+                .map_err(|_| Violation::malformed("the packet has an unknown property above 0xFF (2.2.2)"))?;
             let property = Property::decode(id, &mut reader, body)?;
             if !allowed(id, place, sender) {
-                return Err(Violation::protocol(format!("property 0x{id:02X} may not stand in {place:?}")));
+                return Err(Violation::protocol(format!(
+                    "property 0x{id:02X} is not allowed in {place:?} from a {sender:?} (2.2.2.2)"
+                )));
             }
             let repeatable =
                 id == USER || id == SUBSCRIPTION_IDENTIFIER && place == Place::Packet(Kind::Publish);
             if seen & 1 << id != 0 && !repeatable {
-                return Err(Violation::protocol(format!("property 0x{id:02X} is given twice")));
+                return Err(Violation::protocol(format!("property 0x{id:02X} occurs twice (2.2.2.2)")));
             }
             seen |= 1 << id;
             check_range(&property)?;
             properties.0.push(property);
         }
         if seen & 1 << 0x16 != 0 && seen & 1 << 0x15 == 0 {
-            return Err(Violation::protocol("authentication data without an authentication method"));
+            return Err(Violation::protocol(
+                "the packet has authentication data without an authentication method (4.12)",
+            ));
         }
         Ok(properties)
     }
@@ -299,7 +303,7 @@ impl FromIterator<Property> for Properties {
     }
 }
 
-/// Values that the standard calls a protocol error.
+/// Rejects values that the standard defines as protocol errors.
 fn check_range(property: &Property) -> Result<(), Violation> {
     let zero = match property {
         Property::ReceiveMaximum(0) => "receive maximum",
@@ -308,18 +312,18 @@ fn check_range(property: &Property) -> Result<(), Violation> {
         Property::TopicAlias(0) => {
             return Err(Violation {
                 reason: crate::mqtt::Reason::TopicAliasInvalid,
-                message: "a topic alias of 0".into(),
+                message: "the topic alias is 0 (3.3.2.3.4)".into(),
             });
         }
         Property::ResponseTopic(topic) if topic.contains(['+', '#']) => {
-            return Err(Violation::protocol("a response topic with a wildcard"));
+            return Err(Violation::protocol("the response topic contains a wildcard (3.3.2.3.5)"));
         }
         _ => return Ok(()),
     };
-    Err(Violation::protocol(format!("a {zero} of 0")))
+    Err(Violation::protocol(format!("the {zero} is 0, which is not allowed (2.2.2.2)")))
 }
 
-/// The table of 2.2.2.2, with the direction that it leaves to the text of each packet.
+/// The table in 2.2.2.2, refined by the direction that the text on each packet specifies.
 fn allowed(id: u8, place: Place, sender: Sender) -> bool {
     use Kind as K;
     let Place::Packet(kind) = place else {

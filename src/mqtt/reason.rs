@@ -1,5 +1,5 @@
-//! Reason codes of MQTT 5.0 (2.4), and the return codes of 3.x mapped to them, so that the layers above
-//! know one set.
+//! Reason codes of MQTT 5 (2.4). The return codes of MQTT 3 are mapped to them, so that the layers above deal
+//! with a single set.
 
 use std::fmt;
 
@@ -9,26 +9,26 @@ use crate::mqtt::{QoS, Version};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $text:literal, $kind:ident;)+) => {
-        /// A reason code. Values below 0x80 say success.
+        /// A reason code. Values below 0x80 mean success.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Reason { $($(#[doc = $doc])+ $name = $code,)+ }
 
         impl Reason {
-            /// Every reason code.
+            /// All reason codes.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The reason with this code.
+            /// Looks up a reason by its code.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$name),)+ _ => None }
             }
 
-            /// In words, as the standard names it.
+            /// Name of the reason in the standard.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// The kind of error a refusal with this code is.
+            /// Kind of the error that a refusal with this reason becomes.
             pub const fn kind(self) -> ErrorKind {
                 match self { $(Self::$name => ErrorKind::$kind,)+ }
             }
@@ -37,106 +37,106 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Success, normal disconnection, or granted QoS 0.
+    /// Success, normal disconnection, or QoS 0 granted.
     Success = 0x00, "success", Unknown;
-    /// Granted QoS 1.
+    /// QoS 1 granted.
     GrantedQoS1 = 0x01, "granted QoS 1", Unknown;
-    /// Granted QoS 2.
+    /// QoS 2 granted.
     GrantedQoS2 = 0x02, "granted QoS 2", Unknown;
-    /// The client disconnects and wants its will published.
+    /// The client disconnects and asks for its will to be published.
     DisconnectWithWill = 0x04, "disconnect with will message", Unknown;
-    /// Accepted, and nobody is subscribed.
+    /// The message was accepted but there are no matching subscribers.
     NoMatchingSubscribers = 0x10, "no matching subscribers", Unknown;
-    /// There was no such subscription.
+    /// The subscription to be removed did not exist.
     NoSubscriptionExisted = 0x11, "no subscription existed", Unknown;
-    /// The authentication goes on.
+    /// The authentication continues with another step.
     ContinueAuthentication = 0x18, "continue authentication", Unknown;
-    /// The client starts a new authentication.
+    /// The client starts a re-authentication.
     ReAuthenticate = 0x19, "re-authenticate", Unknown;
-    /// No reason is given.
+    /// No specific reason was given.
     Unspecified = 0x80, "unspecified error", Unknown;
     /// The packet cannot be parsed.
     MalformedPacket = 0x81, "malformed packet", Protocol;
-    /// The packet may not be sent now, or not like this.
+    /// The packet is not permitted at this point or in this form.
     ProtocolError = 0x82, "protocol error", Protocol;
-    /// The receiver does not accept it.
+    /// The packet is valid but the receiver does not accept it.
     ImplementationSpecific = 0x83, "implementation specific error", NotAllowed;
-    /// The server does not speak the version.
+    /// The server does not support the protocol version.
     UnsupportedProtocolVersion = 0x84, "unsupported protocol version", UnsupportedVersion;
     /// The client identifier is not allowed.
     ClientIdentifierNotValid = 0x85, "client identifier not valid", InvalidArgument;
-    /// User name or password are wrong.
+    /// The user name or password is wrong.
     BadUserNameOrPassword = 0x86, "bad user name or password", Authentication;
-    /// The client may not do this.
+    /// The client is not authorised for the operation.
     NotAuthorized = 0x87, "not authorized", Authorization;
-    /// The server is not available.
+    /// The server is unavailable.
     ServerUnavailable = 0x88, "server unavailable", ServiceNotReady;
     /// The server is busy.
     ServerBusy = 0x89, "server busy", ServiceNotReady;
     /// The client is banned.
     Banned = 0x8A, "banned", Authorization;
-    /// The server shuts down.
+    /// The server is shutting down.
     ServerShuttingDown = 0x8B, "server shutting down", ServiceNotReady;
-    /// The authentication method is not supported or not the current one.
+    /// The authentication method is unsupported or differs from the current one.
     BadAuthenticationMethod = 0x8C, "bad authentication method", Authentication;
-    /// Nothing was received for 1.5 times the keep-alive.
+    /// No packet was received for 1.5 times the keep-alive.
     KeepAliveTimeout = 0x8D, "keep alive timeout", Disconnected;
     /// Another connection uses the client identifier.
     SessionTakenOver = 0x8E, "session taken over", SessionTakenOver;
-    /// The topic filter is not valid.
+    /// The topic filter is invalid.
     TopicFilterInvalid = 0x8F, "topic filter invalid", InvalidTopic;
-    /// The topic name is not valid.
+    /// The topic name is invalid.
     TopicNameInvalid = 0x90, "topic name invalid", InvalidTopic;
-    /// The packet identifier is in use.
+    /// The packet identifier is already in use.
     PacketIdentifierInUse = 0x91, "packet identifier in use", Protocol;
-    /// The packet identifier is not known.
+    /// The packet identifier is unknown.
     PacketIdentifierNotFound = 0x92, "packet identifier not found", Protocol;
-    /// More publications were sent than the receive maximum.
+    /// The sender exceeded the receive maximum.
     ReceiveMaximumExceeded = 0x93, "receive maximum exceeded", Protocol;
     /// The topic alias is zero or above the maximum.
     TopicAliasInvalid = 0x94, "topic alias invalid", Protocol;
-    /// The packet is larger than the receiver takes.
+    /// The packet exceeds the receiver's maximum packet size.
     PacketTooLarge = 0x95, "packet too large", MessageTooLarge;
-    /// Too many messages a second.
+    /// Messages arrive at too high a rate.
     MessageRateTooHigh = 0x96, "message rate too high", TooManyRequests;
-    /// A limit of the server is reached.
+    /// A limit of the server was reached.
     QuotaExceeded = 0x97, "quota exceeded", QuotaExceeded;
-    /// An administrator did it.
+    /// The connection was closed by an administrative action.
     AdministrativeAction = 0x98, "administrative action", NotAllowed;
-    /// The payload is not what its format indicator says.
+    /// The payload does not match its payload format indicator.
     PayloadFormatInvalid = 0x99, "payload format invalid", InvalidArgument;
-    /// The server does not retain.
+    /// The server does not support retained messages.
     RetainNotSupported = 0x9A, "retain not supported", Unsupported;
-    /// The server does not do this QoS.
+    /// The server does not support the QoS.
     QoSNotSupported = 0x9B, "QoS not supported", Unsupported;
-    /// The client should use another server for now.
+    /// The client should temporarily use another server.
     UseAnotherServer = 0x9C, "use another server", ServiceNotReady;
-    /// The client should use another server from now on.
+    /// The client should permanently use another server.
     ServerMoved = 0x9D, "server moved", ServiceNotReady;
-    /// The server does not do shared subscriptions.
+    /// The server does not support shared subscriptions.
     SharedSubscriptionsNotSupported = 0x9E, "shared subscriptions not supported", Unsupported;
-    /// Too many connections a second.
+    /// Connections are opened at too high a rate.
     ConnectionRateExceeded = 0x9F, "connection rate exceeded", TooManyRequests;
-    /// The connection lasted as long as it may.
+    /// The connection reached its maximum duration.
     MaximumConnectTime = 0xA0, "maximum connect time", ServiceNotReady;
-    /// The server does not do subscription identifiers.
+    /// The server does not support subscription identifiers.
     SubscriptionIdentifiersNotSupported = 0xA1, "subscription identifiers not supported", Unsupported;
-    /// The server does not do wildcard subscriptions.
+    /// The server does not support wildcards in subscriptions.
     WildcardSubscriptionsNotSupported = 0xA2, "wildcard subscriptions not supported", Unsupported;
 }
 
 impl Reason {
-    /// The code on the wire of 5.0.
+    /// Code on the wire in MQTT 5.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Whether the code says that it did not work.
+    /// Whether the reason reports a failure.
     pub const fn is_error(self) -> bool {
         self.code() >= 0x80
     }
 
-    /// Granted `qos`, of a SUBACK.
+    /// The SUBACK reason that grants `qos`.
     pub const fn granted(qos: QoS) -> Self {
         match qos {
             QoS::AtMostOnce => Self::Success,
@@ -145,12 +145,12 @@ impl Reason {
         }
     }
 
-    /// The QoS that a SUBACK granted.
+    /// QoS granted by this SUBACK reason.
     pub const fn granted_qos(self) -> Option<QoS> {
         if self.is_error() { None } else { QoS::from_bits(self.code()) }
     }
 
-    /// Whether a packet of `kind` may carry this code (the table of 2.4).
+    /// Whether a packet of `kind` may carry this reason (table in 2.4).
     pub const fn allowed_in(self, kind: Kind) -> bool {
         use Reason as R;
         match kind {
@@ -243,7 +243,7 @@ impl Reason {
         }
     }
 
-    /// The return code of a CONNACK of 3.x (3.2.2.3), for a reason that it has no code for the nearest.
+    /// CONNACK return code of MQTT 3 (3.2.2.3). A reason without a counterpart maps to the nearest code.
     pub const fn return_code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -255,7 +255,7 @@ impl Reason {
         }
     }
 
-    /// The reason that a CONNACK of 3.x gave.
+    /// Reason for a CONNACK return code of MQTT 3.
     pub const fn from_return_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Success),
@@ -268,7 +268,7 @@ impl Reason {
         }
     }
 
-    /// What a SUBACK of `version` carries for it: 3.x knows the granted QoS and 0x80 alone.
+    /// SUBACK code in `version`: MQTT 3 only has the granted QoS and 0x80.
     pub const fn suback_code(self, version: Version) -> u8 {
         match version {
             Version::V5 => self.code(),
@@ -277,7 +277,7 @@ impl Reason {
         }
     }
 
-    /// The typed error of a refusal; `what` names what was refused.
+    /// Creates the typed error for a refusal; `what` names the refused operation.
     pub fn error(self, what: &str) -> Error {
         Error::new(self.kind(), format!("{what}: the broker answered {self}"))
     }

@@ -1,14 +1,13 @@
-//! The client's session: what it publishes, what it receives, what it is subscribed to. It outlives its
-//! connections.
+//! The client's session: outgoing messages, incoming messages and subscriptions. It outlives its connections.
 //!
 //! ```text
 //!              ┌──────────┐  CONNACK: attach   ┌──────────┐
 //!  new ───────►│ Detached │───────────────────►│ Attached │
 //!              └──────────┘◄───────────────────└──────────┘
-//!                            the socket ended: detach
+//!                          end of the socket: detach
 //! ```
-//! On attaching, Session Present is the only truth (3.2.2.1.1): with it the window is sent again and the broker
-//! still has the subscriptions it had confirmed; without it both are made anew.
+//! On attaching, Session Present is authoritative (3.2.2.1.1): if set, the window is resent and the broker still
+//! has the confirmed subscriptions; otherwise both are established again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -23,75 +22,76 @@ use crate::mqtt::producer::{Outcome, PacketIds, Producer};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Properties, Property, Reason, Violation};
 
-/// Packet identifiers with this bit belong to subscriptions, others to publications.
+/// Bit that marks packet identifiers owned by subscriptions; the others belong to publications.
 const REQUEST: u64 = 1 << 63;
 
-/// Number of a subscription; in 5.0 its subscription identifier.
+/// Number of a subscription; in MQTT 5 also its subscription identifier.
 pub type SubscriptionId = u32;
 
-/// What a session tells the layer above.
+/// Events of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// Publications ended.
+    /// Publications have ended.
     Published(Outcome),
-    /// A message for the subscriptions that match it; acknowledged with its token.
+    /// A message that matches at least one subscription.
     Message {
-        /// As it came, its topic in full.
+        /// The PUBLISH as received, with the full topic.
         publish: Publish,
-        /// For [`Session::ack`].
+        /// Token for [`Session::ack`].
         token: Token,
     },
-    /// A subscription was answered: a reason for each filter, in their order.
+    /// A subscription was answered, with one reason per filter, in order.
     Subscribed {
-        /// As given to [`Session::subscribe`].
+        /// Id passed to [`Session::subscribe`].
         id: SubscriptionId,
-        /// The broker's reasons, or why it could not be asked.
+        /// The broker's reasons, or the error that prevented the request.
         result: Result<Vec<Reason>>,
     },
     /// A subscription has ended.
     Unsubscribed {
-        /// As given to [`Session::subscribe`].
+        /// Id passed to [`Session::subscribe`].
         id: SubscriptionId,
-        /// Nothing, or why the broker refused.
+        /// Success, or the broker's refusal.
         result: Result<()>,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// SUBSCRIBE is to be sent, or is on its way.
+    /// SUBSCRIBE is to be sent, or awaits its answer.
     Wanted(Option<PacketId>),
-    /// SUBACK has come.
+    /// SUBACK has arrived.
     Held,
-    /// UNSUBSCRIBE is to be sent, or is on its way.
+    /// UNSUBSCRIBE is to be sent, or awaits its answer.
     Unwanted(Option<PacketId>),
 }
 
 #[derive(Debug)]
 struct Subscription {
     filters: Vec<(Filter, SubscribeOptions)>,
-    /// The owner has been told of a first answer.
+    /// Whether the owner has been told the first answer.
     answered: bool,
     state: State,
 }
 
-/// A session without its connection.
+/// A session, independent of its connection.
 #[derive(Debug)]
 pub struct Session {
     ids: PacketIds,
     producer: Producer,
     consumer: Consumer,
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
-    /// Of requests that nobody waits for any more, in use until they are answered [MQTT-2.2.1-3].
+    /// Packet identifiers of abandoned requests, in use until they are answered [MQTT-2.2.1-3].
     abandoned: Vec<PacketId>,
-    /// Some subscription has something to send.
+    /// Whether any subscription has something to send.
     requests: bool,
     attached: bool,
     events: VecDeque<Event>,
 }
 
 impl Session {
-    /// With at most `window` publications of QoS 1 and 2 in flight, and taking `receive_maximum` at a time.
+    /// Creates a session with at most `window` QoS 1 and 2 publications in flight, which accepts up to
+    /// `receive_maximum` messages at a time.
     pub fn new(window: u16, receive_maximum: u16) -> Self {
         Self {
             ids: PacketIds::default(),
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Whether there is a connection.
+    /// Whether the session has a connection.
     pub fn is_attached(&self) -> bool {
         self.attached
     }
@@ -115,38 +115,38 @@ impl Session {
         &mut self.producer
     }
 
-    /// From here on the sending half asks for records: see [`Producer::set_durable`].
+    /// Enables records for the sending half: see [`Producer::set_durable`].
     pub fn set_durable(&mut self) {
         self.producer.set_durable();
     }
 
-    /// Takes over what was in flight when an earlier process ended: see [`Producer::restore`].
+    /// Restores a publication that was in flight when an earlier process ended: see [`Producer::restore`].
     pub fn restore(&mut self, owner: u64, publish: Publish, id: PacketId, released: bool) -> Result<()> {
         self.producer.restore(&mut self.ids, owner, publish, id, released)
     }
 
-    /// Publications without an outcome.
+    /// Number of publications without an outcome.
     pub fn pending(&self) -> usize {
         self.producer.pending()
     }
 
-    /// Messages given out and not acknowledged.
+    /// Number of messages delivered and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.consumer.unacknowledged()
     }
 
-    /// Whether an answer of the broker is waited for: reading must go on.
+    /// Whether an answer of the broker is outstanding, so that reading must continue.
     pub fn awaits_answers(&self) -> bool {
         self.awaits_acknowledgements()
             || self.subscriptions.values().any(|subscription| subscription.state != State::Held)
     }
 
-    /// Whether publications are on their way.
+    /// Whether publications are awaiting their acknowledgement.
     pub fn awaits_acknowledgements(&self) -> bool {
         self.producer.pending() > 0
     }
 
-    /// Asks for a subscription. `id` must not be in use.
+    /// Requests a subscription. `id` must not be in use.
     pub fn subscribe(&mut self, id: SubscriptionId, filters: Vec<(Filter, SubscribeOptions)>) {
         debug_assert!(!filters.is_empty() && id > 0);
         let subscription = Subscription { filters, answered: false, state: State::Wanted(None) };
@@ -154,7 +154,7 @@ impl Session {
         self.requests = true;
     }
 
-    /// Ends a subscription. Filters that another one has as well stay.
+    /// Ends a subscription. Filters shared with another subscription remain subscribed at the broker.
     pub fn unsubscribe(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.get_mut(&id) {
             if let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state {
@@ -165,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Forgets a subscription without a word to the broker.
+    /// Drops a subscription without notifying the broker.
     pub fn forget(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.remove(&id)
             && let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// A connection stands: `session_present` is what its CONNACK said.
+    /// Handles CONNACK; `session_present` is the flag that it carried.
     pub fn attach(&mut self, session_present: bool) {
         self.attached = true;
         self.producer.attach(&mut self.ids, session_present);
@@ -199,7 +199,7 @@ impl Session {
         self.collect();
     }
 
-    /// The connection is gone.
+    /// Handles the end of the connection.
     pub fn detach(&mut self) {
         self.attached = false;
         self.producer.detach();
@@ -207,7 +207,7 @@ impl Session {
         self.collect();
     }
 
-    /// Takes a packet of the broker.
+    /// Handles a packet from the broker.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -227,25 +227,28 @@ impl Session {
             Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.reasons)?,
             Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id, &ack.reasons),
             other => {
-                return Err(Violation::protocol(format!("the broker sent {:?} to a session", other.kind())));
+                return Err(Violation::protocol(format!(
+                    "the broker sent {:?}, which only a client may send",
+                    other.kind()
+                )));
             }
         }
         self.collect();
         Ok(())
     }
 
-    /// Bytes that were queued on the connection have been written.
+    /// Handles the writing of the first `written` bytes queued on the connection.
     pub fn handle_written(&mut self, written: u64) {
         self.producer.handle_written(written);
         self.collect();
     }
 
-    /// The application is done with a message.
+    /// Records the application's acknowledgement of a message.
     pub fn ack(&mut self, now: Instant, token: Token, connection: Option<&mut Connection>) {
         self.consumer.ack(now, token, connection);
     }
 
-    /// Sends what may be sent; says whether there is more.
+    /// Sends what may be sent, about `budget` bytes; returns whether there is more.
     pub fn poll_transmit(&mut self, now: Instant, connection: &mut Connection, budget: usize) -> bool {
         if self.requests {
             self.requests = false;
@@ -257,12 +260,12 @@ impl Session {
         more
     }
 
-    /// The next event, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Fails everything that waits.
+    /// Fails all outstanding operations.
     pub fn close(&mut self, error: &Error) {
         self.attached = false;
         self.producer.close(&mut self.ids, error);
@@ -324,7 +327,7 @@ impl Session {
         connection: &mut Connection,
     ) -> Result<()> {
         let limits = connection.limits();
-        let subscription = self.subscriptions.get_mut(&id).expect("it is to be sent");
+        let subscription = self.subscriptions.get_mut(&id).expect("the subscription is to be sent");
         for (filter, _) in &subscription.filters {
             let lacks = if filter.has_wildcard() && !limits.wildcard_subscription {
                 "wildcards in topic filters"
@@ -333,7 +336,7 @@ impl Session {
             } else {
                 continue;
             };
-            return Err(Error::new(ErrorKind::Unsupported, format!("this broker does not do {lacks}"))
+            return Err(Error::new(ErrorKind::Unsupported, format!("this broker does not support {lacks}"))
                 .with_topic(filter.as_str()));
         }
         let mut properties = Properties::new();
@@ -367,13 +370,14 @@ impl Session {
             .map(|(filter, _)| filter.text())
             .collect();
         if filters.is_empty() {
-            // Everything it had somebody else still wants.
+            // Other subscriptions still need all of its filters.
             self.ids.release(packet_id);
             self.subscriptions.remove(&id);
             self.events.push_back(Event::Unsubscribed { id, result: Ok(()) });
             return Ok(());
         }
-        self.subscriptions.get_mut(&id).expect("it is to be sent").state = State::Unwanted(Some(packet_id));
+        self.subscriptions.get_mut(&id).expect("the subscription is to be sent").state =
+            State::Unwanted(Some(packet_id));
         let packet = Unsubscribe { packet_id, properties: Properties::new(), filters };
         connection.send(now, Packet::Unsubscribe(packet))
     }
@@ -387,7 +391,7 @@ impl Session {
         }
         if reasons.len() != subscription.filters.len() {
             return Err(Violation::protocol(format!(
-                "SUBACK with {} reasons for {} filters",
+                "the broker sent SUBACK with {} reasons for {} filters (3.9.3)",
                 reasons.len(),
                 subscription.filters.len()
             )));

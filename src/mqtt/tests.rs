@@ -1,5 +1,5 @@
-//! Tests of the codec: what is written reads back, and what may not be sent is refused with its reason. Those of the
-//! client's machines are in the modules.
+//! Tests of the codec: encoded packets decode to the same packets, and forbidden ones are rejected with their reason.
+//! The tests of the client's state machines are in the submodules.
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
@@ -39,7 +39,7 @@ fn refused(bytes: &[u8], version: Version, sender: Sender) -> Reason {
     decode_all(bytes, version, sender).expect_err("it may not be sent").reason
 }
 
-/// [MQTT-1.5.5-1], 2.1.4: least significant group first. 321 is C1 02, whatever the 3.1 text prints.
+/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; the text of 3.1 is wrong here.
 #[test]
 fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
     for (value, bytes) in [
@@ -74,7 +74,7 @@ fn a_packet_above_the_maximum_is_refused_when_its_header_has_come() {
     assert!(split(&mut exact, 5).unwrap().is_some());
 }
 
-/// The flags of each packet [MQTT-2.1.3-1], [MQTT-3.8.1-1], [MQTT-3.10.1-1], [MQTT-3.6.1-1].
+/// Flags of each packet [MQTT-2.1.3-1], [MQTT-3.8.1-1], [MQTT-3.10.1-1], [MQTT-3.6.1-1].
 #[test]
 fn reserved_flags_are_malformed() {
     for first in [0x21, 0x41, 0x51, 0x60, 0x64, 0x71, 0x80, 0x8a, 0x91, 0xa0, 0xb1, 0xc1, 0xd1, 0xe1] {
@@ -84,10 +84,10 @@ fn reserved_flags_are_malformed() {
         };
         assert_eq!(refused(&[first, 2, 0, 1], Version::V5, sender), Reason::MalformedPacket, "{first:02x}");
     }
-    // 3.1 lets a retry carry DUP.
+    // 3.1 allows DUP on a retry.
     assert!(decode_all(&[0x6a, 2, 0, 1], Version::V3_1, Sender::Client).is_ok());
     assert!(decode_all(&[0x6a, 2, 0, 1], Version::V3_1_1, Sender::Client).is_err());
-    assert!(decode_all(&[0xf0, 0], Version::V3_1_1, Sender::Client).is_err(), "AUTH came with 5.0");
+    assert!(decode_all(&[0xf0, 0], Version::V3_1_1, Sender::Client).is_err(), "AUTH was added in MQTT 5");
     assert!(decode_all(&[0x00, 0], Version::V5, Sender::Client).is_err(), "type 0 is reserved");
 }
 
@@ -119,7 +119,7 @@ fn strings_are_utf_8_without_nul_and_a_bom_is_data() {
     assert_eq!(publish.topic, "\u{feff}a");
 }
 
-/// 2.2.2.2 and the direction of each property [MQTT-3.3.4-6].
+/// Packets that may carry each property (2.2.2.2), and its direction [MQTT-3.3.4-6].
 #[test]
 fn a_property_stands_where_it_may_and_once() {
     let publish = |properties: &[u8]| {
@@ -148,20 +148,20 @@ fn a_property_stands_where_it_may_and_once() {
     let mut overrun = publish(&[0x01, 0]);
     overrun[5] = 3;
     assert_eq!(refused(&overrun, Version::V5, Sender::Client), Reason::MalformedPacket);
-    // Session expiry is the client's to change, a server reference the server's to give.
+    // In DISCONNECT only a client may send a session expiry, and only a server a server reference.
     let expiry = [0xe0, 7, 0, 5, 0x11, 0, 0, 0, 1];
     assert!(decode_all(&expiry, Version::V5, Sender::Client).is_ok());
     assert_eq!(refused(&expiry, Version::V5, Sender::Server), Reason::ProtocolError);
 }
 
-/// 3.4.2.1, 3.14.2.1: the reason may be left out, and the properties after it.
+/// 3.4.2.1, 3.14.2.1: the reason may be omitted, and so may the properties after it.
 #[test]
 fn acknowledgements_and_disconnect_have_short_forms() {
     let id = PacketId::new(7).unwrap();
     for bytes in [&[0x40, 2, 0, 7][..], &[0x40, 3, 0, 7, 0], &[0x40, 4, 0, 7, 0, 0]] {
         let packet = decode_all(bytes, Version::V5, Sender::Server).unwrap();
         assert_eq!(packet, Packet::PubAck(Ack::new(id)));
-        assert_eq!(&encode(&packet, Version::V5)[..], [0x40, 2, 0, 7], "the shortest is sent");
+        assert_eq!(&encode(&packet, Version::V5)[..], [0x40, 2, 0, 7], "the shortest form is sent");
     }
     let refusal = Packet::PubAck(Ack::with_reason(id, Reason::QuotaExceeded));
     assert_eq!(&encode(&refusal, Version::V5)[..], [0x40, 3, 0, 7, 0x97]);
@@ -189,7 +189,7 @@ fn the_flags_of_a_connect_agree_with_its_fields() {
         let reason = refused(&connect(level, 2), Version::V5, Sender::Client);
         assert_eq!(reason, Reason::UnsupportedProtocolVersion, "level {level}");
     }
-    // The oldest clients set flags for fields that they leave out.
+    // The oldest clients set flags for fields that they omit.
     let old = b"\x10\x0f\0\x06MQIsdp\x03\xc2\0\0\0\x01a";
     let Packet::Connect(connect) = decode_all(old, Version::V5, Sender::Client).unwrap() else {
         panic!("a CONNECT");
@@ -197,7 +197,7 @@ fn the_flags_of_a_connect_agree_with_its_fields() {
     assert_eq!((connect.version, connect.user_name, connect.password), (Version::V3_1, None, None));
 }
 
-/// A broker of 3.x answers a CONNECT of 5.0 in its own form.
+/// A broker of MQTT 3 answers a CONNECT of MQTT 5 in its own form.
 #[test]
 fn a_connack_of_3_x_says_that_5_0_is_not_spoken() {
     let packet = decode_all(&[0x20, 2, 0, 1], Version::V5, Sender::Server).unwrap();
@@ -253,7 +253,7 @@ fn filters_are_checked() {
     assert!(check_name("a/b").is_ok() && check_name("a/+").is_err() && check_name("").is_err());
 }
 
-/// The examples of 4.7.1 and 4.7.2, and [MQTT-4.7.2-1], [MQTT-4.7.3-4].
+/// Examples in 4.7.1 and 4.7.2, and [MQTT-4.7.2-1], [MQTT-4.7.3-4].
 #[test]
 fn filters_match_as_the_standards_examples() {
     for (filter, topic, expected) in [
@@ -327,7 +327,7 @@ fn qos() -> impl Strategy<Value = QoS> {
     (0_u8..3).prop_map(|bits| QoS::from_bits(bits).expect("below 3"))
 }
 
-/// Any subset of the properties that `candidates` has, in any order, and user properties.
+/// Any subset of the properties in `candidates`, in any order, together with user properties.
 fn properties(candidates: Vec<Property>) -> impl Strategy<Value = Properties> {
     let count = candidates.len();
     let some = proptest::sample::subsequence(candidates, 0..=count).prop_shuffle();
@@ -379,7 +379,7 @@ fn connect() -> impl Strategy<Value = Packet> {
                 properties,
                 client_id,
                 will,
-                // 3.x has no password without a user name.
+                // MQTT 3 does not allow a password without a user name.
                 password: password.filter(|_| user_name.is_some()),
                 user_name,
             }))
@@ -491,7 +491,7 @@ fn packet() -> impl Strategy<Value = (Packet, Sender)> {
     ]
 }
 
-/// What 3.x can say of `packet`: no properties, no reasons, no options but the QoS.
+/// Reduces `packet` to what MQTT 3 can express: no properties, no reasons, no options except the QoS.
 fn without_5_0(mut packet: Packet, version: Version) -> Option<Packet> {
     match &mut packet {
         Packet::Connect(connect) => {
@@ -546,7 +546,7 @@ proptest! {
                 let mut input = BytesMut::from(&bytes[..cut]);
                 prop_assert_eq!(split(&mut input, usize::MAX), Ok(None));
             }
-            // A body cut short under a header that says so is another packet, or none, and no panic.
+            // A shortened body under a matching header is another packet or a violation, and never a panic.
             let mut input = BytesMut::from(&bytes[..]);
             let frame = split(&mut input, usize::MAX).unwrap().unwrap();
             for cut in 0..frame.body.len() {

@@ -1,19 +1,19 @@
-//! Topic names, topic filters and their matching (4.7), shared subscriptions (4.8.2).
+//! Topic names, topic filters and matching (4.7), shared subscriptions (4.8.2).
 
 use bytestring::ByteString;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest topic name or filter, in bytes.
+/// Maximum length of a topic name or filter in bytes.
 pub const MAX_LENGTH: usize = u16::MAX as usize;
 
 const SHARE: &str = "$share/";
 
-/// A checked topic filter, perhaps of a shared subscription.
+/// A validated topic filter, possibly of a shared subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     text: ByteString,
-    /// Length of the group's name in `$share/group/filter`.
+    /// Length of the group name in `$share/group/filter`.
     group: Option<usize>,
 }
 
@@ -28,7 +28,9 @@ impl Filter {
         if let Some(rest) = text.strip_prefix(SHARE) {
             let (name, inner) = rest.split_once('/').ok_or_else(|| bad("expected $share/group/filter"))?;
             if name.is_empty() || name.contains(['+', '#']) {
-                return Err(bad("the group of a shared subscription is a name without wildcards"));
+                return Err(bad(
+                    "the group of a shared subscription must be a non-empty name without wildcards",
+                ));
             }
             group = Some(name.len());
             filter = inner;
@@ -40,47 +42,47 @@ impl Filter {
         let mut levels = filter.split('/').peekable();
         while let Some(level) = levels.next() {
             if level.contains('+') && level != "+" {
-                return Err(bad("+ stands for a whole level"));
+                return Err(bad("+ must be a whole level"));
             }
             if level.contains('#') && (level != "#" || levels.peek().is_some()) {
-                return Err(bad("# is a level of its own, and the last"));
+                return Err(bad("# must be a whole level and the last one"));
             }
         }
         Ok(Self { text, group })
     }
 
-    /// As it goes on the wire.
+    /// The filter as sent, including `$share/group/`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// As it goes on the wire, shared with this filter.
+    /// The filter as sent, sharing its memory.
     pub fn text(&self) -> ByteString {
         self.text.clone()
     }
 
-    /// Name of the group of a shared subscription.
+    /// Group name of a shared subscription.
     pub fn group(&self) -> Option<&str> {
         self.group.map(|length| &self.text[SHARE.len()..SHARE.len() + length])
     }
 
-    /// The filter itself, without `$share/group/`.
+    /// The filter without `$share/group/`.
     pub fn pattern(&self) -> &str {
         &self.text[self.group.map_or(0, |length| SHARE.len() + length + 1)..]
     }
 
-    /// Whether it has a wildcard.
+    /// Whether the filter contains a wildcard.
     pub fn has_wildcard(&self) -> bool {
         self.pattern().contains(['+', '#'])
     }
 
-    /// Whether a message of `topic` is for this filter.
+    /// Whether a message published to `topic` matches the filter.
     pub fn matches(&self, topic: &str) -> bool {
         matches(self.pattern(), topic)
     }
 }
 
-/// Checks the name of a topic to be published to.
+/// Validates a topic name for publishing.
 pub fn check_name(name: &str) -> Result<()> {
     let bad = |why: &str| Error::new(ErrorKind::InvalidTopic, format!("{name:?} is not a topic name: {why}"));
     check_text(name).map_err(bad)?;
@@ -98,13 +100,13 @@ fn check_text(text: &str) -> Result<(), &'static str> {
         return Err("it is empty");
     }
     if text.contains('\0') {
-        return Err("it holds the character U+0000");
+        return Err("it contains the character U+0000");
     }
     Ok(())
 }
 
-/// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the first
-/// level does not match a topic that starts with `$` [MQTT-4.7.2-1].
+/// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the first level does
+/// not match a topic that starts with `$` [MQTT-4.7.2-1].
 pub fn matches(pattern: &str, topic: &str) -> bool {
     if topic.starts_with('$') && pattern.starts_with(['+', '#']) {
         return false;
@@ -112,7 +114,7 @@ pub fn matches(pattern: &str, topic: &str) -> bool {
     let mut levels = topic.split('/');
     for wanted in pattern.split('/') {
         if wanted == "#" {
-            // Also when the topic has ended: `sport/#` is for `sport` as well (4.7.1.2).
+            // Also matches the parent level: `sport/#` matches `sport` (4.7.1.2).
             return true;
         }
         match levels.next() {

@@ -15,39 +15,39 @@ const WILL_RETAIN: u8 = 1 << 5;
 const PASSWORD: u8 = 1 << 6;
 const USER_NAME: u8 = 1 << 7;
 
-/// Opens a session.
+/// CONNECT: opens a session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// What is spoken from here on.
+    /// Protocol version for the connection.
     pub version: Version,
-    /// Without what was before: Clean Session of 3.x, Clean Start of 5.0.
+    /// Whether to discard an earlier session: Clean Session in MQTT 3, Clean Start in MQTT 5.
     pub clean_start: bool,
-    /// Longest silence of the client, in seconds; 0 for any.
+    /// Keep Alive in seconds (3.1.2.10); 0 disables it.
     pub keep_alive: u16,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// Name of the session; empty asks the server for one.
+    /// Client identifier; if empty, the server assigns one.
     pub client_id: ByteString,
-    /// Published when the connection ends without DISCONNECT.
+    /// Message that the server publishes if the connection ends without DISCONNECT.
     pub will: Option<Will>,
     /// User name.
     pub user_name: Option<ByteString>,
-    /// Password; never printed.
+    /// Password; omitted from debug output.
     pub password: Option<Bytes>,
 }
 
-/// What the server publishes when the client is gone.
+/// Will message, published by the server on behalf of a client that has disconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
     /// Quality of service.
     pub qos: QoS,
-    /// To be retained.
+    /// Whether the will is published as a retained message.
     pub retain: bool,
-    /// Properties of 5.0, the delay among them.
+    /// Properties (MQTT 5), including the will delay.
     pub properties: Properties,
-    /// Where to.
+    /// Topic to publish to.
     pub topic: ByteString,
-    /// The message.
+    /// Payload.
     pub payload: Bytes,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for Connect {
 }
 
 impl Connect {
-    /// A CONNECT of `version` with nothing but a name.
+    /// Creates a CONNECT of `version` with a client identifier and defaults otherwise.
     pub fn new(version: Version, client_id: impl Into<ByteString>) -> Self {
         Self {
             version,
@@ -90,27 +90,31 @@ impl Connect {
             (b"MQIsdp" | b"MQTT", _) => {
                 return Err(Violation {
                     reason: Reason::UnsupportedProtocolVersion,
-                    message: format!("CONNECT with protocol level {level}; 3, 4 and 5 are spoken"),
+                    message: format!(
+                        "CONNECT has protocol level {level}; 3, 4 and 5 are supported (3.1.2.2)"
+                    ),
                 });
             }
-            _ => return Err(Violation::malformed("CONNECT with another protocol's name")),
+            _ => return Err(Violation::malformed("CONNECT has an unknown protocol name (3.1.2.1)")),
         };
         fields.version = version;
         let flags = fields.reader.u8()?;
         // 3.1 has no rule for the reserved bit.
         if flags & 1 != 0 && version != Version::V3_1 {
-            return Err(Violation::malformed("CONNECT with its reserved flag set"));
+            return Err(Violation::malformed("CONNECT has its reserved flag set (3.1.2.3)"));
         }
         let keep_alive = fields.reader.u16()?;
         let properties = fields.properties()?;
         let client_id = fields.text()?;
         let will = Self::decode_will(flags, fields)?;
-        // With 3.1 the remaining length wins over the flags (older clients announce what they leave out).
+        // In 3.1 the remaining length overrides the flags: older clients set flags for fields that they omit.
         let lenient = version == Version::V3_1;
         let missing = |fields: &Fields<'_>| lenient && fields.reader.is_empty();
         let user_name = if flags & USER_NAME != 0 && !missing(fields) { Some(fields.text()?) } else { None };
         if flags & PASSWORD != 0 && flags & USER_NAME == 0 && version != Version::V5 {
-            return Err(Violation::malformed("CONNECT with a password and no user name"));
+            return Err(Violation::malformed(
+                "CONNECT has a password without a user name [MQTT-3.1.2-22 of 3.1.1]",
+            ));
         }
         let password = if flags & PASSWORD != 0 && !missing(fields) { Some(fields.binary()?) } else { None };
         let clean_start = flags & CLEAN_START != 0;
@@ -118,11 +122,14 @@ impl Connect {
     }
 
     fn decode_will(flags: u8, fields: &mut Fields<'_>) -> Result<Option<Will>, Violation> {
-        let qos = QoS::from_bits(flags >> 3 & 3).ok_or_else(|| Violation::malformed("a will with QoS 3"))?;
+        let qos = QoS::from_bits(flags >> 3 & 3)
+            .ok_or_else(|| Violation::malformed("CONNECT has a will with QoS 3 (3.1.2.6)"))?;
         let retain = flags & WILL_RETAIN != 0;
         if flags & WILL == 0 {
             if qos != QoS::AtMostOnce || retain {
-                return Err(Violation::malformed("CONNECT with the QoS or retain flag of a will it has not"));
+                return Err(Violation::malformed(
+                    "CONNECT has a will QoS or will retain flag without a will (3.1.2.6, 3.1.2.7)",
+                ));
             }
             return Ok(None);
         }
@@ -198,19 +205,19 @@ impl Connect {
     }
 }
 
-/// Answers CONNECT.
+/// CONNACK: answers CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnAck {
-    /// Whether the server has the session.
+    /// Whether the server has a session for the client.
     pub session_present: bool,
-    /// How it went. The return code of 3.x as the reason that means the same.
+    /// Result. A return code of MQTT 3 is converted to the corresponding reason.
     pub reason: Reason,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
 }
 
 impl ConnAck {
-    /// With a reason alone.
+    /// Creates a CONNACK with a reason and nothing else.
     pub const fn new(reason: Reason) -> Self {
         Self { session_present: false, reason, properties: Properties::new() }
     }
@@ -219,24 +226,29 @@ impl ConnAck {
         let flags = fields.reader.u8()?;
         // 3.1 reserves the whole byte and has no rule for its value.
         if flags & !1 != 0 && fields.version != Version::V3_1 {
-            return Err(Violation::malformed("CONNACK with a reserved flag"));
+            return Err(Violation::malformed("CONNACK has a reserved flag set (3.2.2.1)"));
         }
         let session_present = flags & 1 != 0 && fields.version != Version::V3_1;
-        // A server that does not speak 5.0 answers in the form of 3.x: two bytes, code 1.
+        // A server without MQTT 5 answers in the form of MQTT 3: two bytes, code 1.
         let old_form = fields.version == Version::V5 && fields.reader.remaining() == 1;
         let reason = if fields.version != Version::V5 || old_form {
             let code = fields.reader.u8()?;
-            Reason::from_return_code(code)
-                .ok_or_else(|| Violation::malformed(format!("CONNACK with return code {code}")))?
+            Reason::from_return_code(code).ok_or_else(|| {
+                Violation::malformed(format!("CONNACK has the unknown return code {code} (3.2.2.3 of 3.1.1)"))
+            })?
         } else {
             fields.reason()?
         };
         if old_form && reason == Reason::Success {
-            return Err(Violation::malformed("a successful CONNACK of 5.0 without properties"));
+            return Err(Violation::malformed(
+                "a successful CONNACK of MQTT 5 lacks the property length (3.2.2.3)",
+            ));
         }
         let properties = if old_form { Properties::new() } else { fields.properties()? };
         if session_present && reason != Reason::Success {
-            return Err(Violation::protocol("a CONNACK that refuses, with a session present"));
+            return Err(Violation::protocol(
+                "CONNACK refuses the connection but has Session Present set (3.2.2.1.1)",
+            ));
         }
         Ok(Self { session_present, reason, properties })
     }
@@ -255,17 +267,17 @@ impl ConnAck {
     }
 }
 
-/// Ends the connection in good order.
+/// DISCONNECT: ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disconnect {
-    /// Why; always success in 3.x.
+    /// Reason; always success in MQTT 3.
     pub reason: Reason,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
 }
 
 impl Disconnect {
-    /// With a reason alone.
+    /// Creates a DISCONNECT with a reason and nothing else.
     pub const fn new(reason: Reason) -> Self {
         Self { reason, properties: Properties::new() }
     }
@@ -295,7 +307,10 @@ impl Disconnect {
                 | Reason::WildcardSubscriptionsNotSupported
         );
         if client_only && fields.sender == Sender::Server || server_only && fields.sender == Sender::Client {
-            return Err(Violation::protocol(format!("a {:?} sent DISCONNECT {reason}", fields.sender)));
+            return Err(Violation::protocol(format!(
+                "a {:?} must not send DISCONNECT with reason {reason} (3.14.2.1)",
+                fields.sender
+            )));
         }
         Ok(Self { reason, properties })
     }
@@ -309,12 +324,12 @@ impl Disconnect {
     }
 }
 
-/// A step of extended authentication; 5.0 only.
+/// AUTH: a step of extended authentication (MQTT 5 only).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
-    /// Continue, re-authenticate, or success.
+    /// Continue authentication, re-authenticate, or success.
     pub reason: Reason,
-    /// The method among them.
+    /// Properties, including the authentication method.
     pub properties: Properties,
 }
 
@@ -330,7 +345,9 @@ impl Auth {
             _ => return Ok(Self { reason, properties }),
         };
         if fields.sender == wrong_side {
-            return Err(Violation::protocol(format!("a {wrong_side:?} sent AUTH {reason}")));
+            return Err(Violation::protocol(format!(
+                "a {wrong_side:?} must not send AUTH with reason {reason} (3.15.2.1)"
+            )));
         }
         Ok(Self { reason, properties })
     }
@@ -344,7 +361,7 @@ impl Auth {
     }
 }
 
-/// A reason, and properties when there are bytes for them.
+/// Decodes a reason, and properties if bytes remain.
 fn decode_outcome(fields: &mut Fields<'_>) -> Result<(Reason, Properties), Violation> {
     let reason = fields.reason()?;
     let properties = if fields.reader.is_empty() { Properties::new() } else { fields.properties()? };

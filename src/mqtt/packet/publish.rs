@@ -1,4 +1,4 @@
-//! PUBLISH and its answers (3.3 to 3.7).
+//! PUBLISH and its acknowledgements (3.3 to 3.7).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
@@ -8,22 +8,22 @@ use crate::mqtt::frame::{publish_flags, put_header};
 use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
 use crate::transmit::Transmit;
 
-/// A message on its way.
+/// PUBLISH: a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publish {
-    /// Sent before.
+    /// Whether the packet is a retransmission.
     pub dup: bool,
     /// Quality of service.
     pub qos: QoS,
-    /// To be retained, or sent because it was.
+    /// To a server: retain the message. To a client: the message was retained.
     pub retain: bool,
-    /// Where to; empty when a topic alias stands for it.
+    /// Topic; empty if a topic alias replaces it.
     pub topic: ByteString,
-    /// Given when it enters the window; `None` with QoS 0.
+    /// Packet identifier, assigned when the message enters the window; `None` with QoS 0.
     pub packet_id: Option<PacketId>,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// The message.
+    /// Payload.
     pub payload: Bytes,
 }
 
@@ -37,9 +37,9 @@ impl Publish {
             check_published_topic(&topic)?;
         } else if properties.topic_alias().is_none() {
             return Err(if fields.version == Version::V5 {
-                Violation::protocol("PUBLISH with neither topic nor topic alias")
+                Violation::protocol("PUBLISH has neither a topic nor a topic alias (3.3.2.1)")
             } else {
-                Violation::malformed("PUBLISH without a topic")
+                Violation::malformed("PUBLISH has no topic (3.3.2.1)")
             });
         }
         let payload = fields.body.slice_ref(fields.reader.rest());
@@ -69,26 +69,26 @@ impl Publish {
 /// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// Of the PUBLISH.
+    /// Packet identifier of the PUBLISH.
     pub packet_id: PacketId,
-    /// How it went; always success in 3.x.
+    /// Result; always success in MQTT 3.
     pub reason: Reason,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
 }
 
 impl Ack {
-    /// Success.
+    /// Creates an acknowledgement of success.
     pub const fn new(packet_id: PacketId) -> Self {
         Self::with_reason(packet_id, Reason::Success)
     }
 
-    /// With a reason and no properties.
+    /// Creates an acknowledgement with a reason and no properties.
     pub const fn with_reason(packet_id: PacketId, reason: Reason) -> Self {
         Self { packet_id, reason, properties: Properties::new() }
     }
 
-    /// Two bytes mean success; three a reason without properties.
+    /// Decodes an acknowledgement. Two bytes mean success; three mean a reason without properties.
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Self, Violation> {
         let packet_id = fields.packet_id()?;
         if fields.version != Version::V5 || fields.reader.is_empty() {
@@ -109,7 +109,7 @@ impl Ack {
     }
 }
 
-/// Length of an optional reason and optional properties behind it.
+/// Encoded size of an optional reason followed by optional properties.
 pub(super) fn outcome_len(reason: Reason, properties: &Properties, version: Version) -> usize {
     match (version, properties.is_empty()) {
         (Version::V5, false) => 1 + properties.encoded_len(),
@@ -118,7 +118,7 @@ pub(super) fn outcome_len(reason: Reason, properties: &Properties, version: Vers
     }
 }
 
-/// Appends a reason and properties, each only if it says something.
+/// Appends a reason and properties, omitting each if it has no content.
 pub(super) fn put_outcome(reason: Reason, properties: &Properties, version: Version, out: &mut BytesMut) {
     let length = outcome_len(reason, properties, version);
     if length > 0 {

@@ -7,38 +7,38 @@ use super::{Fields, PacketId, properties_len, put_binary, put_properties};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
 
-/// When retained messages are sent for a new subscription.
+/// Condition for sending retained messages to a new subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RetainHandling {
-    /// 0: at each SUBSCRIBE.
+    /// 0: on every SUBSCRIBE.
     #[default]
     Always,
-    /// 1: when there was no such subscription.
+    /// 1: only if the subscription did not exist.
     IfNew,
     /// 2: never.
     Never,
 }
 
-/// Options of one filter of a SUBSCRIBE (3.8.3.1).
+/// Options of a filter in SUBSCRIBE (3.8.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscribeOptions {
-    /// Highest QoS of what is delivered.
+    /// Maximum QoS of delivered messages.
     pub qos: QoS,
-    /// Not what this client published itself. 5.0 only, as what follows.
+    /// Excludes messages that this client published itself. MQTT 5 only, like the following options.
     pub no_local: bool,
-    /// Whether RETAIN is kept as published.
+    /// Whether delivered messages keep the RETAIN flag that they were published with.
     pub retain_as_published: bool,
-    /// When retained messages are sent.
+    /// Condition for sending retained messages.
     pub retain_handling: RetainHandling,
 }
 
 impl SubscribeOptions {
-    /// Only a QoS: what 3.x has.
+    /// Creates options with a QoS only, which is all that MQTT 3 supports.
     pub const fn qos(qos: QoS) -> Self {
         Self { qos, no_local: false, retain_as_published: false, retain_handling: RetainHandling::Always }
     }
 
-    /// The byte on the wire.
+    /// Encodes the options as a byte.
     pub const fn to_byte(self, version: Version) -> u8 {
         let qos = self.qos as u8;
         match version {
@@ -51,19 +51,23 @@ impl SubscribeOptions {
         }
     }
 
-    /// Reads the byte; reserved bits are an error.
+    /// Decodes the options from a byte; reserved bits must be zero.
     pub fn from_byte(byte: u8, version: Version) -> Result<Self, Violation> {
         let reserved = if version == Version::V5 { 0b1100_0000 } else { 0b1111_1100 };
         if byte & reserved != 0 {
-            return Err(Violation::malformed(format!("subscription options {byte:08b} with a reserved bit")));
+            return Err(Violation::malformed(format!(
+                "the subscription options {byte:08b} have a reserved bit set (3.8.3.1)"
+            )));
         }
-        let qos =
-            QoS::from_bits(byte & 3).ok_or_else(|| Violation::malformed("a subscription with QoS 3"))?;
+        let qos = QoS::from_bits(byte & 3)
+            .ok_or_else(|| Violation::malformed("the subscription options have QoS 3 (3.8.3.1)"))?;
         let retain_handling = match byte >> 4 {
             0 => RetainHandling::Always,
             1 => RetainHandling::IfNew,
             2 => RetainHandling::Never,
-            _ => return Err(Violation::protocol("a subscription with retain handling 3")),
+            _ => {
+                return Err(Violation::protocol("the subscription options have retain handling 3 (3.8.3.1)"));
+            }
         };
         Ok(Self {
             qos,
@@ -74,14 +78,15 @@ impl SubscribeOptions {
     }
 }
 
-/// Asks for subscriptions. The filters are as received: the receiver answers a bad one with a reason.
+/// SUBSCRIBE: requests subscriptions. The filters are not validated; the receiver rejects an invalid one with a
+/// reason in SUBACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscribe {
-    /// Of the answer.
+    /// Packet identifier of the answer.
     pub packet_id: PacketId,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// At least one.
+    /// Filters and their options; at least one.
     pub filters: Vec<(ByteString, SubscribeOptions)>,
 }
 
@@ -95,12 +100,14 @@ impl Subscribe {
             let options = SubscribeOptions::from_byte(fields.reader.u8()?, fields.version)?;
             let shared = Filter::parse(filter.clone()).is_ok_and(|filter| filter.group().is_some());
             if options.no_local && shared {
-                return Err(Violation::protocol("no local on a shared subscription"));
+                return Err(Violation::protocol(
+                    "a shared subscription has the No Local option set (3.8.3.1)",
+                ));
             }
             filters.push((filter, options));
         }
         if filters.is_empty() {
-            return Err(Violation::protocol("SUBSCRIBE without a filter"));
+            return Err(Violation::protocol("SUBSCRIBE has no topic filter (3.8.3)"));
         }
         Ok(Self { packet_id, properties, filters })
     }
@@ -120,14 +127,14 @@ impl Subscribe {
     }
 }
 
-/// Answers a SUBSCRIBE, a reason for each filter.
+/// SUBACK: answers SUBSCRIBE with one reason per filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubAck {
-    /// Of the SUBSCRIBE.
+    /// Packet identifier of the SUBSCRIBE.
     pub packet_id: PacketId,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// In the order of the filters.
+    /// Reasons, in the order of the filters.
     pub reasons: Vec<Reason>,
 }
 
@@ -139,7 +146,10 @@ impl SubAck {
         while !fields.reader.is_empty() {
             let reason = fields.reason()?;
             if fields.version != Version::V5 && reason.is_error() && reason != Reason::Unspecified {
-                return Err(Violation::malformed(format!("SUBACK with return code {}", reason.code())));
+                return Err(Violation::malformed(format!(
+                    "SUBACK has the unknown return code {} (3.9.3)",
+                    reason.code()
+                )));
             }
             reasons.push(reason);
         }
@@ -157,14 +167,14 @@ impl SubAck {
     }
 }
 
-/// Ends subscriptions.
+/// UNSUBSCRIBE: removes subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsubscribe {
-    /// Of the answer.
+    /// Packet identifier of the answer.
     pub packet_id: PacketId,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// At least one.
+    /// Filters; at least one.
     pub filters: Vec<ByteString>,
 }
 
@@ -177,7 +187,7 @@ impl Unsubscribe {
             filters.push(fields.text()?);
         }
         if filters.is_empty() {
-            return Err(Violation::protocol("UNSUBSCRIBE without a filter"));
+            return Err(Violation::protocol("UNSUBSCRIBE has no topic filter (3.10.3)"));
         }
         Ok(Self { packet_id, properties, filters })
     }
@@ -196,14 +206,14 @@ impl Unsubscribe {
     }
 }
 
-/// Answers an UNSUBSCRIBE, in 5.0 a reason for each filter, in 3.x none.
+/// UNSUBACK: answers UNSUBSCRIBE, with one reason per filter in MQTT 5 and none in MQTT 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsubAck {
-    /// Of the UNSUBSCRIBE.
+    /// Packet identifier of the UNSUBSCRIBE.
     pub packet_id: PacketId,
-    /// Properties of 5.0.
+    /// Properties (MQTT 5).
     pub properties: Properties,
-    /// In the order of the filters; empty in 3.x.
+    /// Reasons, in the order of the filters; empty in MQTT 3.
     pub reasons: Vec<Reason>,
 }
 

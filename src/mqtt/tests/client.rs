@@ -1,4 +1,4 @@
-//! A client without socket and clock, and the broker's end of its wire, which the tests hold.
+//! A client without socket or clock, with the broker's end of the connection in the hands of the test.
 
 use std::time::{Duration, Instant};
 
@@ -20,22 +20,22 @@ pub(super) const Q1: QoS = QoS::AtLeastOnce;
 pub(super) const Q2: QoS = QoS::ExactlyOnce;
 pub(super) const V4: Version = Version::V3_1_1;
 pub(super) const V5: Version = Version::V5;
-/// How long CONNACK may take.
+/// Time limit for CONNACK.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 const BUDGET: usize = 1 << 20;
 
-/// A session and the connection it has at the moment.
+/// A session and its current connection.
 pub(super) struct Client {
     pub(super) now: Instant,
     pub(super) session: Session,
     pub(super) connection: Option<Connection>,
-    /// What the handshake said beside the packets for the session.
+    /// Events of the handshake other than packets for the session.
     pub(super) told: Vec<connection::Event>,
     events: Vec<Event>,
 }
 
 impl Client {
-    /// With a window of 100 both ways.
+    /// Creates a client with a window of 100 in both directions.
     pub(super) fn new() -> Self {
         Self::with_windows(100, 100)
     }
@@ -50,21 +50,21 @@ impl Client {
         }
     }
 
-    /// Connected with nothing negotiated.
+    /// Connects with no negotiated limits.
     pub(super) fn connected(version: Version) -> Self {
         let mut client = Self::new();
         client.stand(version, accepted());
         client
     }
 
-    /// Connected to a broker of 5.0 with these limits.
+    /// Connects to an MQTT 5 broker with these limits.
     pub(super) fn limited(limits: &[Property]) -> Self {
         let mut client = Self::new();
         client.stand(V5, accepted_with(limits));
         client
     }
 
-    /// Opens a connection: CONNECT has been said.
+    /// Opens a connection and takes its CONNECT.
     pub(super) fn open(&mut self, connect: Connect) -> Packet {
         self.connection = Some(Connection::new(self.now, connect, HANDSHAKE).unwrap());
         let mut said = self.said();
@@ -72,18 +72,18 @@ impl Client {
         said.remove(0)
     }
 
-    /// Opens a connection that goes on with the session, if `ack` has it.
+    /// Opens a connection that resumes the session if `ack` has it.
     pub(super) fn stand(&mut self, version: Version, ack: ConnAck) {
         self.open(Connect { clean_start: false, ..Connect::new(version, "c") });
         self.hear(Packet::ConnAck(ack)).unwrap();
     }
 
-    /// Stands again with the session there.
+    /// Reconnects to a broker that kept the session.
     pub(super) fn resume(&mut self, version: Version) {
         self.stand(version, ConnAck { session_present: true, ..accepted() });
     }
 
-    /// The socket is gone.
+    /// Ends the connection.
     pub(super) fn cut(&mut self) {
         self.connection = None;
         self.session.detach();
@@ -93,7 +93,7 @@ impl Client {
         self.connection.as_mut().expect("there is a connection")
     }
 
-    /// What the broker says arrives.
+    /// Delivers a packet from the broker.
     pub(super) fn hear(&mut self, packet: Packet) -> Result<()> {
         let version = self.connection().version();
         self.hear_bytes(&super::encode(&packet, version))
@@ -128,7 +128,7 @@ impl Client {
         Ok(())
     }
 
-    /// Time goes by; the client does what is due.
+    /// Advances the time and handles what is due.
     pub(super) fn pass(&mut self, time: Duration) -> Result<()> {
         let end = self.now + time;
         while let Some(due) = self.connection().poll_timeout().filter(|due| *due <= end) {
@@ -140,7 +140,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the client says now; all of it is written.
+    /// Packets that the client sends now; all bytes count as written.
     pub(super) fn said(&mut self) -> Vec<Packet> {
         let packets = self.said_unwritten();
         let queued = self.connection().queued();
@@ -148,7 +148,7 @@ impl Client {
         packets
     }
 
-    /// What the client says now, while no byte is known to have left.
+    /// Packets that the client sends now, while no byte counts as written.
     pub(super) fn said_unwritten(&mut self) -> Vec<Packet> {
         let connection = self.connection.as_mut().expect("there is a connection");
         if connection.is_ready() {
@@ -160,26 +160,26 @@ impl Client {
         while let Some(frame) = split(&mut bytes, usize::MAX).unwrap() {
             packets.push(Packet::decode(&frame, version, Sender::Client).unwrap());
         }
-        assert!(bytes.is_empty(), "half a packet");
+        assert!(bytes.is_empty(), "an incomplete packet");
         packets
     }
 
-    /// The one packet that the client says now.
+    /// The only packet that the client sends now.
     pub(super) fn says(&mut self) -> Packet {
         let mut said = self.said();
         assert_eq!(said.len(), 1, "{said:?}");
         said.remove(0)
     }
 
-    /// The reason of the DISCONNECT that the client says now, and nothing after it.
-    pub(super) fn says_goodbye(&mut self) -> Reason {
+    /// Reason of the DISCONNECT that the client sends now; nothing may follow it.
+    pub(super) fn disconnect_reason(&mut self) -> Reason {
         match self.says() {
             Packet::Disconnect(disconnect) => disconnect.reason,
             other => panic!("{other:?}"),
         }
     }
 
-    /// What the client publishes now, and nothing else.
+    /// Publications that the client sends now; it must not send anything else.
     pub(super) fn published(&mut self) -> Vec<Publish> {
         self.said().into_iter().map(publish_of).collect()
     }
@@ -198,7 +198,7 @@ impl Client {
         std::mem::take(&mut self.events)
     }
 
-    /// How publications ended since the last time, one by one; other events stay.
+    /// Outcomes since the last call, one per publication; other events stay queued.
     pub(super) fn outcomes(&mut self) -> Vec<(QoS, Result<Reason>)> {
         let mut outcomes = Vec::new();
         for event in self.events() {
@@ -214,14 +214,14 @@ impl Client {
         outcomes
     }
 
-    /// The error of the only publication that ended since the last time.
+    /// Error of the only publication that ended since the last call.
     pub(super) fn failed(&mut self) -> Error {
         let mut outcomes = self.outcomes();
         assert_eq!(outcomes.len(), 1, "{outcomes:?}");
         outcomes.remove(0).1.unwrap_err()
     }
 
-    /// Messages that were delivered since the last time, with their tokens; other events stay.
+    /// Messages delivered since the last call, with their tokens; other events stay queued.
     pub(super) fn messages(&mut self) -> Vec<(Publish, u64)> {
         let mut messages = Vec::new();
         for event in self.events() {
@@ -233,7 +233,7 @@ impl Client {
         messages
     }
 
-    /// The application acknowledges.
+    /// Acknowledges a message as the application would.
     pub(super) fn ack(&mut self, token: u64) {
         self.session.ack(self.now, token, self.connection.as_mut());
     }
@@ -256,19 +256,19 @@ pub(super) fn accepted_with(properties: &[Property]) -> ConnAck {
     ConnAck { properties: properties.iter().cloned().collect(), ..accepted() }
 }
 
-/// To be pushed: without an identifier.
+/// Creates a publication to be pushed, without a packet identifier.
 pub(super) fn message(topic: &str, qos: QoS, payload: &str) -> Publish {
     let payload = Bytes::copy_from_slice(payload.as_bytes());
     Publish { qos, topic: topic.into(), payload, ..Publish::default() }
 }
 
-/// From the broker, with an identifier unless it is of QoS 0.
+/// Creates a publication from the broker, with a packet identifier unless it has QoS 0.
 pub(super) fn delivery(qos: QoS, packet_id: u16, payload: &str) -> Packet {
     let packet_id = (qos != Q0).then(|| id(packet_id));
     Packet::Publish(Publish { packet_id, ..message("t", qos, payload) })
 }
 
-/// The same, marked as sent before.
+/// Creates the same publication with DUP set.
 pub(super) fn redelivery(qos: QoS, packet_id: u16, payload: &str) -> Packet {
     match delivery(qos, packet_id, payload) {
         Packet::Publish(publish) => Packet::Publish(Publish { dup: true, ..publish }),
@@ -311,7 +311,7 @@ pub(super) fn publish_of(packet: Packet) -> Publish {
     }
 }
 
-/// The identifiers and payloads of publications.
+/// Packet identifiers and payloads of publications.
 pub(super) fn told(publications: &[Publish]) -> Vec<(u16, &str)> {
     publications
         .iter()
@@ -322,7 +322,7 @@ pub(super) fn told(publications: &[Publish]) -> Vec<(u16, &str)> {
         .collect()
 }
 
-/// The identifier of a publication.
+/// Packet identifier of a publication.
 pub(super) fn id_of(publish: &Publish) -> PacketId {
     publish.packet_id.expect("of QoS 1 or 2")
 }

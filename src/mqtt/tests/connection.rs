@@ -1,5 +1,5 @@
-//! The client's side of a socket in the standard's sentences: handshake, keep-alive, limits, topic aliases,
-//! extended authentication, the end. Numbers are of 5.0 unless 3.1.1 is named.
+//! The client side of a socket, tested by the statements of the standard: handshake, keep-alive, limits, topic
+//! aliases, extended authentication, disconnection. Section numbers are those of MQTT 5 unless 3.1.1 is named.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::mqtt::{Packet, Properties, Property, Reason, Version};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// [MQTT-3.1.0-1]: CONNECT comes first and names its version; [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-16],
-/// [MQTT-3.1.2-18]: what it has not its flags do not say.
+/// [MQTT-3.1.0-1]: CONNECT comes first and states its version; [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-16],
+/// [MQTT-3.1.2-18]: the flags of absent fields are clear.
 #[test]
 fn the_first_packet_is_connect_in_the_version_asked_for() {
     for (version, head) in [
@@ -38,7 +38,7 @@ fn the_first_packet_is_connect_in_the_version_asked_for() {
     }
 }
 
-/// [MQTT-3.1.2-9], [MQTT-3.1.2-17], [MQTT-3.1.2-19], [MQTT-3.1.3-1]: what the options say is in the packet.
+/// [MQTT-3.1.2-9], [MQTT-3.1.2-17], [MQTT-3.1.2-19], [MQTT-3.1.3-1]: all options appear in the packet.
 #[test]
 fn connect_carries_will_user_and_password() {
     let mut client = Client::new();
@@ -58,7 +58,7 @@ fn connect_carries_will_user_and_password() {
     assert_eq!(client.open(connect.clone()), Packet::Connect(Box::new(connect)));
 }
 
-/// 3.1.4: nothing of the session goes before CONNACK.
+/// 3.1.4: nothing of the session is sent before CONNACK.
 #[test]
 fn nothing_is_published_or_subscribed_before_connack() {
     let mut client = Client::new();
@@ -70,7 +70,7 @@ fn nothing_is_published_or_subscribed_before_connack() {
     assert!(matches!(&client.said()[..], [Packet::Subscribe(_), Packet::Publish(_)]));
 }
 
-/// 3.2.2.2: each refusal is an error of its own kind, with the server's words.
+/// 3.2.2.2: each refusal becomes an error of its own kind, with the server's explanation.
 #[test]
 fn a_refused_connack_is_an_error_that_says_why() {
     for (code, kind) in [
@@ -101,11 +101,11 @@ fn a_refused_connack_is_an_error_that_says_why() {
         let refusal = ConnAck { properties, ..ConnAck::new(reason) };
         let error = client.hear(Packet::ConnAck(refusal)).unwrap_err();
         assert_eq!((error.kind(), error.peer_text()), (kind, Some("not today")));
-        assert!(client.said().is_empty(), "nothing is said to a server that refused");
+        assert!(client.said().is_empty(), "nothing is sent to a server that refused");
     }
 }
 
-/// 4.11: a server may name another one.
+/// 4.11: a server may refer the client to another one.
 #[test]
 fn a_refusal_may_name_another_server() {
     let mut client = Client::new();
@@ -117,7 +117,7 @@ fn a_refusal_may_name_another_server() {
     assert!(error.retriable());
 }
 
-/// A broker of 3.x answers a CONNECT of 5.0 in two bytes.
+/// A broker of MQTT 3 answers a CONNECT of MQTT 5 with two bytes.
 #[test]
 fn a_broker_of_3_x_refuses_5_0_in_its_own_form() {
     let mut client = Client::new();
@@ -126,7 +126,7 @@ fn a_broker_of_3_x_refuses_5_0_in_its_own_form() {
     assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
 }
 
-/// [MQTT-3.2.0-1], [MQTT-3.2.0-2]: CONNACK comes first, and once.
+/// [MQTT-3.2.0-1], [MQTT-3.2.0-2]: CONNACK comes first, and only once.
 #[test]
 fn anything_but_connack_first_and_a_second_connack_close_the_connection() {
     for packet in [delivery(Q0, 1, "m"), Packet::PingResp, suback(id(1), &[Reason::Success]), puback(id(1))] {
@@ -137,10 +137,10 @@ fn anything_but_connack_first_and_a_second_connack_close_the_connection() {
     }
     let mut client = Client::connected(V5);
     assert!(client.hear(Packet::ConnAck(accepted())).is_err());
-    assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+    assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
 }
 
-/// [MQTT-3.2.2-4]: a session for a clean start is somebody else's.
+/// [MQTT-3.2.2-4]: a session present after a clean start belongs to another client.
 #[test]
 fn a_session_present_for_a_clean_start_closes_the_connection() {
     for version in [V4, V5] {
@@ -152,7 +152,7 @@ fn a_session_present_for_a_clean_start_closes_the_connection() {
     }
 }
 
-/// [MQTT-3.2.2-6]: a refusal has no session.
+/// [MQTT-3.2.2-6]: a refusal must not have Session Present set.
 #[test]
 fn a_refusal_with_a_session_present_is_a_protocol_error() {
     let mut client = Client::new();
@@ -167,7 +167,7 @@ fn connack_has_to_come_in_time() {
     client.open(Connect::new(V5, "c"));
     client.pass(HANDSHAKE - SECOND).unwrap();
     assert_eq!(client.pass(SECOND).unwrap_err().kind(), ErrorKind::Timeout);
-    // In time, the deadline is gone.
+    // Once CONNACK has arrived in time, the deadline no longer applies.
     let mut client = Client::connected(V5);
     client.pass(HANDSHAKE * 10).unwrap();
 }
@@ -179,7 +179,7 @@ fn kept_alive(keep_alive: u16, ack: ConnAck) -> Client {
     client
 }
 
-/// [MQTT-3.1.2-20]: PINGREQ when nothing else was sent for the keep-alive; what is received does not count.
+/// [MQTT-3.1.2-20]: PINGREQ if nothing was sent for the keep-alive; received packets do not count.
 #[test]
 fn pingreq_is_sent_after_a_silence_of_the_keep_alive() {
     let mut client = kept_alive(60, accepted());
@@ -205,7 +205,7 @@ fn any_packet_sent_puts_the_next_pingreq_off() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
-/// 3.1.2.10: zero turns it off.
+/// 3.1.2.10: zero disables the keep-alive.
 #[test]
 fn a_keep_alive_of_zero_sends_no_pingreq() {
     let mut client = kept_alive(0, accepted());
@@ -214,7 +214,7 @@ fn a_keep_alive_of_zero_sends_no_pingreq() {
     assert_eq!(client.connection().poll_timeout(), None);
 }
 
-/// [MQTT-3.1.2-21], [MQTT-3.2.2-21]: the keep-alive of CONNACK replaces ours, also by none.
+/// [MQTT-3.1.2-21], [MQTT-3.2.2-21]: the keep-alive in CONNACK replaces ours, even with zero.
 #[test]
 fn the_server_keep_alive_replaces_ours() {
     let mut client = kept_alive(60, accepted_with(&[Property::ServerKeepAlive(5)]));
@@ -228,7 +228,7 @@ fn the_server_keep_alive_replaces_ours() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
-/// 3.1.2.10: without a PINGRESP in a reasonable time the client closes.
+/// 3.1.2.10: the client closes the connection if PINGRESP does not arrive within a reasonable time.
 #[test]
 fn a_missing_pingresp_ends_the_connection() {
     let mut client = kept_alive(60, accepted());
@@ -237,7 +237,7 @@ fn a_missing_pingresp_ends_the_connection() {
     assert_eq!(client.pass(SECOND).unwrap_err().kind(), ErrorKind::Disconnected);
 }
 
-/// A second PINGREQ gives the silent peer no more time than the first.
+/// A second PINGREQ does not extend the time that the first one gave the peer.
 #[test]
 fn a_short_keep_alive_does_not_put_the_end_of_a_silent_peer_off() {
     let mut client = kept_alive(3, accepted());
@@ -252,7 +252,7 @@ fn any_byte_received_stands_for_pingresp() {
     client.pass(60 * SECOND).unwrap();
     client.hear(delivery(Q0, 0, "m")).unwrap();
     client.pass(30 * SECOND).unwrap();
-    // A packet that takes longer than the patience comes byte by byte.
+    // A packet that takes longer than the timeout arrives byte by byte.
     let mut client = kept_alive(60, accepted());
     client.pass(60 * SECOND).unwrap();
     let slow = super::encode(&delivery(Q0, 0, "a large message"), V5);
@@ -263,7 +263,7 @@ fn any_byte_received_stands_for_pingresp() {
         let now = client.now;
         client.connection().handle_input(now, &mut input).unwrap();
     }
-    // The same bytes seen again are none.
+    // Bytes that were seen before do not count as activity.
     let mut client = kept_alive(60, accepted());
     let mut half = bytes::BytesMut::from(&[0x30, 100, 0, 1][..]);
     let now = client.now;
@@ -275,7 +275,7 @@ fn any_byte_received_stands_for_pingresp() {
     assert!(client.pass(SECOND).is_err());
 }
 
-/// Whoever does not read cannot see the PINGRESP.
+/// While reading is paused, PINGRESP cannot be seen.
 #[test]
 fn a_client_that_does_not_read_expects_no_pingresp() {
     let mut client = kept_alive(60, accepted());
@@ -285,7 +285,7 @@ fn a_client_that_does_not_read_expects_no_pingresp() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
-/// 3.2.2.3: what CONNACK leaves out has the standard's value, on each connection anew.
+/// 3.2.2.3: properties that CONNACK omits have the standard's defaults, separately for each connection.
 #[test]
 fn limits_are_the_servers_and_die_with_the_connection() {
     let mut client = Client::limited(&[
@@ -316,7 +316,7 @@ fn limits_are_the_servers_and_die_with_the_connection() {
     assert_eq!(*client.connection().limits(), Limits::default());
 }
 
-/// [MQTT-3.2.2-11], [MQTT-3.2.2-14]: what the server said it does not take is not sent.
+/// [MQTT-3.2.2-11], [MQTT-3.2.2-14]: features that the server does not support are not used.
 #[test]
 fn a_qos_and_a_retain_that_the_server_does_not_take_are_refused_before_sending() {
     for (maximum, refused) in [(false, &[Q1, Q2][..]), (true, &[Q2])] {
@@ -337,7 +337,7 @@ fn a_qos_and_a_retain_that_the_server_does_not_take_are_refused_before_sending()
     assert_eq!(client.failed().kind(), ErrorKind::Unsupported);
 }
 
-/// [MQTT-3.2.2-15]: the whole packet counts, header and all.
+/// [MQTT-3.2.2-15]: the limit applies to the whole packet, including the header.
 #[test]
 fn a_packet_above_the_servers_maximum_is_refused_before_sending() {
     // 30 06 00 01 't' 00 'x' 'y': eight bytes.
@@ -355,7 +355,7 @@ fn a_packet_above_the_servers_maximum_is_refused_before_sending() {
     assert_eq!(client.events().len(), 1, "SUBSCRIBE has failed");
 }
 
-/// 3.4.2.2.2: reason string and user properties go before the answer is too large.
+/// 3.4.2.2.2: reason string and user properties are dropped before an acknowledgement becomes too large.
 #[test]
 fn an_answer_leaves_out_its_words_where_they_do_not_fit() {
     let mut client = Client::limited(&[Property::MaximumPacketSize(20)]);
@@ -372,7 +372,7 @@ fn an_answer_leaves_out_its_words_where_they_do_not_fit() {
     assert_eq!((said.reason, said.properties.is_empty()), (Reason::QuotaExceeded, true));
 }
 
-/// [MQTT-3.1.2-24]: our own maximum.
+/// [MQTT-3.1.2-24]: our own maximum packet size.
 #[test]
 fn a_packet_above_our_maximum_closes_the_connection_with_packet_too_large() {
     let mut client = Client::new();
@@ -380,10 +380,10 @@ fn a_packet_above_our_maximum_closes_the_connection_with_packet_too_large() {
     client.open(Connect { properties, ..Connect::new(V5, "c") });
     client.hear(Packet::ConnAck(accepted())).unwrap();
     client.hear(delivery(Q0, 0, &"x".repeat(94))).unwrap();
-    // Its header is enough.
+    // The header alone is enough to reject it.
     let error = client.hear_bytes(&[0x30, 99]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::FrameTooLarge);
-    assert_eq!(client.says_goodbye(), Reason::PacketTooLarge);
+    assert_eq!(client.disconnect_reason(), Reason::PacketTooLarge);
 }
 
 fn aliased(client: &mut Client, topics: &[&str]) -> Vec<(String, Option<u16>)> {
@@ -398,8 +398,8 @@ fn as_sent(some: &[(&str, u16)]) -> Vec<(String, Option<u16>)> {
     some.iter().map(|(topic, alias)| ((*topic).into(), Some(*alias))).collect()
 }
 
-/// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.2.2-17], 3.3.2.3.4: a topic goes once with its alias, then the alias alone; the least recently used
-/// gives its number up.
+/// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.2.2-17], 3.3.2.3.4: a topic is sent once with its alias, then the alias
+/// alone; the least recently used topic loses its alias.
 #[test]
 fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(2)]);
@@ -407,7 +407,7 @@ fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
     assert_eq!(said, as_sent(&[("a", 1), ("b", 2), ("", 1), ("c", 2), ("", 1), ("b", 2), ("c", 1)]));
 }
 
-/// [MQTT-3.2.2-18]: where the server takes none, none is sent. [MQTT-3.3.2-7]: aliases end with the connection.
+/// [MQTT-3.2.2-18]: none are sent if the server accepts none. [MQTT-3.3.2-7]: aliases end with the connection.
 #[test]
 fn without_a_maximum_there_is_no_alias_and_a_new_connection_knows_none() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(5)]);
@@ -420,7 +420,7 @@ fn without_a_maximum_there_is_no_alias_and_a_new_connection_knows_none() {
     assert_eq!(aliased(&mut client, &["a", "a"]), as_sent(&[("a", 1), ("", 1)]));
 }
 
-/// What the server never heard it does not know.
+/// An alias whose packet was never queued is unknown to the server.
 #[test]
 fn a_publication_that_could_not_be_sent_teaches_no_alias() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(1)]);
@@ -432,14 +432,14 @@ fn a_publication_that_could_not_be_sent_teaches_no_alias() {
     assert_eq!(aliased(&mut client, &["a", "a"]), as_sent(&[("a", 1), ("", 1)]));
 }
 
-/// However many the server takes: each new topic looks at all of ours.
+/// The number of our aliases is bounded, since each new topic searches all of them.
 #[test]
 fn no_more_aliases_are_given_than_are_worth_it() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(u16::MAX)]);
     let topics: Vec<String> = (0..1000).map(|n| format!("t/{n}")).collect();
     let said = aliased(&mut client, &topics.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(said.iter().filter_map(|(_, alias)| *alias).max(), Some(256));
-    // The newest are known by them.
+    // The newest topics are known by their aliases.
     assert_eq!(aliased(&mut client, &["t/999", "t/0"]), as_sent(&[("", 232), ("t/0", 233)]));
 }
 
@@ -456,7 +456,7 @@ fn with_alias(topic: &str, alias: u16) -> Packet {
     Packet::Publish(Publish { properties, ..message(topic, Q0, "m") })
 }
 
-/// [MQTT-3.3.2-10]: every alias up to our maximum is taken, and may be given anew.
+/// [MQTT-3.3.2-10]: all aliases up to our maximum are accepted, and may be reassigned.
 #[test]
 fn the_servers_aliases_are_put_back_into_topics() {
     let mut client = taking_aliases(2);
@@ -466,16 +466,16 @@ fn the_servers_aliases_are_put_back_into_topics() {
     let messages = client.messages();
     let topics: Vec<&str> = messages.iter().map(|(publish, _)| &*publish.topic).collect();
     assert_eq!(topics, ["a", "b", "a", "b", "c", "c"]);
-    assert!(messages.iter().all(|(publish, _)| publish.properties.is_empty()), "the alias is the wire's");
+    assert!(messages.iter().all(|(publish, _)| publish.properties.is_empty()), "the alias is not passed on");
 }
 
-/// 3.3.2.3.4, 3.3.4: 0x94.
+/// 3.3.2.3.4, 3.3.4: Topic Alias invalid, 0x94.
 #[test]
 fn an_alias_above_our_maximum_or_never_given_closes_the_connection() {
     for (maximum, packet) in [(0, with_alias("a", 1)), (2, with_alias("a", 3)), (2, with_alias("", 1))] {
         let mut client = taking_aliases(maximum);
         assert_eq!(client.hear(packet).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(client.says_goodbye(), Reason::TopicAliasInvalid);
+        assert_eq!(client.disconnect_reason(), Reason::TopicAliasInvalid);
         assert!(client.messages().is_empty());
     }
 }
@@ -510,7 +510,7 @@ fn the_handshake_goes_through_the_steps_of_the_method() {
     assert_eq!(client.published().len(), 1);
 }
 
-/// [MQTT-4.12.1-1]: once the connection stands the client may start again, with its method.
+/// [MQTT-4.12.1-1]: once connected, the client may re-authenticate with the same method.
 #[test]
 fn a_new_authentication_starts_with_re_authenticate_and_only_after_connack() {
     let mut client = authenticating();
@@ -522,7 +522,7 @@ fn a_new_authentication_starts_with_re_authenticate_and_only_after_connack() {
     client.connection().authenticate(now, Bytes::from_static(b"again"), true).unwrap();
     assert_eq!(client.says(), auth(Reason::ReAuthenticate, Some("SCRAM"), b"again"));
     client.hear(auth(Reason::ContinueAuthentication, Some("SCRAM"), b"challenge")).unwrap();
-    // Nothing else waits for it.
+    // No other packet has to wait for it.
     client.publish(Q1, "meanwhile");
     assert_eq!(client.published().len(), 1);
     client.connection().authenticate(now, Bytes::from_static(b"proof"), false).unwrap();
@@ -531,7 +531,7 @@ fn a_new_authentication_starts_with_re_authenticate_and_only_after_connack() {
     assert!(matches!(client.told.last(), Some(Event::Auth(auth)) if auth.reason == Reason::Success));
 }
 
-/// [MQTT-3.2.2-15]: AUTH is a packet as any other.
+/// [MQTT-3.2.2-15]: the packet size limit applies to AUTH too.
 #[test]
 fn an_auth_above_the_servers_maximum_is_refused_before_sending() {
     let mut client = authenticating();
@@ -542,7 +542,7 @@ fn an_auth_above_the_servers_maximum_is_refused_before_sending() {
     assert!(client.said().is_empty());
 }
 
-/// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: another method, or one where we have none, is a protocol error.
+/// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: a different method, or one where we have none, is a protocol error.
 #[test]
 fn another_authentication_method_closes_the_connection() {
     let step = Reason::ContinueAuthentication;
@@ -552,7 +552,7 @@ fn another_authentication_method_closes_the_connection() {
         let mut client = authenticating();
         client.hear(Packet::ConnAck(accepted())).unwrap();
         assert!(client.hear(packet).is_err());
-        assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+        assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
     }
     let plain = accepted_with(&[Property::AuthenticationMethod("PLAIN".into())]);
     let mut client = authenticating();
@@ -563,7 +563,7 @@ fn another_authentication_method_closes_the_connection() {
     for packet in [auth(step, Some("PLAIN"), b"x"), auth(step, None, b""), auth(Reason::Success, None, b"")] {
         let mut client = Client::connected(V5);
         assert!(client.hear(packet).is_err(), "we named no method");
-        assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+        assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
     }
 }
 
@@ -599,7 +599,7 @@ fn nothing_is_sent_after_disconnect() {
     }
 }
 
-/// 3.14.2.1: a goodbye of 5.0 says why, in 3.x it has no room for it.
+/// 3.14.2.1: DISCONNECT carries a reason in MQTT 5 and cannot carry one in MQTT 3.
 #[test]
 fn a_disconnect_says_its_reason_and_the_session_expiry() {
     let mut client = Client::connected(V5);
@@ -613,7 +613,7 @@ fn a_disconnect_says_its_reason_and_the_session_expiry() {
     assert_eq!(client.says(), Packet::Disconnect(Disconnect::new(Reason::Success)));
 }
 
-/// 3.14: the server's reasons, each an error of its kind; [MQTT-4.13.2-1]: what ends the connection is no answer.
+/// 3.14: each of the server's reasons becomes an error of its kind; [MQTT-4.13.2-1]: a DISCONNECT is not answered.
 #[test]
 fn a_disconnect_of_the_server_ends_the_connection_with_its_reason() {
     for (reason, kind, again) in [
@@ -634,7 +634,7 @@ fn a_disconnect_of_the_server_ends_the_connection_with_its_reason() {
     }
 }
 
-/// [MQTT-4.13.1-1]: 5.0 says what was wrong, 3.x just closes (its [MQTT-4.8.0-1]).
+/// [MQTT-4.13.1-1]: MQTT 5 reports the violation, MQTT 3 only closes the connection (its [MQTT-4.8.0-1]).
 #[test]
 fn a_violation_closes_the_connection_and_5_0_says_which() {
     for (bytes, reason) in [
@@ -650,14 +650,14 @@ fn a_violation_closes_the_connection_and_5_0_says_which() {
     ] {
         let mut client = Client::connected(V5);
         assert!(client.hear_bytes(bytes).is_err(), "{bytes:02x?}");
-        assert_eq!(client.says_goodbye(), reason, "{bytes:02x?}");
+        assert_eq!(client.disconnect_reason(), reason, "{bytes:02x?}");
         let mut client = Client::connected(V4);
         assert!(client.hear_bytes(bytes).is_err(), "{bytes:02x?}");
-        assert!(client.said().is_empty(), "3.x says nothing");
+        assert!(client.said().is_empty(), "MQTT 3 sends nothing");
     }
 }
 
-/// What the broker wrote before its violation counts.
+/// Packets that the broker wrote before its violation are still processed.
 #[test]
 fn packets_before_a_broken_one_are_delivered() {
     let mut client = Client::connected(V5);

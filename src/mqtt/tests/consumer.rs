@@ -1,4 +1,5 @@
-//! The receiving half of a session in the standard's sentences. Numbers are of 5.0 unless 3.1.1 is named.
+//! The receiving half of a session, tested by the statements of the standard. Section numbers are those of MQTT 5
+//! unless 3.1.1 is named.
 
 use super::client::*;
 use crate::error::ErrorKind;
@@ -9,7 +10,7 @@ fn payloads(messages: &[(Publish, u64)]) -> Vec<&str> {
     messages.iter().map(|(publish, _)| std::str::from_utf8(&publish.payload).unwrap()).collect()
 }
 
-/// 4.3.1: no answer, and nothing to acknowledge.
+/// 4.3.1: QoS 0 has no answer and no acknowledgement.
 #[test]
 fn qos_0_is_delivered_and_not_answered() {
     let mut client = Client::connected(V5);
@@ -21,7 +22,7 @@ fn qos_0_is_delivered_and_not_answered() {
     assert_eq!(client.session.unacknowledged(), 0);
 }
 
-/// [MQTT-4.3.2-4]: PUBACK with its identifier, when the application is done with it, and not before.
+/// [MQTT-4.3.2-4]: PUBACK with the packet identifier, once the application has acknowledged and not before.
 #[test]
 fn qos_1_is_answered_by_puback_when_it_is_acknowledged() {
     for version in [V4, V5] {
@@ -38,7 +39,7 @@ fn qos_1_is_answered_by_puback_when_it_is_acknowledged() {
     }
 }
 
-/// [MQTT-4.3.2-5]: after PUBACK the identifier is that of another message, whatever DUP says.
+/// [MQTT-4.3.2-5]: after PUBACK the packet identifier denotes another message, regardless of DUP.
 #[test]
 fn after_puback_the_same_identifier_is_a_new_message() {
     let mut client = Client::connected(V5);
@@ -65,7 +66,7 @@ fn qos_2_is_answered_by_pubrec_and_its_pubrel_by_pubcomp() {
     }
 }
 
-/// [MQTT-4.3.3-10]: until PUBREL it is the same message, any number of times.
+/// [MQTT-4.3.3-10]: until PUBREL it is the same message, however often it is sent.
 #[test]
 fn a_publish_of_qos_2_that_comes_again_is_answered_again_and_not_delivered_again() {
     let mut client = Client::connected(V4);
@@ -80,7 +81,7 @@ fn a_publish_of_qos_2_that_comes_again_is_answered_again_and_not_delivered_again
     }
 }
 
-/// One that the application has not done with is answered once it has.
+/// A repeated message that the application has not acknowledged is answered once it has.
 #[test]
 fn a_publish_of_qos_2_that_comes_again_unacknowledged_waits_for_its_acknowledgement() {
     let mut client = Client::connected(V4);
@@ -106,7 +107,7 @@ fn after_pubrel_the_same_identifier_is_a_new_message() {
     }
 }
 
-/// 3.7.2.1: a PUBREL that nobody waits for is answered, in 5.0 with the reason, and is no error.
+/// 3.7.2.1: an unexpected PUBREL is answered, in MQTT 5 with the reason, and is not an error.
 #[test]
 fn an_unknown_pubrel_is_answered_by_pubcomp() {
     for (version, reason) in [(V4, Reason::Success), (V5, Reason::PacketIdentifierNotFound)] {
@@ -116,7 +117,7 @@ fn an_unknown_pubrel_is_answered_by_pubcomp() {
     }
 }
 
-/// [MQTT-4.6.0-2], [MQTT-4.6.0-3]: PUBACK and PUBREC go in the order of arrival, whatever the application does.
+/// [MQTT-4.6.0-2], [MQTT-4.6.0-3]: PUBACK and PUBREC follow the order of arrival, regardless of the application.
 #[test]
 fn acknowledgements_are_released_in_the_order_of_arrival() {
     let mut client = Client::connected(V5);
@@ -126,7 +127,7 @@ fn acknowledgements_are_released_in_the_order_of_arrival() {
     let tokens: Vec<u64> = client.messages().into_iter().map(|(_, token)| token).collect();
     for late in [tokens[3], tokens[1], tokens[2]] {
         client.ack(late);
-        assert!(client.said().is_empty(), "the first is not done");
+        assert!(client.said().is_empty(), "the first is not acknowledged");
     }
     assert_eq!(client.session.unacknowledged(), 2);
     client.ack(tokens[0]);
@@ -135,7 +136,7 @@ fn acknowledgements_are_released_in_the_order_of_arrival() {
     assert_eq!(client.says(), puback(id(5)));
 }
 
-/// [MQTT-4.5.0-2]: what nobody subscribed to is acknowledged as any other.
+/// [MQTT-4.5.0-2]: a message that matches no subscription is acknowledged like any other.
 #[test]
 fn a_message_that_no_subscription_asked_for_is_delivered_and_answered() {
     let mut client = Client::connected(V4);
@@ -146,7 +147,7 @@ fn a_message_that_no_subscription_asked_for_is_delivered_and_answered() {
     assert_eq!(client.says(), puback(id(1)));
 }
 
-/// [MQTT-4.4.0-1] seen from here: QoS 1 without an answer comes again after a cut, and its old token is nothing.
+/// [MQTT-4.4.0-1] for the receiver: unanswered QoS 1 is redelivered after a disconnect, and its old token is void.
 #[test]
 fn qos_1_that_was_not_answered_is_delivered_again_after_a_cut() {
     let mut client = Client::connected(V5);
@@ -169,7 +170,7 @@ fn qos_1_that_was_not_answered_is_delivered_again_after_a_cut() {
     assert_eq!(client.said(), [puback(id(1)), puback(id(2))]);
 }
 
-/// 4.1: the identifiers of QoS 2 are session state. Cut before PUBREC, after it, before PUBCOMP, after it.
+/// 4.1: packet identifiers of QoS 2 are session state. Disconnects before and after PUBREC and PUBCOMP.
 #[test]
 fn qos_2_is_delivered_once_wherever_the_connection_is_cut() {
     for cut in 0..5 {
@@ -193,7 +194,7 @@ fn qos_2_is_delivered_once_wherever_the_connection_is_cut() {
         client.cut();
         client.resume(V5);
         if cut < 3 {
-            // PUBREC did not arrive, or it got lost.
+            // PUBREC was lost on its way.
             client.hear(redelivery(Q2, 7, "m")).unwrap();
             delivered += client.messages().len();
             client.ack(token);
@@ -207,7 +208,7 @@ fn qos_2_is_delivered_once_wherever_the_connection_is_cut() {
     }
 }
 
-/// Acknowledged while there was no connection: remembered.
+/// An acknowledgement made without a connection is remembered.
 #[test]
 fn an_acknowledgement_of_qos_2_without_a_connection_counts() {
     let mut client = Client::connected(V5);
@@ -221,7 +222,7 @@ fn an_acknowledgement_of_qos_2_without_a_connection_counts() {
     assert!(client.messages().is_empty());
 }
 
-/// 3.2.2.1.1: without the session the broker begins with its identifiers anew.
+/// 3.2.2.1.1: without the session the broker reuses packet identifiers from the start.
 #[test]
 fn a_lost_session_forgets_the_identifiers_of_qos_2() {
     let mut client = Client::connected(V5);
@@ -234,7 +235,7 @@ fn a_lost_session_forgets_the_identifiers_of_qos_2() {
     assert_eq!(payloads(&client.messages()), ["new"]);
 }
 
-/// [MQTT-3.3.4-9]: the server sends no more than our receive maximum: 0x93.
+/// [MQTT-3.3.4-9]: the server must not exceed our receive maximum: 0x93.
 #[test]
 fn more_than_our_receive_maximum_closes_the_connection() {
     let mut client = Client::with_windows(10, 3);
@@ -244,11 +245,11 @@ fn more_than_our_receive_maximum_closes_the_connection() {
     client.hear(delivery(Q1, 3, "m")).unwrap();
     client.hear(delivery(Q0, 0, "QoS 0 does not count")).unwrap();
     assert_eq!(client.hear(delivery(Q1, 4, "m")).unwrap_err().kind(), ErrorKind::Protocol);
-    assert_eq!(client.says_goodbye(), Reason::ReceiveMaximumExceeded);
+    assert_eq!(client.disconnect_reason(), Reason::ReceiveMaximumExceeded);
     assert_eq!(client.messages().len(), 4);
 }
 
-/// 4.9: QoS 1 gives its place back with PUBACK, QoS 2 with PUBCOMP, not with PUBREC.
+/// 4.9: QoS 1 frees its place with PUBACK, QoS 2 with PUBCOMP rather than PUBREC.
 #[test]
 fn a_place_is_free_again_with_puback_and_with_pubcomp() {
     let mut client = Client::with_windows(10, 1);
@@ -263,10 +264,10 @@ fn a_place_is_free_again_with_puback_and_with_pubcomp() {
     client.hear(delivery(Q2, 3, "m")).unwrap();
     let token = client.messages().remove(0).1;
     client.ack(token);
-    assert!(client.hear(delivery(Q1, 4, "m")).is_err(), "PUBREC is half of it");
+    assert!(client.hear(delivery(Q1, 4, "m")).is_err(), "PUBREC does not free the place");
 }
 
-/// 4.9: what comes again after a cut is counted once, though its PUBREC went out before.
+/// 4.9: a message resent after a disconnect is counted once, even if its PUBREC was sent before.
 #[test]
 fn a_resumed_publish_of_qos_2_does_not_exceed_the_receive_maximum() {
     let mut client = Client::with_windows(10, 1);
@@ -283,7 +284,7 @@ fn a_resumed_publish_of_qos_2_does_not_exceed_the_receive_maximum() {
     assert_eq!(payloads(&client.messages()), ["next"]);
 }
 
-/// 3.x has no receive maximum.
+/// MQTT 3 has no receive maximum.
 #[test]
 fn a_broker_of_3_x_may_send_as_much_as_it_likes() {
     let mut client = Client::with_windows(10, 1);
@@ -294,7 +295,7 @@ fn a_broker_of_3_x_may_send_as_much_as_it_likes() {
     assert_eq!(client.messages().len(), 49);
 }
 
-/// Properties that are the application's come through untouched, in order (3.3.2.3.7).
+/// Properties for the application are passed through unchanged and in order (3.3.2.3.7).
 #[test]
 fn properties_of_a_message_are_delivered_unaltered() {
     let mut client = Client::connected(V5);

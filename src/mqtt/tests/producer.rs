@@ -1,4 +1,5 @@
-//! The sending half of a session in the standard's sentences. Numbers are of 5.0 unless 3.1.1 is named.
+//! The sending half of a session, tested by the statements of the standard. Section numbers are those of MQTT 5
+//! unless 3.1.1 is named.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
     client.outcomes().into_iter().map(|(_, result)| result.err().map(|error| error.kind())).collect()
 }
 
-/// [MQTT-2.2.1-2], [MQTT-3.3.1-2], [MQTT-4.3.1-1]: no identifier, no DUP, done when it is written.
+/// [MQTT-2.2.1-2], [MQTT-3.3.1-2], [MQTT-4.3.1-1]: no packet identifier, no DUP, complete once written.
 #[test]
 fn qos_0_ends_when_its_bytes_are_written() {
     let mut client = Client::connected(V5);
@@ -29,7 +30,7 @@ fn qos_0_ends_when_its_bytes_are_written() {
     assert!(matches!(&client.outcomes()[..], [(Q0, Ok(Reason::Success))]));
 }
 
-/// Sent again it could come twice, which QoS 0 never does.
+/// QoS 0 is not resent: it could arrive twice, which QoS 0 rules out.
 #[test]
 fn qos_0_whose_writing_was_cut_fails_and_what_was_not_begun_goes_out_later() {
     let mut client = Client::connected(V5);
@@ -43,7 +44,7 @@ fn qos_0_whose_writing_was_cut_fails_and_what_was_not_begun_goes_out_later() {
     assert_eq!(errors(&mut client), [None]);
 }
 
-/// [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-3]: an identifier, DUP 0, done with PUBACK.
+/// [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-3]: a packet identifier, DUP 0, complete with PUBACK.
 #[test]
 fn qos_1_ends_with_its_puback() {
     for version in [V4, V5] {
@@ -58,7 +59,8 @@ fn qos_1_ends_with_its_puback() {
     }
 }
 
-/// [MQTT-4.3.3-1], [MQTT-4.3.3-2], [MQTT-4.3.3-3], [MQTT-4.3.3-4], [MQTT-4.3.3-5]: PUBREC is answered by PUBREL with the same identifier, done with PUBCOMP.
+/// [MQTT-4.3.3-1], [MQTT-4.3.3-2], [MQTT-4.3.3-3], [MQTT-4.3.3-4], [MQTT-4.3.3-5]: PUBREC is answered with PUBREL
+/// of the same packet identifier; complete with PUBCOMP.
 #[test]
 fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     for version in [V4, V5] {
@@ -73,7 +75,8 @@ fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     }
 }
 
-/// 3.4.2.1, [MQTT-4.3.3-4]: a refusal ends the flow, in the server's words; PUBREC of 0x80 or more has no PUBREL.
+/// 3.4.2.1, [MQTT-4.3.3-4]: a refusal ends the flow, with the server's explanation; a PUBREC of 0x80 or above has no
+/// PUBREL.
 #[test]
 fn a_refusal_ends_the_publication_and_frees_its_identifier() {
     for qos in [Q1, Q2] {
@@ -91,7 +94,7 @@ fn a_refusal_ends_the_publication_and_frees_its_identifier() {
     }
 }
 
-/// 0x10 is a success that says more.
+/// 0x10 is a success with additional information.
 #[test]
 fn no_matching_subscribers_is_a_success() {
     let mut client = Client::connected(V5);
@@ -101,7 +104,7 @@ fn no_matching_subscribers_is_a_success() {
     assert!(matches!(&client.outcomes()[..], [(Q1, Ok(Reason::NoMatchingSubscribers))]));
 }
 
-/// [MQTT-4.6.0-4]: PUBRELs in the order of the PUBRECs.
+/// [MQTT-4.6.0-4]: PUBRELs follow the order of the PUBRECs.
 #[test]
 fn pubrels_go_in_the_order_of_the_pubrecs() {
     let mut client = Client::connected(V5);
@@ -113,7 +116,7 @@ fn pubrels_go_in_the_order_of_the_pubrecs() {
     assert_eq!(client.said(), [pubrel(ids[2]), pubrel(ids[0]), pubrel(ids[1])]);
 }
 
-/// An answer that overtakes others waits for them: outcomes are in the order of the pushes.
+/// An early answer waits for its predecessors: outcomes follow the order of the pushes.
 #[test]
 fn outcomes_come_in_the_order_of_the_pushes() {
     let mut client = Client::connected(V5);
@@ -126,7 +129,7 @@ fn outcomes_come_in_the_order_of_the_pushes() {
     assert_eq!(errors(&mut client), [None, None, Some(ErrorKind::Authorization)]);
 }
 
-/// The same for what fails on our side, which nobody has to answer.
+/// The same holds for local failures, which have no answer.
 #[test]
 fn a_publication_that_cannot_be_sent_fails_behind_those_before_it() {
     let mut client = Client::limited(&[Property::MaximumPacketSize(30)]);
@@ -140,14 +143,14 @@ fn a_publication_that_cannot_be_sent_fails_behind_those_before_it() {
     client.hear(puback(ids[1])).unwrap();
     client.hear(puback(ids[0])).unwrap();
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge), None]);
-    // And with QoS 0, where the one before waits to be written.
+    // Also with QoS 0, whose predecessor waits to be written.
     client.publish(Q0, "first");
     client.publish(Q0, &large);
     client.said_unwritten();
     assert!(client.outcomes().is_empty());
     client.said();
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge)]);
-    // Nothing is written after which it could be told.
+    // With nothing waiting to be written it is reported immediately.
     client.publish(Q0, &large);
     client.said_unwritten();
     assert_eq!(errors(&mut client), [Some(ErrorKind::MessageTooLarge)]);
@@ -170,7 +173,7 @@ fn the_window_never_exceeds_the_receive_maximum() {
             let id = id_of(&publish);
             if publish.qos == Q2 {
                 client.hear(pubrec(id)).unwrap();
-                assert_eq!(client.said(), [pubrel(id)], "PUBREC gives no place back");
+                assert_eq!(client.said(), [pubrel(id)], "PUBREC does not free a place");
                 client.hear(pubcomp(id)).unwrap();
             } else {
                 client.hear(puback(id)).unwrap();
@@ -184,7 +187,7 @@ fn the_window_never_exceeds_the_receive_maximum() {
     }
 }
 
-/// [MQTT-3.3.4-8]: everything else goes.
+/// [MQTT-3.3.4-8]: all other packets may be sent.
 #[test]
 fn a_full_window_holds_nothing_but_publish_of_qos_1_and_2() {
     let mut client = Client::with_windows(1, 10);
@@ -205,7 +208,7 @@ fn a_full_window_holds_nothing_but_publish_of_qos_1_and_2() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
-/// Identifiers are given on entering the window: far more may wait than there are.
+/// Packet identifiers are assigned on entering the window: many more publications may wait than there are.
 #[test]
 fn more_publications_wait_than_there_are_identifiers() {
     let mut client = Client::with_windows(2, 10);
@@ -219,7 +222,7 @@ fn more_publications_wait_than_there_are_identifiers() {
     assert_eq!(client.published().len(), 1);
 }
 
-/// [MQTT-2.2.1-3], in 3.1.1 [MQTT-2.3.1-2]: an identifier in use is passed over, whoever has it.
+/// [MQTT-2.2.1-3], in 3.1.1 [MQTT-2.3.1-2]: a packet identifier in use is skipped, regardless of its owner.
 #[test]
 fn an_identifier_is_used_again_only_when_it_is_free() {
     let mut ids = PacketIds::default();
@@ -240,8 +243,8 @@ fn an_identifier_is_used_again_only_when_it_is_free() {
     assert!(!ids.claim(held, 2), "in use");
 }
 
-/// [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: all of the window again, in its order, with its identifiers
-/// and DUP, then what is new.
+/// [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: the whole window is resent in order, with its packet identifiers
+/// and DUP, before new publications.
 #[test]
 fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
     for version in [V4, V5] {
@@ -253,7 +256,7 @@ fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
         let before = client.published();
         assert_eq!(before.len(), 4);
         client.hear(puback(id_of(&before[0]))).unwrap();
-        // "e" is sent, "b" is halfway.
+        // "e" has been sent, "b" has its PUBREC.
         let e = client.published();
         client.hear(pubrec(id_of(&before[1]))).unwrap();
         assert_eq!(client.says(), pubrel(id_of(&before[1])));
@@ -263,7 +266,7 @@ fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
         let again = |publish: &Publish| Packet::Publish(Publish { dup: true, ..publish.clone() });
         assert_eq!(
             client.said(),
-            // [MQTT-4.3.3-6]: the message of a PUBREC never goes again.
+            // [MQTT-4.3.3-6]: a message that has a PUBREC is never resent.
             [pubrel(id_of(&before[1])), again(&before[2]), again(&before[3]), again(&e[0])]
         );
         client.hear(pubcomp(id_of(&before[1]))).unwrap();
@@ -273,7 +276,7 @@ fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
     }
 }
 
-/// [MQTT-4.4.0-1]: at no other time.
+/// [MQTT-4.4.0-1]: nothing is resent at any other time.
 #[test]
 fn nothing_is_sent_again_while_the_connection_stands() {
     let mut client = Client::connected(V5);
@@ -284,7 +287,7 @@ fn nothing_is_sent_again_while_the_connection_stands() {
     assert!(client.said().is_empty());
 }
 
-/// 4.9: what goes again counts; the rest waits for answers.
+/// 4.9: resent publications count against the limit; the rest waits for answers.
 #[test]
 fn a_resumed_window_keeps_to_a_smaller_receive_maximum() {
     let mut client = Client::connected(V5);
@@ -314,7 +317,7 @@ fn a_resumed_window_keeps_to_a_smaller_receive_maximum() {
     assert_eq!(client.session.pending(), 0);
 }
 
-/// Topic aliases end with the connection: what goes again has its topic [MQTT-3.3.2-7].
+/// Topic aliases end with the connection: a resent message carries its topic [MQTT-3.3.2-7].
 #[test]
 fn what_goes_again_has_its_topic_in_full() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(5)]);
@@ -328,7 +331,7 @@ fn what_goes_again_has_its_topic_in_full() {
     assert_eq!(again.len(), 2);
 }
 
-/// The broker takes less than before: the message fails, the others go.
+/// The broker's limits are stricter than before: the affected message fails, the others are sent.
 #[test]
 fn a_resumed_publication_that_the_broker_no_longer_takes_fails_in_its_turn() {
     let mut client = Client::connected(V5);
@@ -345,7 +348,7 @@ fn a_resumed_publication_that_the_broker_no_longer_takes_fails_in_its_turn() {
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge), None]);
 }
 
-/// 3.2.2.1.1: the session is lost. QoS 1 is published anew, without DUP; of QoS 2 nobody knows whether it came.
+/// 3.2.2.1.1: the session is lost. QoS 1 is published again without DUP; the outcome of QoS 2 is unknown.
 #[test]
 fn a_lost_session_sends_qos_1_anew_and_fails_qos_2() {
     let mut client = Client::connected(V5);
@@ -372,7 +375,7 @@ fn a_lost_session_sends_qos_1_anew_and_fails_qos_2() {
     assert_eq!(of(Q2).collect::<Vec<_>>(), [false, false, true]);
 }
 
-/// What had been answered keeps its answer, and its place behind the one before it.
+/// An answered publication keeps its answer and its position.
 #[test]
 fn an_answer_that_overtook_stays_in_order_when_the_session_is_lost() {
     let mut client = Client::connected(V5);
@@ -389,7 +392,8 @@ fn an_answer_that_overtook_stays_in_order_when_the_session_is_lost() {
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::QuotaExceeded)]);
 }
 
-/// Answers of the wrong kind: 0x82. To what nobody asked: ignored, but a PUBREC is answered, lest its sender wait.
+/// Answers of the wrong kind: 0x82. Unexpected answers are ignored, except that PUBREC is answered so that its sender
+/// can complete the flow.
 #[test]
 fn answers_that_do_not_fit_are_protocol_errors_and_stray_ones_are_not() {
     for (qos, wrong) in [(Q1, pubrec(id(1))), (Q2, puback(id(1))), (Q2, pubcomp(id(1))), (Q1, pubcomp(id(1)))]
@@ -398,7 +402,7 @@ fn answers_that_do_not_fit_are_protocol_errors_and_stray_ones_are_not() {
         client.publish(qos, "m");
         assert_eq!(id_of(&client.published()[0]), id(1));
         assert_eq!(client.hear(wrong).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+        assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
     }
     let mut client = Client::connected(V5);
     client.hear(puback(id(5))).unwrap();
@@ -408,10 +412,10 @@ fn answers_that_do_not_fit_are_protocol_errors_and_stray_ones_are_not() {
     let gone = Ack::with_reason(id(5), Reason::PacketIdentifierNotFound);
     assert_eq!(client.says(), Packet::PubRel(gone));
     client.hear(Packet::PubRec(Ack::with_reason(id(5), Reason::Unspecified))).unwrap();
-    assert!(client.said().is_empty(), "a refusal is the end");
+    assert!(client.said().is_empty(), "a refusal ends the flow");
 }
 
-/// 3.7.2.1: the broker had finished with it before the cut.
+/// 3.7.2.1: the broker had completed the flow before the disconnect.
 #[test]
 fn packet_identifier_not_found_in_pubcomp_is_a_success() {
     let mut client = Client::connected(V5);
@@ -425,7 +429,7 @@ fn packet_identifier_not_found_in_pubcomp_is_a_success() {
     assert!(matches!(&client.outcomes()[..], [(Q2, Ok(Reason::Success))]));
 }
 
-/// 3.3.2.3.3, in the client's queue: what has expired is not sent, the others with what is left of their time.
+/// 3.3.2.3.3, in the client's queue: expired messages are not sent, the others with their remaining time.
 #[test]
 fn an_expired_message_is_not_sent_and_others_say_what_is_left() {
     for qos in [Q0, Q1, Q2] {
@@ -454,10 +458,10 @@ fn what_does_not_fit_one_turn_goes_in_the_next_and_qos_0_leaves_room_for_the_oth
     assert!(client.session.poll_transmit(now, connection, 10_000));
     let said = connection.transmit().len();
     assert!((10_000..12_000).contains(&said), "{said} bytes");
-    assert_eq!(client.published().len(), 40, "this, and all that was left");
+    assert_eq!(client.published().len(), 40, "this one and all the rest");
 }
 
-/// The owners are those of the pushes, and what ends together is told together.
+/// Outcomes name the owners of the pushes, and outcomes that occur together are reported together.
 #[test]
 fn outcomes_name_their_owner_and_free_their_bytes() {
     let mut client = Client::connected(V5);
@@ -499,7 +503,7 @@ fn what_is_dropped_for_newer_messages_says_so_behind_what_was_in_flight() {
         again.iter().map(|publish| &publish.payload[..]).collect::<Vec<_>>(),
         [b"in flight", &b"d"[..]]
     );
-    // The answers come in the other order.
+    // The answers arrive in reverse order.
     client.hear(puback(id_of(&again[1]))).unwrap();
     client.hear(puback(id_of(&first[0]))).unwrap();
     let dropped = Some(ErrorKind::QueueFull);

@@ -1,4 +1,5 @@
-//! Subscriptions and the whole session in the standard's sentences. Numbers are of 5.0 unless 3.1.1 is named.
+//! Subscriptions and the session as a whole, tested by the statements of the standard. Section numbers are those of
+//! MQTT 5 unless 3.1.1 is named.
 
 use super::client::*;
 use crate::error::{Error, ErrorKind};
@@ -14,7 +15,7 @@ fn subscribed(client: &mut Client) -> Subscribe {
     }
 }
 
-/// The identifier and the filters of the UNSUBSCRIBE that the client says now.
+/// Packet identifier and filters of the UNSUBSCRIBE that the client sends now.
 fn unsubscribed(client: &mut Client) -> (PacketId, Vec<String>) {
     match client.says() {
         Packet::Unsubscribe(packet) => {
@@ -38,7 +39,7 @@ fn holding(filter: &str) -> Client {
     client
 }
 
-/// [MQTT-3.8.1-1], [MQTT-3.8.3-2], 3.9.3: a reason for each filter, in their order.
+/// [MQTT-3.8.1-1], [MQTT-3.8.3-2], 3.9.3: one reason per filter, in order.
 #[test]
 fn a_subscription_is_answered_filter_by_filter() {
     let mut client = Client::connected(V5);
@@ -61,7 +62,7 @@ fn a_subscription_is_answered_filter_by_filter() {
     );
 }
 
-/// 3.x has neither options nor identifiers.
+/// MQTT 3 has neither options nor subscription identifiers.
 #[test]
 fn a_subscription_of_3_x_has_a_qos_alone() {
     let mut client = Client::connected(V4);
@@ -70,7 +71,7 @@ fn a_subscription_of_3_x_has_a_qos_alone() {
     let subscribe = subscribed(&mut client);
     assert_eq!(subscribe.filters[0].1, SubscribeOptions::qos(Q1));
     assert!(subscribe.properties.is_empty());
-    // 0x80 of 3.1.1 is a refusal.
+    // 0x80 is a refusal in 3.1.1.
     client.hear_bytes(&[0x90, 3, 0, subscribe.packet_id.get() as u8, 0x80]).unwrap();
     assert!(
         matches!(&client.events()[..], [Event::Subscribed { result: Ok(told), .. }] if told[0].is_error())
@@ -83,10 +84,10 @@ fn a_suback_with_another_number_of_reasons_closes_the_connection() {
     client.session.subscribe(1, filters(&["a", "b"]));
     let id = subscribed(&mut client).packet_id;
     assert!(client.hear(suback(id, &[Reason::Success])).is_err());
-    assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+    assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
 }
 
-/// 3.2.2.3.11, 3.2.2.3.13: what the server does not do is refused before sending.
+/// 3.2.2.3.11, 3.2.2.3.13: features that the server does not support are rejected before sending.
 #[test]
 fn subscriptions_that_the_server_does_not_do_are_refused_before_sending() {
     for (limit, filter) in [
@@ -100,13 +101,13 @@ fn subscriptions_that_the_server_does_not_do_are_refused_before_sending() {
         let events = client.events();
         let [Event::Subscribed { id: 1, result: Err(error) }] = &events[..] else { panic!("{events:?}") };
         assert_eq!((error.kind(), error.topic()), (ErrorKind::Unsupported, Some(filter)));
-        // The identifier was given back, and nothing else was harmed.
+        // The packet identifier was freed, and nothing else was affected.
         client.session.subscribe(2, filters(&["plain"]));
         assert_eq!(names(&subscribed(&mut client)), ["plain"]);
     }
 }
 
-/// 3.2.2.3.12.
+/// 3.2.2.3.12: subscription identifiers.
 #[test]
 fn without_subscription_identifiers_none_is_sent() {
     let mut client = Client::limited(&[Property::SubscriptionIdentifierAvailable(false)]);
@@ -114,7 +115,7 @@ fn without_subscription_identifiers_none_is_sent() {
     assert!(subscribed(&mut client).properties.is_empty());
 }
 
-/// 3.10.4, 3.11.3.
+/// 3.10.4, 3.11.3: answers to UNSUBSCRIBE.
 #[test]
 fn an_unsubscribe_is_answered_by_its_unsuback() {
     for (reason, ok) in
@@ -130,7 +131,7 @@ fn an_unsubscribe_is_answered_by_its_unsuback() {
     }
 }
 
-/// The broker has one subscription for a filter [MQTT-3.8.4-3]: it ends with the last of ours.
+/// The broker has one subscription per filter [MQTT-3.8.4-3]: it ends with the last of ours.
 #[test]
 fn a_filter_that_another_subscription_has_stays() {
     let mut client = holding("a");
@@ -158,7 +159,7 @@ fn a_subscription_whose_every_filter_stays_ends_without_a_word() {
     assert!(matches!(&client.events()[..], [Event::Unsubscribed { id: 2, result: Ok(()) }]));
 }
 
-/// [MQTT-2.2.1-3]: SUBSCRIBE, UNSUBSCRIBE and PUBLISH share their identifiers.
+/// [MQTT-2.2.1-3]: SUBSCRIBE, UNSUBSCRIBE and PUBLISH share packet identifiers.
 #[test]
 fn publications_and_subscriptions_share_one_space_of_identifiers() {
     let mut client = Client::connected(V5);
@@ -177,7 +178,7 @@ fn publications_and_subscriptions_share_one_space_of_identifiers() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 3);
-    // An answer of one kind is none to the other.
+    // An answer of one kind does not answer the other.
     for &id in &ids {
         client.hear(suback(id, &[Reason::Success])).unwrap();
     }
@@ -188,7 +189,7 @@ fn publications_and_subscriptions_share_one_space_of_identifiers() {
     assert_eq!(client.session.pending(), 1);
 }
 
-/// [MQTT-2.2.1-3]: a SUBSCRIBE that nobody waits for any more has its identifier until SUBACK.
+/// [MQTT-2.2.1-3]: an abandoned SUBSCRIBE keeps its packet identifier until SUBACK.
 #[test]
 fn an_abandoned_subscribe_keeps_its_identifier_until_its_suback() {
     for forget in [false, true] {
@@ -214,7 +215,7 @@ fn an_abandoned_subscribe_keeps_its_identifier_until_its_suback() {
         assert!(!used(&mut client, 9000), "in use");
         client.hear(suback(held, &[Reason::Success])).unwrap();
         assert!(used(&mut client, 9000), "free");
-        // A cut frees it as well: its answer comes no more.
+        // The end of the connection frees it as well, since its answer can no longer arrive.
         client.session.subscribe(2, filters(&["b"]));
         let held = subscribed(&mut client).packet_id;
         client.session.forget(2);
@@ -230,7 +231,7 @@ fn an_abandoned_subscribe_keeps_its_identifier_until_its_suback() {
     }
 }
 
-/// 3.2.2.1.1: Session Present says whether the subscriptions are still there.
+/// 3.2.2.1.1: Session Present tells whether the subscriptions still exist.
 #[test]
 fn subscriptions_are_made_anew_only_when_the_session_is_lost() {
     let mut client = holding("a");
@@ -245,7 +246,7 @@ fn subscriptions_are_made_anew_only_when_the_session_is_lost() {
     assert!(!client.session.awaits_answers());
 }
 
-/// An answer that never came is asked for again, on either kind of session.
+/// An unanswered request is repeated, whether or not the session was kept.
 #[test]
 fn requests_without_an_answer_go_again_after_a_cut() {
     for present in [false, true] {
@@ -265,7 +266,7 @@ fn requests_without_an_answer_go_again_after_a_cut() {
     }
 }
 
-/// Subscriptions come before what goes again: their answers are waited for by people.
+/// Subscriptions are sent before the window, because users wait for their answers.
 #[test]
 fn subscriptions_do_not_wait_for_the_window() {
     let mut client = holding("a");
@@ -276,7 +277,7 @@ fn subscriptions_do_not_wait_for_the_window() {
     assert!(matches!(&client.said()[..], [Packet::Subscribe(_), Packet::Publish(_)]));
 }
 
-/// What a server may not send to a session: 0x82.
+/// Packets that a server must not send to a session: 0x82.
 #[test]
 fn packets_that_only_clients_send_close_the_connection() {
     for packet in [
@@ -289,11 +290,11 @@ fn packets_that_only_clients_send_close_the_connection() {
     ] {
         let mut client = Client::connected(V5);
         assert_eq!(client.hear(packet).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(client.says_goodbye(), Reason::ProtocolError);
+        assert_eq!(client.disconnect_reason(), Reason::ProtocolError);
     }
 }
 
-/// Stray answers to requests that nobody made are harmless.
+/// Unexpected answers are harmless.
 #[test]
 fn stray_answers_to_requests_are_ignored() {
     let mut client = holding("a");
@@ -302,7 +303,7 @@ fn stray_answers_to_requests_are_ignored() {
     assert!(client.events().is_empty() && client.said().is_empty());
 }
 
-/// Each wait ends, once.
+/// Each waiting operation ends exactly once.
 #[test]
 fn closing_fails_everything_that_waits() {
     let mut client = holding("held");
