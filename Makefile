@@ -53,7 +53,12 @@ $(VENV)/.made: | prerequisites
 	@$(STEP) "virtual environment" $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.demo: requirements-demo.txt $(VENV)/.made
+# The build tool comes first and alone: the engine is built while pip fetches the rest.
+$(VENV)/.maturin: requirements-demo.txt $(VENV)/.made
+	@$(STEP) "build tool" $(PIP) $$(grep '^maturin==' requirements-demo.txt)
+	@touch $@
+
+$(VENV)/.demo: requirements-demo.txt $(VENV)/.maturin
 	@$(STEP) "Python packages of the demo" $(PIP) -r requirements-demo.txt
 	@touch $@
 
@@ -63,16 +68,17 @@ $(VENV)/.dev: requirements-dev.txt requirements-demo.txt $(VENV)/.demo
 
 # The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
 # PIP_QUIET: maturin hands pip every optional dependency, and pip would list those that it ignores.
-$(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.demo
+$(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 \
 		$(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
-build: $(VENV)/.engine
+build: $(VENV)/.engine $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- the main job
 
-demo: build
+demo:
+	@$(MAKE) --no-print-directory --jobs 2 build
 	@$(PY) examples/demo.py
 
 # ---------------------------------------------------------------------------- tests
