@@ -1,4 +1,4 @@
-"""Progress on a terminal: rich where it is installed, a line of its own otherwise.
+"""Progress on a terminal: a bar with ``rich`` if it is installed, a plain line otherwise.
 
 Nothing is shown when standard error is not a terminal, unless ``plain=True`` asks for an occasional line.
 ``NO_COLOR`` is honoured.
@@ -12,18 +12,18 @@ import time
 from typing import Any, Self
 
 _EVERY = 2.0
-"""Seconds between two plain lines."""
+"""Seconds between plain lines."""
 
 
 class Progress:
     """A bar from 0 to ``total``; ``advance(n)`` may be called from any thread.
 
     Args:
-        what: what is being done.
-        total: how much there is; ``None`` when nobody knows.
-        unit: of what.
-        plain: prints a line every two seconds where there is no terminal.
-        quiet: shows nothing at all.
+        what: name of the work.
+        total: number of units to do; ``None`` if it is not known.
+        unit: name of the units.
+        plain: print a line every two seconds if there is no terminal.
+        quiet: show nothing.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Progress:
         return self
 
     def advance(self, count: int) -> None:
-        """``count`` more are done."""
+        """Reports that ``count`` more units are done."""
         self.done += count
         if self._rich is not None:
             self._rich.advance(self._task, count)

@@ -1,19 +1,19 @@
-"""Spark: a DataFrame into a topic, at the engine's speed.
+"""Spark: writing DataFrames to topics, and streaming from MQTT.
 
-``write(df, url, topic, ...)`` is eager, distributed and free of UDFs: Arrow batches go from the JVM to the
-engine in each Python worker, no row becomes a Python object, and it returns when the broker has acknowledged
-every row. ``partition_writer(url, topic, ...)`` is for ``df.foreachPartition``; ``register(spark)`` adds the
-data source ``df.write.format("penstock")``.
+``write(df, url, topic, ...)`` is eager, distributed and free of UDFs: each Python worker passes Arrow batches
+from the JVM to the engine, no row becomes a Python object, and the call returns when the broker has
+acknowledged every row. ``partition_writer(url, topic, ...)`` is for ``df.foreachPartition``;
+``register(spark)`` adds the data source ``df.write.format("penstock")``.
 
-Delivery is at least once: a task that Spark runs again sends its rows again, with ``id_property`` under the
-same ids.
+Delivery is at least once: when Spark repeats a task, its rows are sent again. With ``id_property`` they carry
+the same ids as before.
 
     report = penstock.spark.write(df, "pulsar://broker:6650", "flights", key="carrier", compression="zstd")
     print(report.rows, report.bytes, report.seconds)
     penstock.spark.write(df, "mqtt://broker", "shop/{till}/sales", qos=1)
     penstock.spark.write(df, "tubemq://master:8715", "flights", id_property="row-id")
 
-PySpark 4 and pyarrow come with ``pip install penstock[spark]``; nothing is imported or started before use.
+PySpark 4 and pyarrow are installed by ``pip install penstock[spark]`` and imported on first use.
 """
 
 from __future__ import annotations

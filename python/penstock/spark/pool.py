@@ -1,8 +1,8 @@
-"""Connections that a worker process keeps between tasks: Spark reuses its Python workers, and opening a
-connection and a producer per task would cost more than a small task itself.
+"""Connections that a worker process keeps between tasks. Spark reuses its Python workers, and opening a
+connection and a producer for each task would cost more than a small task itself.
 
-A pool belongs to one process. After a fork the child starts with an empty one; the parent's handles are left
-alone. Nothing exists before the first task.
+A pool belongs to one process and is created by its first task. After a fork the child starts with an empty
+pool and leaves the parent's handles alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .config import SinkConfig
 
 IDLE_SECONDS = 60.0
-"""A connection that no task has used for so long is closed when the next task begins; Spark ends idle workers
-after the same time."""
+"""Idle time after which a connection is closed when the next task begins; Spark ends idle workers after the
+same time."""
 
 
 class _Connection:
@@ -53,8 +53,8 @@ def _current() -> _Pool:
 
 @contextlib.contextmanager
 def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer, None, None]:
-    """A producer for the task of ``partition``. It stays in the pool, unless it has a name of its own (the
-    next task may run in another process, and the broker knows a name once) or the block failed."""
+    """A producer for the task of ``partition``. It stays in the pool unless the block fails or the producer
+    has a name: the next task may run in another process, and the broker allows a name only once."""
     pool = _current()
     with pool.lock:
         _close_idle(pool)
@@ -79,7 +79,7 @@ def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer,
                 if pool.connections.get(config.pool_key) is connection:
                     del pool.connections[config.pool_key]
                 if not connection.users:
-                    # Not close(), which waits for a broker that may never answer.
+                    # Not close(): it waits for the broker, which may never answer.
                     connection.client.abandon()
 
 
@@ -105,8 +105,8 @@ def _connection(pool: _Pool, config: SinkConfig) -> _Connection:
 
 
 def client_options(config: SinkConfig) -> dict[str, Any]:
-    """The options of one connection. A client id of MQTT is a prefix here: brokers let the older of two
-    connections with the same one go."""
+    """The client options of one connection. An MQTT client id gets a random suffix, because a broker closes
+    the older of two connections with the same id."""
     prefix = config.client.get("client_id")
     if prefix is None or config.protocol != "mqtt":
         return config.client
@@ -123,7 +123,7 @@ def _close_idle(pool: _Pool) -> None:
 
 
 def close() -> None:
-    """Closes what this process holds, for tests and for a tidy end of a long process."""
+    """Closes all connections of this process, for tests and for the end of a long-running process."""
     pool = _current()
     with pool.lock:
         connections = list(pool.connections.values())

@@ -1,4 +1,4 @@
-"""What a write did."""
+"""Reports of a write."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What one Spark task wrote. Picklable."""
+    """The result of one Spark task. Picklable."""
 
     partition: int
     """Number of the Spark partition."""
     rows: int
-    """Messages acknowledged; with MQTT's QoS 0 written to the socket."""
+    """Messages acknowledged by the broker; with MQTT's QoS 0, messages written to the socket."""
     bytes: int
     """Bytes of the payloads, before compression."""
     first: MessageId | Position | None
-    """Id of the first row's message, its position with TubeMQ; ``None`` without rows, and with MQTT."""
+    """Id of the first message, or its position with TubeMQ; ``None`` if there were no rows, and with MQTT."""
     last: MessageId | Position | None
-    """Id of the last row's message."""
+    """Id or position of the last message."""
     attempt: int
     """0 for the first attempt of the task."""
     seconds: float
-    """Time in the task, waiting for receipts included."""
+    """Duration of the task, including the wait for receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What :func:`penstock.spark.write` did; every row has been acknowledged by the broker."""
+    """The result of :func:`penstock.spark.write`. The broker has acknowledged every row."""
 
     rows: int
-    """Messages acknowledged; with MQTT's QoS 0 written to the socket."""
+    """Messages acknowledged by the broker; with MQTT's QoS 0, messages written to the socket."""
     bytes: int
     """Bytes of the payloads, before compression; 0 if ``partitions`` is empty."""
     seconds: float
-    """Wall time, planning included."""
+    """Wall time, including planning."""
     retries: int
-    """Attempts of tasks that Spark had to repeat; their rows may be there more than once."""
+    """Repeated attempts of tasks; their rows may be in the topic more than once."""
     partitions: tuple[PartitionReport, ...]
-    """One per Spark partition, in order."""
+    """One report for each Spark partition, in order."""
 
     @classmethod
     def of(cls, partitions: list[PartitionReport], seconds: float) -> WriteReport:
-        """The sum of ``partitions``."""
+        """The report of a whole write from those of its partitions."""
         ordered = tuple(sorted(partitions, key=lambda part: part.partition))
         return cls(
             rows=sum(part.rows for part in ordered),

@@ -1,4 +1,4 @@
-"""Plain Rows into Arrow, for what the engine encodes."""
+"""Converting plain Rows to Arrow for the engine to encode."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructType | None) -> Any:
-    """A ``pyarrow.RecordBatch`` of ``columns``, of all without.
+    """A ``pyarrow.RecordBatch`` of ``columns``, or of all columns if ``None``.
 
-    PySpark makes naive local times of timestamps, which are moments, and of ``TIMESTAMP_NTZ``, which are not.
-    With the frame's ``schema`` each is what it was; without, all are taken for moments.
+    PySpark turns both ``TIMESTAMP``, a moment, and ``TIMESTAMP_NTZ``, which is not one, into naive local
+    times. With the frame's ``schema`` each is converted back to its own type; without it, all are read as
+    moments.
     """
     import pyarrow as pa
 
@@ -34,12 +35,12 @@ def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructT
 
 
 def _moment(value: datetime.datetime) -> datetime.datetime:
-    # A naive one is local time of this process: PySpark made it so.
+    # PySpark made it a naive time in the time zone of this process.
     return value.astimezone(datetime.UTC)
 
 
 def _plain(value: Any) -> Any:
-    """As pyarrow finds out its type: dictionaries and Rows are structs."""
+    """A value whose type pyarrow infers: dictionaries and Rows become structs."""
     if isinstance(value, datetime.datetime):
         return _moment(value)
     if hasattr(value, "__fields__"):
@@ -52,7 +53,7 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """As pyarrow takes it for the type that Spark says."""
+    """A value in the form that pyarrow expects for its Spark type."""
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
     if value is None:

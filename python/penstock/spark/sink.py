@@ -1,4 +1,4 @@
-"""What runs in a task: rows or Arrow batches of one Spark partition into the engine."""
+"""The part of a write that runs in a task: passing the rows of one Spark partition to the engine."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import frames
 from penstock.errors import Error, InvalidArgument, Timeout
 
-from . import pool
+from . import errors, pool
 from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .report import PartitionReport
 from .rows import to_batch
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from penstock.options import Duration
 
 ROWS_PER_CALL = 2000
-"""Plain Rows that go over the border in one call."""
+"""Plain Rows passed to the engine in one call."""
 
 
 class PartitionWriter:
-    """Writes the rows of one partition; what :func:`partition_writer` returns. Picklable.
+    """Writes the rows of one partition. Made by :func:`partition_writer`; picklable.
 
-    Takes an iterator of ``Row``, of ``pyarrow.RecordBatch``, or of Arrow IPC messages as bytes (these need
-    ``arrow_schema``, serialised). Returns a list with one :class:`PartitionReport` when the broker has
-    acknowledged every row.
+    It is called with an iterator of ``Row``, of ``pyarrow.RecordBatch``, or of Arrow IPC messages as bytes
+    (which need the serialised ``arrow_schema``), and returns a list with one :class:`PartitionReport` when
+    the broker has acknowledged every row.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class PartitionWriter:
         first = next(iterator, None)
         if first is not None:
             try:
-                # Only now: an empty partition costs no connection.
+                # Not earlier: an empty partition opens no connection.
                 with pool.producer(self.config, task.partition) as producer:
                     self._write(producer, itertools.chain([first], iterator), first, task, total)
             except Error as error:
-                raise _placed(error, task, total.rows) from error
+                raise errors.in_task(error, task.partition, task.attempt, total.rows) from error
         seconds = time.monotonic() - started
         return [
             PartitionReport(
@@ -67,8 +67,8 @@ class PartitionWriter:
     def _write(
         self, producer: blocking.Producer, rows: Iterator[Any], first: Any, task: Task, total: _Total
     ) -> None:
-        # While one lot is on its way the next is fetched from Spark and encoded. It is submitted when the one
-        # before it is done, so that rows keep their order even when something is sent again.
+        # While one lot is in flight, the next is fetched from Spark and encoded. It is submitted only after
+        # the previous one is acknowledged, so that rows keep their order even when some are sent again.
         ids = task.ids(self.config)
         number = 0
         for lot in self._lots(rows, first):
@@ -79,12 +79,12 @@ class PartitionWriter:
         total.settle()
 
     def _lots(self, rows: Iterator[Any], first: Any) -> Iterator[Any]:
-        """Record batches, or lists of Rows."""
+        """The rows as record batches or lists of Rows."""
         if isinstance(first, bytes | bytearray | memoryview):
             import pyarrow as pa
 
             if self.arrow_schema is None:
-                raise InvalidArgument("Arrow IPC messages need their schema")
+                raise InvalidArgument("Arrow IPC messages need arrow_schema, their serialised schema")
             schema: Any = pa.ipc.read_schema(pa.py_buffer(self.arrow_schema))
             for message in rows:
                 yield pa.ipc.read_record_batch(pa.py_buffer(message), schema)
@@ -102,7 +102,8 @@ class PartitionWriter:
         ids: tuple[str, str] | None,
         total: _Total,
     ) -> Callable[[], Waiter[MessageIds]]:
-        """Encodes a lot; gives what sends it. ``number`` is that of its first row in the partition."""
+        """Encodes a lot and returns the function that sends it. ``number`` is the position of its first row
+        in the partition."""
         config = self.config
         if isinstance(lot, list):
             chunk = cast("list[Any]", lot)
@@ -121,7 +122,7 @@ class PartitionWriter:
 
 
 def _payload_and_key_only(config: SinkConfig) -> bool:
-    """Rows go as they are, without pyarrow."""
+    """Whether rows can be sent as they are, without pyarrow."""
     others = (config.properties, config.event_time, config.row_topic, config.id_property)
     return config.encoding == "raw" and not any(others)
 
@@ -137,7 +138,7 @@ class _Total:
         self._timeout = timeout
 
     def settle(self) -> None:
-        """Waits for the lot that is on its way."""
+        """Waits for the lot in flight."""
         pending, self.pending = self.pending, None
         if pending is None:
             return
@@ -149,7 +150,7 @@ class _Total:
             ) from None
         if len(answers):
             self.rows += len(answers)
-            # MQTT's answers are reason codes, which are numbers.
+            # MQTT answers with reason codes, which are numbers.
             if not isinstance(answers[0], int):
                 self.first = self.first or answers[0]
                 self.last = answers[-1]
@@ -157,13 +158,13 @@ class _Total:
 
 @dataclass(frozen=True)
 class Task:
-    """Where this runs."""
+    """The Spark task that runs this code."""
 
     partition: int
     attempt: int
     stage: int
     query: str | None
-    """Of Structured Streaming, with its batch: the same again when the batch is replayed."""
+    """Id of the streaming query. It and ``batch`` stay the same when a batch is replayed."""
     batch: str | None
 
     @classmethod
@@ -182,26 +183,16 @@ class Task:
         )
 
     def ids(self, config: SinkConfig) -> tuple[str, str] | None:
-        """The property with ids, and what they begin with: without attempts, which repeat the same rows."""
+        """Name of the property with ids, and the beginning of the ids. The attempt is not part of them,
+        because it repeats the same rows."""
         if config.id_property is None:
             return None
         if self.query and self.batch:
             write = f"{config.write_id or self.query}/{self.batch}"
         else:
-            # A writer may be used for several frames: their stages differ.
+            # One writer may be used for several frames, which differ in their stages.
             write = config.write_id or f"{config.run_id}-{self.stage}"
         return config.id_property, f"{write}/{self.partition}"
-
-
-def _placed(error: Error, task: Task, rows: int) -> Error:
-    """The error with the words that tell where it was."""
-    where = f"Spark partition {task.partition}, attempt {task.attempt}, after {rows} acknowledged rows"
-    return type(error)(
-        f"{error.message} [{where}]",
-        topic=error.topic,
-        retriable=error.retriable,
-        broker_text=error.broker_text,
-    )
 
 
 def _payload(value: Any) -> bytes:
@@ -209,7 +200,9 @@ def _payload(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise InvalidArgument(f"a payload is binary or text, not {type(value).__name__}: use encoding='json'")
+    raise InvalidArgument(
+        f"a payload must be binary or text, not {type(value).__name__}: use encoding='json'"
+    )
 
 
 def _key(value: Any) -> str | None:
@@ -234,20 +227,19 @@ def partition_writer(
     schema: StructType | None = None,
     **options: Any,
 ) -> PartitionWriter:
-    """For ``df.foreachPartition(partition_writer(...))``: sends plain Rows, 2,000 per call into the engine,
-    and returns when every receipt is there. :func:`penstock.spark.write` is several times faster, because it
-    makes no Rows.
+    """A function for ``df.foreachPartition(partition_writer(...))`` that sends plain Rows, 2,000 in each call
+    to the engine, and returns when all of them are acknowledged. :func:`penstock.spark.write` is several
+    times faster, because it makes no Rows.
 
     Args:
-        url, topic, topic_column, key, value, encoding, properties, event_time: as for
-            :func:`penstock.spark.write`.
-        id_property, write_id, ack_timeout: as there.
-        schema: ``df.schema``. Rows do not have it, and without it a ``TIMESTAMP_NTZ`` is taken for a moment
-            of the workers' time zone, and maps are objects in which nulls are left out.
-        options: options of client and producer: ``compression="zstd"``, ``token="env:TOKEN"``, ``qos=`` ...
+        url, topic, topic_column, key, value, encoding, properties, event_time, id_property, write_id,
+            ack_timeout, options: as for :func:`penstock.spark.write`.
+        schema: ``df.schema``. Rows do not carry it. Without it a ``TIMESTAMP_NTZ`` is read as a moment in the
+            workers' time zone, and maps are encoded as objects without their nulls.
 
     Raises:
-        InvalidArgument: at once, on the driver.
+        InvalidArgument: an unknown option or column, a bad value, or a secret as plain text; raised on the
+            driver.
     """
     config = sink_config(
         url,
@@ -264,8 +256,5 @@ def partition_writer(
         options=options,
     )
     if schema is not None:
-        for column in config.columns():
-            if column not in schema.names:
-                known = ", ".join(schema.names)
-                raise InvalidArgument(f"the schema has no column {column!r}, only {known}")
+        errors.check_columns(config.columns(), schema.names, "schema")
     return PartitionWriter(config, row_schema=schema)

@@ -1,13 +1,13 @@
 """The streaming source for MQTT: ``spark.readStream.format("penstock").option("url", "mqtt://...")``.
 
-MQTT has no positions to read from again, so that this source makes them. One session of MQTT on the driver
-takes what comes, writes it to a log (:mod:`penstock.spark.wal`) and acknowledges a message only when it is on
-disk there. Spark's offsets are rows of the log, and its tasks read the log. So with QoS 1 and 2 every message
-that the broker keeps for the session is in some batch, at least once, over restarts of the query and of the
-broker; a batch that Spark runs again has the same rows. What Spark has committed is deleted.
+MQTT has no positions to read from again, so this source makes them. One MQTT session on the driver receives
+the messages, writes them to a log (:mod:`penstock.spark.wal`) and acknowledges each only when it is on disk
+there. Spark's offsets are rows of the log, and its tasks read the log. With QoS 1 and 2, every message that
+the broker keeps for the session is therefore in some batch, at least once, across restarts of the query and
+the broker; a batch that Spark repeats has the same rows. Rows that Spark has committed are deleted.
 
-The broker must keep the session while the query is down: ``client_id`` names it, and it is never a clean
-start. What the broker drops meanwhile (QoS 0, a full queue, an expired session) never comes.
+The broker must keep the session while the query is down: ``client_id`` names it, and it never starts clean.
+Messages that the broker drops in the meantime (QoS 0, a full queue, an expired session) are lost.
 """
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -43,26 +43,26 @@ else:
 
 ROWS_PER_SEGMENT = 10_000
 ROWS_PER_TASK = 10_000
-"""A task for fewer rows costs more than it brings."""
+"""Fewest rows for which another task pays off."""
 GATHER = 0.1
-"""Seconds that a segment waits for more messages."""
+"""Seconds for which messages are gathered into a segment."""
 QUIET = 1.0
-"""Seconds without a message after which ``availableNow`` has all that is available."""
+"""Seconds without a message after which ``availableNow`` considers everything received."""
 
 _OWN: dict[str, _options.Option] = {
-    "wal": _options.Option(str, None, "folder of the log; executors must be able to read it"),
+    "wal": _options.Option(str, None, "Folder of the log; executors must be able to read it."),
     "wal_limit": _options.Option(
-        parse.size, 1 << 30, "bytes of the log before messages are left at the broker"
+        parse.size, 1 << 30, "Size of the log above which messages are left on the broker."
     ),
-    "max_rows_per_trigger": _options.Option(parse.whole(1), None, "most rows of a micro-batch"),
-    "max_partitions": _options.Option(parse.whole(1, 10_000), 8, "most tasks of a micro-batch"),
-    "subscription": _options.Option(str, None, "group of a shared subscription"),
+    "max_rows_per_trigger": _options.Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
+    "max_partitions": _options.Option(parse.whole(1, 10_000), 8, "Largest number of tasks in a micro-batch."),
+    "subscription": _options.Option(str, None, "Group of a shared subscription."),
 }
 
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """What the source does. Made by :func:`source_config`."""
+    """Configuration of the source. Made by :func:`source_config`."""
 
     url: str
     topic: str
@@ -76,18 +76,18 @@ class SourceConfig:
 
 
 def source_config(options: dict[str, Any]) -> SourceConfig:
-    """Checks everything that can be checked without a broker.
+    """Makes the configuration, and checks everything that can be checked without a broker.
 
     Raises:
-        InvalidArgument: an unknown option, a bad value, one that is missing, or a secret as plain text.
-        Unsupported: another protocol, or an option that makes no sense here.
+        InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
+        Unsupported: a URL of another protocol, or an option that contradicts how the source works.
     """
     base, inherited = _options.inherited_for(options.pop("url", None))
     if _options.protocol_of(base) != "mqtt":
         raise Unsupported("the streaming source is for MQTT URLs")
     topic = options.pop("topic", None)
-    for name, why in {"topic": topic, "wal": options.get("wal")}.items():
-        if not why:
+    for name, value in {"topic": topic, "wal": options.get("wal")}.items():
+        if not value:
             raise InvalidArgument(f'option "{name}" is missing')
     scopes = ("mqtt.client", "mqtt.consumer")
     tables = [_options.TABLES[scope] for scope in scopes]
@@ -101,16 +101,16 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     for name in ("clean_start", "outbox", "auto_ack"):
         if name in options:
             raise Unsupported(
-                f"the Spark source takes no {name!r}: its session stays, and its log acknowledges"
+                f"the Spark source does not support {name!r}: it keeps its session and acknowledges itself"
             )
     client = {**inherited["client"], **client}
     if not client.get("client_id"):
-        raise InvalidArgument('option "client_id" is missing: the broker keeps the session under this name')
+        raise InvalidArgument('option "client_id" is missing: it names the session that the broker keeps')
     values = {name: _own(name, own) for name in _OWN}
     return SourceConfig(
         url=base,
         topic=topic,
-        # The log has room for all that a broker may have on its way; less would only make segments small.
+        # The log has room for all messages in flight; a smaller window would only make segments small.
         client={"receive_maximum": 65_535, **travelling("mqtt.client", client), "clean_start": False},
         consumer=travelling("mqtt.consumer", {**inherited["consumer"], **consumer}),
         **values,
@@ -129,14 +129,14 @@ def _own(name: str, given: dict[str, Any]) -> Any:
 
 @dataclass
 class _Rows(InputPartition):
-    """Rows of one task."""
+    """The rows of one task."""
 
     slices: list[Slice]
 
 
 class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
-    """On the driver one lives as long as the query, and ingests from the first question on; on executors it
-    only reads files."""
+    """The reader of a query. On the driver it lives as long as the query, and ingests from the first request
+    for an offset on; on executors it only reads files."""
 
     def __init__(self, config: SourceConfig) -> None:
         self._config = config
@@ -148,7 +148,7 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         return _offset(self._running().log.first)
 
     def latestOffset(self, *asked: Any) -> dict[str, int]:  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Spark 4.2 and later say from where and how many; before, the limit is ours alone."""
+        """Spark 4.2 and later pass the start and the limit; before, only our own limit applies."""
         ingest = self._running()
         ingest.check()
         start, most = self._start, self._config.max_rows_per_trigger
@@ -157,7 +157,7 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
             most = getattr(asked[1], "max_rows", None)
         end = ingest.log.end if self._available is None else self._available
         if start > ingest.log.end:
-            # Not an answer that goes back: Spark would take it for new rows.
+            # Raises. An offset before the start would look like new rows to Spark.
             ingest.log.slices(start, start + 1)
         if most is not None:
             end = min(end, start + most)
@@ -173,7 +173,7 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         return _offset(self._running().log.end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What the broker hands over until it has been quiet for a second."""
+        """Waits until the broker has sent nothing for a second; the rows up to then are available."""
         self._available = self._running().wait_until_quiet()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -188,7 +188,7 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
             try:
                 yield from piece.batches()
             except FileNotFoundError:
-                text = 'is not here: the folder of option "wal" must be one that all machines share'
+                text = 'does not exist here: the folder of option "wal" must be shared by all machines'
                 raise IoError(f"{piece.path!r} {text}") from None
 
     def commit(self, end: dict[str, int]) -> None:
@@ -214,12 +214,12 @@ def _offset(row: int) -> dict[str, int]:
 
 def _row(offset: dict[str, int]) -> int:
     if offset.get("v") != 1:
-        raise InvalidArgument(f"the checkpoint has offsets of another version: {offset}")
+        raise InvalidArgument(f"the checkpoint was written by another version of this source: {offset}")
     return offset["row"]
 
 
 class _Ingest:
-    """From the broker to the log, in a thread."""
+    """The thread that moves messages from the broker to the log."""
 
     def __init__(self, config: SourceConfig) -> None:
         from penstock import blocking
@@ -230,7 +230,7 @@ class _Ingest:
         self._stopping = False
         self._error: Exception | None = None
         self._silence = 0.0
-        """Seconds for which the broker was asked for messages and gave none, since the last were stored."""
+        """Seconds of waiting without a message since the last ones were stored."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.log.close)
             self._client = stack.enter_context(blocking.connect(config.url, **config.client))
@@ -240,7 +240,7 @@ class _Ingest:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises what ended the thread."""
+        """Raises the error that ended the thread, if any."""
         if self._error is not None:
             raise self._error
 
@@ -250,7 +250,7 @@ class _Ingest:
             self._changed.notify_all()
 
     def wait_until_quiet(self) -> int:
-        """Waits until nothing has come for a while, or no more fits; gives the end of the log."""
+        """Waits until the broker is quiet or the log is full; returns the end of the log."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._error or self._stopping or self._silence >= QUIET or not self._fits()
@@ -263,7 +263,7 @@ class _Ingest:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
-        # The session stays, and what has not been acknowledged comes again to the next one.
+        # The session stays: the broker delivers unacknowledged messages again to the next connection.
         with contextlib.suppress(Exception):
             self._client.close()
         self.log.close()
@@ -273,7 +273,7 @@ class _Ingest:
             while self._has_room():
                 if messages := self._gather():
                     self.log.append(_table(messages))
-                    # Only now: it is on disk.
+                    # Not before the messages are on disk.
                     self._consumer.ack_many([message for message in messages if message.qos])
                 with self._changed:
                     self._silence = 0.0 if messages else self._silence + GATHER
@@ -284,7 +284,7 @@ class _Ingest:
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        """Waits while the log is full; false when it is time to stop."""
+        """Waits while the log is full; false when the thread must stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._fits())
             return not self._stopping
@@ -303,7 +303,7 @@ class _Ingest:
 
 
 def spark_schema() -> Any:
-    """Of the rows."""
+    """The schema of the rows."""
     from pyspark.sql.types import (
         BinaryType,
         BooleanType,
@@ -329,7 +329,7 @@ def spark_schema() -> Any:
 
 
 def _table(messages: Sequence[Message]) -> Any:
-    """In the very types that Spark expects: it compares them."""
+    """The messages as a table with exactly the types that Spark expects, because it compares them."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 

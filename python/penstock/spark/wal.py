@@ -1,9 +1,9 @@
-"""A log of messages on disk, for a source that cannot be asked again: what a broker was told to have been
-received is here until Spark has committed it.
+"""A log of messages on disk, for a source that cannot be read again: it keeps the messages that have been
+acknowledged to the broker until Spark has committed them.
 
-A folder with segments, Arrow files that never change. ``00000000000000000120-00000000000000000200.arrow`` has
-rows 120 to 199 of all that ever came; a segment appears under its name when it is on disk. Who appends holds
-the lock; who reads needs none.
+The log is a folder of segments, which are Arrow files that never change.
+``00000000000000000120-00000000000000000200.arrow`` holds rows 120 to 199, counted from the first message ever
+received. A segment gets its name once it is on disk. The writer holds a lock; readers need no lock.
 """
 # pyarrow is typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -27,7 +27,7 @@ _NAME = re.compile(r"(\d{20})-(\d{20})\.arrow")
 
 @dataclass(frozen=True)
 class Segment:
-    """A file with rows ``first`` to ``end`` - 1."""
+    """A file with the rows from ``first`` up to, but not including, ``end``."""
 
     path: str
     first: int
@@ -37,14 +37,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Slice:
-    """Some rows of a segment."""
+    """A range of rows of a segment."""
 
     path: str
     skip: int
     rows: int
 
     def batches(self) -> Iterator[Any]:
-        """Its record batches."""
+        """The rows as record batches."""
         import pyarrow as pa
 
         with pa.memory_map(self.path) as file:
@@ -53,14 +53,14 @@ class Slice:
 
 
 class Log:
-    """The log as its only writer has it. Methods may be called from several threads."""
+    """The log, opened by its only writer. Methods may be called from several threads."""
 
     def __init__(self, folder: str, *, patience: float = 30.0) -> None:
-        """Takes the lock, and waits ``patience`` seconds for who still has it.
+        """Takes the lock, and waits up to ``patience`` seconds for another writer to release it.
 
         Raises:
-            InvalidArgument: somebody else keeps the lock.
-            IoError: the folder cannot be used, or its segments do not fit together.
+            InvalidArgument: another writer keeps the lock.
+            IoError: the folder cannot be used, or rows are missing between its segments.
         """
         self._folder = Path(folder)
         try:
@@ -76,24 +76,24 @@ class Log:
 
     @property
     def first(self) -> int:
-        """The oldest row that is here."""
+        """The oldest row in the log."""
         with self._mutex:
             return self._segments[0].first if self._segments else 0
 
     @property
     def end(self) -> int:
-        """The row that comes next."""
+        """The number of the next row."""
         with self._mutex:
             return self._segments[-1].end if self._segments else 0
 
     @property
     def size(self) -> int:
-        """Bytes that are still needed; a last segment that was trimmed is there for its name only."""
+        """Bytes that are still needed. A trimmed last segment does not count: only its name is needed."""
         with self._mutex:
             return sum(segment.size for segment in self._segments if segment.end > self._kept_from)
 
     def append(self, table: Any) -> None:
-        """Adds a segment; it is on disk when this returns."""
+        """Adds a segment, which is on disk when this returns."""
         import pyarrow as pa
 
         first = self.end
@@ -113,7 +113,7 @@ class Log:
             self._segments.append(Segment(str(path), first, end, size))
 
     def trim(self, row: int) -> None:
-        """Forgets segments that are wholly before ``row``, but never the last: it says where the log is."""
+        """Deletes segments that end before ``row``, except the last, whose name holds the end of the log."""
         with self._mutex:
             self._kept_from = max(self._kept_from, row)
             gone = [segment for segment in self._segments[:-1] if segment.end <= row]
@@ -122,10 +122,10 @@ class Log:
             Path(segment.path).unlink(missing_ok=True)
 
     def slices(self, start: int, end: int) -> list[Slice]:
-        """Rows ``start`` to ``end`` - 1.
+        """The rows from ``start`` up to, but not including, ``end``.
 
         Raises:
-            IoError: some of them are not here.
+            IoError: some of them are not in the log.
         """
         with self._mutex:
             segments = list(self._segments)
@@ -143,7 +143,7 @@ class Log:
         return found
 
     def close(self) -> None:
-        """Lets go of the lock."""
+        """Releases the lock."""
         self._lock_file.close()
 
 
@@ -156,11 +156,11 @@ def _locked(path: Path, patience: float) -> IO[bytes]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # A query that was just stopped takes a moment.
+            # A query that has just been stopped takes a moment to release it.
             if time.monotonic() > deadline:
                 file.close()
                 raise InvalidArgument(
-                    f"another query has the log {str(path.parent)!r}: each needs its own"
+                    f"another query has the log {str(path.parent)!r} open: give each query its own folder"
                 ) from None
             time.sleep(0.05)
         else:
@@ -188,8 +188,8 @@ def _sync(folder: Path) -> None:
 
 
 def spread(slices: list[Slice], parts: int, smallest: int) -> list[list[Slice]]:
-    """At most ``parts`` lists of about as many rows each, in order; fewer lists rather than ones of less than
-    ``smallest`` rows."""
+    """Divides the rows, in order, into at most ``parts`` lists of about equal size, and into fewer if a list
+    would have less than ``smallest`` rows."""
     total = sum(piece.rows for piece in slices)
     share = max(smallest, -(-total // parts))
     groups: list[list[Slice]] = []

@@ -102,7 +102,7 @@ def source(
 
 
 def repeat(command: argparse.ArgumentParser, *names: str) -> None:
-    """How often ``-m`` or ``-f`` is published."""
+    """The flag that publishes ``-m`` or ``-f`` several times."""
     command.add_argument(*names, type=int, default=1, metavar="N", help="publish -m or -f N times")
 
 

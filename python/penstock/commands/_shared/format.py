@@ -12,7 +12,7 @@ from penstock.errors import InvalidArgument
 from .subscribe import Part
 
 Fields = dict[str, Callable[[Any], bytes]]
-"""What each letter of a format stands for."""
+"""Functions of the message, by the letter that stands for them in a format."""
 FIELDS: Fields = {
     "s": lambda message: message.data,
     "S": lambda message: b"%d" % len(message.data),

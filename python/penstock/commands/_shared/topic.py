@@ -13,7 +13,7 @@ from penstock.broker import Broker
 
 
 class Place(Protocol):
-    """Where topics are listed, created, deleted and inspected."""
+    """A place in which topics are listed, created, deleted and inspected."""
 
     def ls(self, namespace: str) -> list[str]: ...
     def create(self, topic: str, partitions: int) -> None: ...

@@ -1,4 +1,4 @@
-"""How ``penstock sub`` prints a message from Pulsar."""
+"""The format language of ``penstock sub`` for Pulsar, and ``--json``."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _End:
-    """Where the topic ended when the command began."""
+    """The end of the topic at the time when the command began."""
 
     def __init__(self, consumer: blocking.Consumer) -> None:
         # A negative entry id means that the partition is empty.

@@ -1,4 +1,4 @@
-"""How the commands print messages of TubeMQ and their positions."""
+"""The format language of ``penstock sub`` for TubeMQ, and ``--json`` of ``pub`` and ``sub``."""
 
 from __future__ import annotations
 

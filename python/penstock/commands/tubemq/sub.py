@@ -72,7 +72,7 @@ def _position(text: str) -> Any:
 
 
 class _End:
-    """Where each partition of this member ended when the member got it."""
+    """The end of each partition of this member at the time when the member got it."""
 
     def __init__(self, consumer: TubeConsumer) -> None:
         self._consumer = consumer

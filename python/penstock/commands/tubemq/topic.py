@@ -13,7 +13,7 @@ from penstock.commands._shared.options import scopes
 from penstock.errors import Unsupported
 
 _PREFIX = "tubemq:"
-"""How the names of TubeMQ topics begin in the store of the embedded broker."""
+"""The beginning of TubeMQ topic names in the store of the embedded broker."""
 _WEB_API = "the master's web API (port 8080, /webapi.htm) lists, adds and deletes topics"
 
 

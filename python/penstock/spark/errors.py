@@ -1,0 +1,57 @@
+"""Errors on their way from a Spark task to the driver, and what they say there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from penstock import errors
+from penstock.errors import Error, InvalidArgument
+
+_RAISED = re.compile(r"^penstock\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+def of_task(error: Exception) -> Exception:
+    """The package's error behind the failure of a Spark job. Spark hands over the text of the task's
+    traceback only, so the class is found by its name there. Any other failure is returned as it is."""
+    # The last one is the error of the task; those before it are its causes.
+    found = _RAISED.findall(str(error))
+    name, text = found[-1] if found else ("", "")
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Error)):
+        return error
+    return kind(f"a Spark task failed: {text}")
+
+
+def in_task(error: Error, partition: int, attempt: int, rows: int) -> Error:
+    """The same error, with the task in its text.
+
+    Args:
+        error: the error.
+        partition: number of the Spark partition.
+        attempt: number of the task's attempt.
+        rows: rows that had been acknowledged.
+    """
+    place = f"Spark partition {partition}, attempt {attempt}, after {rows} acknowledged rows"
+    return type(error)(
+        f"{error.message} [{place}]",
+        topic=error.topic,
+        retriable=error.retriable,
+        broker_text=error.broker_text,
+    )
+
+
+def check_columns(wanted: Iterable[str], present: Sequence[str], owner: str) -> None:
+    """Checks that the columns named by the arguments exist.
+
+    Args:
+        wanted: the columns named.
+        present: the columns that exist.
+        owner: the object that should have them, for the error.
+
+    Raises:
+        InvalidArgument: a column does not exist.
+    """
+    for column in wanted:
+        if column not in present:
+            raise InvalidArgument(f"the {owner} has no column {column!r}, only {', '.join(present)}")
