@@ -39,7 +39,7 @@ fn refused(bytes: &[u8], version: Version, sender: Sender) -> Reason {
     decode_all(bytes, version, sender).expect_err("it may not be sent").reason
 }
 
-/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; the text of 3.1 is wrong here.
+/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; the text of MQTT 3.1 is wrong here.
 #[test]
 fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
     for (value, bytes) in [
@@ -173,7 +173,7 @@ fn acknowledgements_and_disconnect_have_short_forms() {
     assert_eq!(refused(&[0x40, 3, 0, 7, 0x92], Version::V5, Sender::Server), Reason::ProtocolError);
 }
 
-/// [MQTT-3.1.2-3], [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-22] of 3.1.1.
+/// [MQTT-3.1.2-3], [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-22] (MQTT 3.1.1).
 #[test]
 fn the_flags_of_a_connect_agree_with_its_fields() {
     let connect =

@@ -211,7 +211,7 @@ pub struct Router {
     partitions: u32,
     hashing: HashingScheme,
     routing: Routing,
-    /// How long keyless messages stay with one partition, so that they fill batches instead of scattering.
+    /// Time for which keyless messages stay with one partition, so that they fill batches instead of scattering.
     stay: Duration,
     current: u32,
     switch_at: Option<Instant>,

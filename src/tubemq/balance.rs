@@ -1,23 +1,24 @@
-//! A member of a consumer group at the master, without its connection.
+//! A member of a consumer group at the master, independent of its connection.
 //!
 //! ```text
-//!                   register: 200                    beat each interval
+//!                   register: 200                    heartbeat each interval
 //!   Unregistered ───────────────────► Registered ──┐
-//!        ▲  │ refused: the end            │   ▲     │ client balance: metadata each 5 s → Assigned
-//!        │  ▼ (first time only)           │   └─────┘ server balance: at most one event a beat
-//!        │ Closed        411: forgotten   │                → Take, Leave ── finished ──► next beat, at once
+//!        ▲  │ refused: closed             │   ▲     │ client balance: metadata each 5 s → Assigned
+//!        │  ▼ (first time only)           │   └─────┘ server balance: at most one event per heartbeat
+//!        │ Closed        411: unknown     │                → Take, Leave ── finished ──► next heartbeat at once
 //!        └────────────────────────────────┤
 //!                                         │ close
 //!                                         └──────────► Closing ──► Closed
 //! ```
-//! **Client balance** (methods 20 to 22): the master lists the partitions, and each member takes those that are its
-//! own by a rule: with a node id those whose index in the sorted list leaves that remainder, else all. A partition
-//! that another member holds is refused by its broker, and tried again later.
+//! **Client balance** (methods 20 to 22): the master lists all partitions, and each member selects its own by a rule.
+//! With a node id, these are the partitions whose index in the sorted list, modulo the number of members, equals the
+//! id; otherwise all of them. A partition held by another member is refused by its broker and tried again later.
 //!
-//! **Server balance** (methods 4 and 5): the master tells each member what to take and to leave, by events in the
-//! answers to its beats. Each is answered in the next beat, with a true report of what is held, also where not
-//! everything worked. An event whose answer was lost is never sent again and would block the group, so that the beat
-//! after a lost one pops whatever the master believes to be under way; it then computes anew.
+//! **Server balance** (methods 4 and 5): the master tells each member which partitions to take and to release, by
+//! events in its heartbeat responses. The member answers each event in its next heartbeat, with an accurate report of
+//! the partitions it holds, even if some could not be taken. An event whose response was lost is never resent and
+//! would block the group. Therefore the heartbeat after a lost response completes whichever event the master considers
+//! pending, and the master then computes a new assignment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,18 +33,18 @@ use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
 #[cfg(test)]
 mod tests;
 
-/// Pause after a call that failed.
+/// Pause after a failed call.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often partitions are asked for.
+/// Interval between metadata requests.
 const METADATA: Duration = Duration::from_secs(5);
-/// How often while a topic has none.
+/// Interval between metadata requests while a topic has no partitions.
 const METADATA_SOON: Duration = Duration::from_millis(500);
-/// How often a member beats that has not been given anything yet.
+/// Interval between heartbeats of a member that has not been assigned anything yet.
 const IMPATIENT: Duration = Duration::from_millis(500);
-/// Every so many beats everything held is reported.
+/// Number of heartbeats after which all held partitions are reported.
 const REPORT_EACH: u32 = 6;
 
-/// Of partitions that may be consumed.
+/// Status of partitions that may be consumed.
 const SUBSCRIBABLE: i32 = 1;
 
 const CONNECT: i32 = 1;
@@ -52,47 +53,47 @@ const ONLY_CONNECT: i32 = 10;
 const ONLY_DISCONNECT: i32 = 20;
 const DONE: i32 = 2;
 
-/// Who decides what a member consumes.
+/// Party that assigns partitions to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// The members, by their number: `(count, own)`; without it each takes what is free.
+    /// The members themselves, by `(count, own)`: number of members and own node id; `None` to take all that are free.
     Client(Option<(u32, u32)>),
     /// The master.
     Server,
 }
 
-/// What a member is made with.
+/// Configuration of a member.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who it is.
+    /// Identity of the client.
     pub identity: Identity,
-    /// The group.
+    /// Consumer group.
     pub group: String,
-    /// What is consumed.
+    /// Topics to consume.
     pub topics: BTreeSet<String>,
-    /// Message types by topic; a topic without any is consumed whole.
+    /// Message types by topic; a topic without any is consumed entirely.
     pub filters: BTreeMap<String, BTreeSet<String>>,
-    /// Who decides.
+    /// Party that assigns partitions.
     pub balance: Balance,
-    /// Between two beats.
+    /// Interval between heartbeats.
     pub interval: Duration,
-    /// When the member began, in milliseconds since 1970.
+    /// Time at which the member started, in milliseconds since 1970.
     pub started_ms: i64,
 }
 
-/// A partition of a topic, and where it is.
+/// A partition of a topic and its location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The topic.
+    /// Topic.
     pub topic: Arc<str>,
-    /// The partition.
+    /// Partition.
     pub partition: Partition,
-    /// Its broker.
+    /// Broker that has the partition.
     pub broker: Broker,
 }
 
 impl Place {
-    /// As master and brokers are told of it.
+    /// The partition in the form used towards master and brokers.
     pub fn info(&self) -> SubscribeInfo {
         SubscribeInfo {
             topic: self.topic.to_string(),
@@ -102,28 +103,28 @@ impl Place {
     }
 }
 
-/// What a member has to tell.
+/// Events of a member.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The master knows the member.
+    /// The master has registered the member.
     Registered,
-    /// These are to be held, and no others.
+    /// Complete list of the partitions to hold.
     Assigned(Vec<Place>),
-    /// These are to be taken; then [`Member::finished`].
+    /// Partitions to take; to be answered with [`Member::finished`].
     Take(Vec<Place>),
-    /// These are to be left; then [`Member::finished`].
+    /// Partitions to release; to be answered with [`Member::finished`].
     Leave(Vec<Place>),
-    /// Shown to brokers from now on.
+    /// Token to be presented to brokers from now on.
     VisitToken(i64),
-    /// The group's setting of where messages are read from.
+    /// The group's setting for the source of reads at the broker.
     Priority(i32),
-    /// The rules of flow control that hold from now on.
+    /// Flow control rules that apply from now on.
     Flow(Flow),
-    /// An operator wants the group at the end of its partitions.
+    /// An operator moves the group to the end of its partitions.
     JumpToMax,
-    /// A call failed, and is made again.
+    /// A call failed and will be repeated.
     Failed(Error),
-    /// The master does not take the member: the end.
+    /// The master rejected the member. The member is closed.
     Refused(Error),
 }
 
@@ -135,17 +136,17 @@ enum State {
     Closed,
 }
 
-/// A member of a group.
+/// A member of a consumer group.
 #[derive(Debug)]
 pub struct Member {
     options: Options,
     state: State,
     asking: bool,
-    /// It has been registered once.
+    /// Whether it has ever been registered.
     known: bool,
     beat: Instant,
     beats: u32,
-    /// What is held differs from what was reported.
+    /// Whether the held partitions differ from those last reported.
     dirty: bool,
     held: Vec<Place>,
     flow: Flow,
@@ -166,7 +167,7 @@ struct ClientMode {
     table: BTreeMap<String, ConsumerTopic>,
     config: i64,
     table_id: i64,
-    /// Of the last order to jump to the end.
+    /// Number of the last order to move to the end.
     jump: i64,
     assigned: Option<Vec<Place>>,
 }
@@ -175,17 +176,17 @@ struct ClientMode {
 struct ServerMode {
     not_allocated: bool,
     priority: i32,
-    /// Being carried out by the owner.
+    /// Event that the owner is carrying out.
     working: Option<pb::EventProto>,
-    /// To be said in the next beat.
+    /// Event to be confirmed in the next heartbeat.
     finished: Option<pb::EventProto>,
     last_id: i64,
-    /// The answer to the last beat was lost.
+    /// Whether the response to the last heartbeat was lost.
     lost: bool,
 }
 
 impl Member {
-    /// A member that registers at once.
+    /// Creates a member that registers immediately.
     pub fn new(options: Options, now: Instant) -> Self {
         let mode = match options.balance {
             Balance::Client(_) => Mode::Client(ClientMode {
@@ -221,14 +222,14 @@ impl Member {
         }
     }
 
-    /// What is really held now.
+    /// Sets the partitions that are actually held.
     pub fn hold(&mut self, held: Vec<Place>) {
         self.dirty |= self.held != held;
         self.held = held;
     }
 
-    /// What the last [`Event::Take`] or [`Event::Leave`] wanted has been done, as far as it could be;
-    /// [`Self::hold`] says what came of it.
+    /// Confirms that the last [`Event::Take`] or [`Event::Leave`] has been carried out as far as possible;
+    /// [`Self::hold`] states the result.
     pub fn finished(&mut self, now: Instant) {
         if let Mode::Server(mode) = &mut self.mode
             && let Some(event) = mode.working.take()
@@ -247,12 +248,12 @@ impl Member {
         self.beat = now;
     }
 
-    /// Whether there is nothing more to ask.
+    /// Whether no further calls will be made.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// The call that is due, if none is open. `certificate` is what proves who asks.
+    /// Returns the call that is due, if none is open. `certificate` authenticates the client.
     pub fn poll_request(
         &mut self,
         now: Instant,
@@ -315,7 +316,7 @@ impl Member {
                 topic_condition,
                 require_bound: Some(false),
                 session_time: Some(self.options.started_ms),
-                // The server tells flow rules and priority only to those who ask.
+                // The server sends flow rules and priority only if they are requested.
                 group_flow_check_id: Some(self.flow.group.id),
                 def_flow_check_id: Some(self.flow.default.id),
                 qry_priority_id: Some(mode.priority),
@@ -335,7 +336,7 @@ impl Member {
         let subscribed = self.subscribed();
         match &mut self.mode {
             Mode::Client(_) => {
-                let Mode::Client(mode) = &self.mode else { unreachable!("just matched") };
+                let Mode::Client(mode) = &self.mode else { unreachable!("matched above") };
                 Request::BalanceHeartbeat(Box::new(pb::HeartRequestC2mv2 {
                     client_id,
                     group_name,
@@ -404,7 +405,7 @@ impl Member {
         }
     }
 
-    /// Which rules of flow control are known: others are told.
+    /// Numbers of the flow control rules that are known, so that the master sends only others.
     fn tasks(&self) -> Option<pb::OpsTaskInfo> {
         let known = |id: i64| (id >= 0).then_some(id);
         let (group, default) = (known(self.flow.group.id), known(self.flow.default.id));
@@ -420,11 +421,11 @@ impl Member {
         self.held.iter().map(|place| place.info().to_text(client, group)).collect()
     }
 
-    /// The answer to what [`Self::poll_request`] gave.
+    /// Handles the response to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
         self.asking = false;
         if matches!(self.state, State::Closing | State::Closed) {
-            // A master that could not be told drops the member when its beats fail to come.
+            // A master that could not be reached drops the member when its heartbeats cease.
             self.state = State::Closed;
             return;
         }
@@ -448,7 +449,7 @@ impl Member {
                 _ if !self.known && self.state == State::Unregistered && !error.retriable() => {
                     self.refused(error);
                 }
-                // The group's other members differ, or one has the node id: that does not mend itself soon.
+                // The group's other members differ, or one has the same node id. A retry would not help soon.
                 Some(
                     Code::InconsistentConsumeType
                     | Code::InconsistentTopicSet
@@ -507,7 +508,10 @@ impl Member {
                 );
                 self.take_event(now, response.event);
             }
-            other => self.failed(now, Error::protocol(format!("{} out of turn", other.method().name()))),
+            other => self.failed(
+                now,
+                Error::protocol(format!("the master sent an unexpected {} response", other.method().name())),
+            ),
         }
     }
 
@@ -558,7 +562,8 @@ impl Member {
         if let Some(jump) = tasks.csm_frm_max_offset_ctrl_id
             && jump > mode.jump
         {
-            // The one that stands at the beginning is older than this member, unless it is younger.
+            // The first number seen is that of an order older than this member, unless it is later than the member's
+            // start.
             let is_order = mode.jump != UNDEFINED || jump > self.options.started_ms;
             mode.jump = jump;
             if is_order {
@@ -631,7 +636,7 @@ impl Member {
             .iter()
             .filter_map(read)
             .map(|info| Place { topic: info.topic.into(), partition: info.partition, broker: info.broker })
-            // What is not asked for cannot be consumed: the report will not have it.
+            // Partitions of topics that were not subscribed cannot be consumed; the report will omit them.
             .filter(|place| self.options.topics.contains(&*place.topic))
             .collect();
         let todo = match event.op_type {
@@ -651,7 +656,7 @@ impl Member {
         }
     }
 
-    /// When [`Self::poll_request`] has something again.
+    /// Time at which [`Self::poll_request`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.asking || self.state == State::Closed {
             return None;
@@ -662,14 +667,14 @@ impl Member {
         }
     }
 
-    /// The next thing to tell, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 }
 
 impl ClientMode {
-    /// Every partition that may be consumed, in the same order at every member.
+    /// All partitions that may be consumed, in the same order for all members.
     fn places(&self, options: &Options) -> Vec<Place> {
         let mut places = Vec::new();
         for topic in self.table.values().filter(|topic| options.topics.contains(&topic.name)) {

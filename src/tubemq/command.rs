@@ -1,15 +1,15 @@
-//! What a frame's payload says: a [`Call`] or a [`Reply`].
+//! Contents of a frame's payload: a [`Call`] or a [`Reply`].
 //!
 //! ```text
 //! call     [RpcConnHeader flag 0][RequestHeader][RequestBody: method, timeout, request]
 //! reply    [RpcConnHeader flag 1][ResponseHeader SUCCESS][RspResponseBody: method, response]
 //!          [RpcConnHeader flag 1][ResponseHeader ERROR or FATAL][RspExceptionBody]
 //! ```
-//! Each of the three parts has its length in front, as a varint; the request or response inside the body is a
-//! field of it. What follows the third part is ignored: the C++ client sends zeros there.
+//! Each of the three parts is preceded by its length as a varint; the request or response is a field of the body.
+//! Bytes after the third part are ignored, since the C++ client sends zeros there.
 //!
-//! A SUCCESS of the RPC says only that the method ran. Whether it did what was asked is in the response's own
-//! code: [`Response::outcome`].
+//! SUCCESS at the RPC level only means that the method ran. Whether it did what was asked is stated by the code in
+//! the response: see [`Response::outcome`].
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::wire::{Reader, bytes_field_len, put_varint, put_varint_field, varint_
 const REQUEST: i32 = 0;
 const RESPONSE: i32 = 1;
 
-/// Fields of `RequestBody` and `RspResponseBody`, which are written by hand: the inner message goes straight
-/// into the output.
+/// Fields of `RequestBody` and `RspResponseBody`. These are encoded by hand, so that the inner message is written
+/// directly to the output.
 const METHOD_FIELD: u32 = 1;
 const TIMEOUT_FIELD: u32 = 2;
 const REQUEST_FIELD: u32 = 3;
 const RESPONSE_FIELD: u32 = 2;
 
-/// The part of a server that a call is for.
+/// Service of a server that a call addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Service {
@@ -46,74 +46,74 @@ pub enum Service {
 
 macro_rules! methods {
     ($($(#[doc = $doc:literal])+ $number:literal $name:ident($request:ty => $response:ty) $service:ident $outcome:ident;)+) => {
-        /// A method of the RPC. 11, 12, 14 and 19 are reserved by the protocol and served by nobody.
+        /// A method of the RPC. 11, 12, 14 and 19 are reserved by the protocol and not implemented by any server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub enum Method { $($(#[doc = $doc])+ $name = $number,)+ }
 
         impl Method {
-            /// Every method, in the order of their numbers.
+            /// All methods, in numerical order.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// From the number on the wire.
+            /// Looks up a method by its number.
             pub const fn from_number(number: i32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)+ _ => None }
             }
 
-            /// Name in words, for errors and logs.
+            /// Name of the method, for errors and logs.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// The service that has it.
+            /// Service that implements the method.
             pub const fn service(self) -> Service {
                 match self { $(Self::$name => Service::$service,)+ }
             }
         }
 
-        /// What is asked, by method.
+        /// Request of each method.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the request of that method")]
         pub enum Request { $($name($request),)+ }
 
         impl Request {
-            /// The method that is called.
+            /// Method that the request calls.
             pub const fn method(&self) -> Method {
                 match self { $(Self::$name(_) => Method::$name,)+ }
             }
 
-            /// Decodes the request of a method.
+            /// Decodes a request for `method`.
             pub fn decode(method: Method, bytes: Bytes) -> Result<Self> {
                 Ok(match method { $(Method::$name => Self::$name(decode(method.name(), bytes)?),)+ })
             }
 
-            /// Number of bytes it encodes to.
+            /// Encoded size in bytes.
             pub fn encoded_len(&self) -> usize {
                 match self { $(Self::$name(request) => request.encoded_len(),)+ }
             }
 
             fn encode(&self, out: &mut BytesMut) {
-                match self { $(Self::$name(request) => request.encode(out).expect("a BytesMut grows"),)+ }
+                match self { $(Self::$name(request) => request.encode(out).expect("BytesMut grows on demand"),)+ }
             }
         }
 
-        /// What a method answered.
+        /// Response of each method.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the response of that method")]
         pub enum Response { $($name($response),)+ }
 
         impl Response {
-            /// The method that was called.
+            /// Method that the response answers.
             pub const fn method(&self) -> Method {
                 match self { $(Self::$name(_) => Method::$name,)+ }
             }
 
-            /// Decodes the response of a method.
+            /// Decodes a response of `method`.
             pub fn decode(method: Method, bytes: Bytes) -> Result<Self> {
                 Ok(match method { $(Method::$name => Self::$name(decode(method.name(), bytes)?),)+ })
             }
 
-            /// The code and the words of the response.
+            /// Code and message of the response.
             pub fn code(&self) -> (i32, &str) {
                 match self { $(Self::$name(response) => (response.err_code, methods!(@text response $outcome)),)+ }
             }
@@ -123,62 +123,62 @@ macro_rules! methods {
                 match self { $(Self::$name(response) => methods!(@success response $outcome),)+ }
             }
 
-            /// Number of bytes it encodes to.
+            /// Encoded size in bytes.
             pub fn encoded_len(&self) -> usize {
                 match self { $(Self::$name(response) => response.encoded_len(),)+ }
             }
 
             fn encode(&self, out: &mut BytesMut) {
-                match self { $(Self::$name(response) => response.encode(out).expect("a BytesMut grows"),)+ }
+                match self { $(Self::$name(response) => response.encode(out).expect("BytesMut grows on demand"),)+ }
             }
         }
     };
     (@text $response:ident wordless) => { $response.err_msg() };
     (@text $response:ident $outcome:ident) => { &$response.err_msg };
-    // Client balance has no flag: the code alone says it.
+    // Methods of client balance have no flag; the code alone states the outcome.
     (@success $response:ident coded) => { $response.err_code == Code::Success as i32 };
     (@success $response:ident $outcome:ident) => { $response.success };
 }
 
 methods! {
-    /// A producer makes itself known to the master.
+    /// Registers a producer at the master.
     1 ProducerRegister(pb::RegisterRequestP2m => pb::RegisterResponseM2p) Master flagged;
-    /// A producer asks the master for its topics.
+    /// Renews a producer's registration and requests metadata for its topics.
     2 ProducerHeartbeat(pb::HeartRequestP2m => pb::HeartResponseM2p) Master flagged;
-    /// A producer leaves the master.
+    /// Ends a producer's registration.
     3 ProducerClose(pb::CloseRequestP2m => pb::CloseResponseM2p) Master flagged;
-    /// A consumer of a group that the master balances makes itself known.
+    /// Registers a consumer of a group that the master balances.
     4 ConsumerRegister(Box<pb::RegisterRequestC2m> => pb::RegisterResponseM2c) Master flagged;
-    /// A consumer says what it holds, and is told what to take and to leave.
+    /// Reports the partitions that a consumer holds, and returns those to take or release.
     5 ConsumerHeartbeat(Box<pb::HeartRequestC2m> => Box<pb::HeartResponseM2c>) Master flagged;
-    /// A consumer of either balance leaves the master.
+    /// Ends a consumer's registration, with either kind of balancing.
     6 ConsumerClose(pb::CloseRequestC2m => pb::CloseResponseM2c) Master flagged;
-    /// A broker makes itself known to the master.
+    /// Registers a broker at the master.
     7 BrokerRegister(Box<pb::RegisterRequestB2m> => Box<pb::RegisterResponseM2b>) Master flagged;
-    /// A broker says how it is, and is told its configuration.
+    /// Reports a broker's state, and returns its configuration.
     8 BrokerHeartbeat(Box<pb::HeartRequestB2m> => Box<pb::HeartResponseM2b>) Master flagged;
-    /// A broker leaves the master.
+    /// Ends a broker's registration.
     9 BrokerClose(pb::CloseRequestB2m => pb::CloseResponseM2b) Master flagged;
-    /// A message, to one partition of a broker.
+    /// Sends a message to a partition.
     13 SendMessage(Box<pb::SendMessageRequestP2b> => pb::SendMessageResponseB2p) BrokerWrite flagged;
-    /// A consumer takes or leaves a partition of a broker.
+    /// Takes or releases a partition for a consumer.
     15 PartitionRegister(Box<pb::RegisterRequestC2b> => pb::RegisterResponseB2c) BrokerRead flagged;
-    /// A consumer keeps its partitions of a broker.
+    /// Renews a consumer's hold on the partitions of a broker.
     16 PartitionHeartbeat(Box<pb::HeartBeatRequestC2b> => pb::HeartBeatResponseB2c) BrokerRead flagged;
-    /// The next messages of a partition.
+    /// Returns the next messages of a partition.
     17 GetMessages(pb::GetMessageRequestC2b => pb::GetMessageResponseB2c) BrokerRead wordless;
-    /// The messages last given were consumed, or were not.
+    /// Reports whether the messages returned last were consumed.
     18 CommitOffset(pb::CommitOffsetRequestC2b => pb::CommitOffsetResponseB2c) BrokerRead flagged;
-    /// A consumer that balances by itself makes itself known.
+    /// Registers a consumer that balances by itself.
     20 BalanceRegister(Box<pb::RegisterRequestC2mv2> => Box<pb::RegisterResponseM2cv2>) Master coded;
-    /// A consumer that balances by itself says what it holds.
+    /// Reports the partitions held by a consumer that balances by itself.
     21 BalanceHeartbeat(Box<pb::HeartRequestC2mv2> => Box<pb::HeartResponseM2cv2>) Master coded;
-    /// A consumer that balances by itself asks for brokers and partitions.
+    /// Requests brokers and partitions for a consumer that balances by itself.
     22 PartitionMetadata(pb::GetPartMetaRequestC2m => pb::GetPartMetaResponseM2c) Master coded;
 }
 
 impl Response {
-    /// Nothing if the method did what was asked, else the error that the server named.
+    /// Success if the method did what was asked, otherwise the error that the server stated.
     pub fn outcome(&self) -> Result<()> {
         if self.succeeded() {
             return Ok(());
@@ -188,22 +188,22 @@ impl Response {
     }
 }
 
-/// A request and its envelope.
+/// A request with its envelope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Number of the service; see [`Service`].
     pub service: Option<i32>,
-    /// Version of the protocol that the caller speaks.
+    /// Protocol version of the caller.
     pub version: Option<i32>,
-    /// Milliseconds within which the server answers. Without them, at 0 or below, it never does.
+    /// Time limit for the response in milliseconds. If absent or not positive, the server never responds.
     pub timeout: Option<i64>,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
 impl Call {
-    /// A call as this side makes it. `timeout` is rounded up to whole milliseconds, at least one: servers
-    /// answer no call without a time limit.
+    /// Creates a call. `timeout` is rounded up to whole milliseconds and is at least one: servers do not respond to
+    /// calls without a time limit.
     pub fn new(request: Request, timeout: Duration) -> Self {
         let timeout = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i64::MAX as u128) as i64;
         Self {
@@ -236,7 +236,7 @@ impl Call {
         })
     }
 
-    /// Reads a frame's payload that came to a server.
+    /// Decodes the payload of a frame received by a server.
     pub fn decode(payload: &Bytes) -> Result<Self> {
         let mut parts = Parts::of(payload, REQUEST)?;
         let header: pb::RequestHeader = parts.message("RequestHeader")?;
@@ -250,35 +250,35 @@ impl Call {
     }
 }
 
-/// What a server answers to a [`Call`].
+/// A server's reply to a [`Call`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// The method ran.
     Response {
-        /// Version of the protocol that the server speaks.
+        /// Protocol version of the server.
         version: Option<i32>,
-        /// What the method answered: not always a success.
+        /// Response of the method, which may state a failure.
         response: Response,
     },
-    /// The method did not run, or failed on the way.
+    /// The method did not run, or failed while running.
     Exception(Exception),
 }
 
-/// An error of the RPC itself.
+/// An error at the RPC level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// Whether the server could not even read or place the call.
+    /// Whether the server could not decode or dispatch the call.
     pub fatal: bool,
-    /// Version of the protocol that the server speaks; fatal ones have none.
+    /// Protocol version of the server; absent if the exception is fatal.
     pub version: Option<i32>,
-    /// Name of a Java class. Its package goes by the caller's version: compare the end.
+    /// Name of a Java class. The package depends on the caller's version, so only the end should be compared.
     pub name: String,
-    /// What the server says about it.
+    /// The server's message.
     pub text: Option<String>,
 }
 
 impl Exception {
-    /// Whether a master refuses because another one is active.
+    /// Whether a master refused the call because another master is active.
     pub fn is_standby(&self) -> bool {
         self.name.ends_with("StandbyException")
     }
@@ -290,9 +290,9 @@ impl From<&Exception> for Error {
         let (kind, message) = if exception.is_standby() {
             (ErrorKind::ServiceNotReady, "the master is on standby: another one is active".to_owned())
         } else if exception.fatal {
-            (ErrorKind::Protocol, format!("the server could not read the call ({})", sanitise(class)))
+            (ErrorKind::Protocol, format!("the server rejected the call as unreadable ({})", sanitise(class)))
         } else {
-            let class = if class.is_empty() { "an exception without a name" } else { class };
+            let class = if class.is_empty() { "an unnamed exception" } else { class };
             (ErrorKind::Unknown, format!("the server failed with {}", sanitise(class)))
         };
         Self::new(kind, message).with_peer_text(exception.text.as_deref().unwrap_or_default())
@@ -300,7 +300,7 @@ impl From<&Exception> for Error {
 }
 
 impl Reply {
-    /// A response as this side makes it.
+    /// Creates a reply with a response.
     pub fn response(response: Response) -> Self {
         Self::Response { version: Some(PROTOCOL_VERSION), response }
     }
@@ -340,12 +340,13 @@ impl Reply {
         }
     }
 
-    /// Reads a frame's payload that came to a client.
+    /// Decodes the payload of a frame received by a client.
     pub fn decode(payload: &Bytes) -> Result<Self> {
         let mut parts = Parts::of(payload, RESPONSE)?;
         let header: pb::ResponseHeader = parts.message("ResponseHeader")?;
-        let status = pb::Status::try_from(header.status)
-            .map_err(|_| Error::protocol(format!("a response of status {}", header.status)))?;
+        let status = pb::Status::try_from(header.status).map_err(|_| {
+            Error::protocol(format!("the server sent a response with unknown status {}", header.status))
+        })?;
         if status == pb::Status::Success {
             let body: pb::RspResponseBody = parts.message("RspResponseBody")?;
             let response = Response::decode(known(body.method)?, body.data)?;
@@ -368,13 +369,16 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Reads the first part, whose flag says who speaks.
+    /// Reads the first part, whose flag distinguishes requests from responses.
     fn of(payload: &'a Bytes, flag: i32) -> Result<Self> {
         let mut parts = Self { payload, reader: Reader::new(payload) };
         let header: pb::RpcConnHeader = parts.message("RpcConnHeader")?;
         if header.flag != flag {
             let expected = if flag == REQUEST { "a request" } else { "a response" };
-            return Err(Error::protocol(format!("a frame of flag {} where {expected} is due", header.flag)));
+            return Err(Error::protocol(format!(
+                "the peer sent a frame with flag {} instead of {expected}",
+                header.flag
+            )));
         }
         Ok(parts)
     }
@@ -383,17 +387,18 @@ impl<'a> Parts<'a> {
         let bytes = self
             .reader
             .delimited()
-            .map_err(|_| Error::protocol(format!("the frame ends before its {name} does")))?;
+            .map_err(|_| Error::protocol(format!("the peer sent a frame that ends inside its {name}")))?;
         decode(name, self.payload.slice_ref(bytes))
     }
 }
 
 fn decode<M: prost::Message + Default>(name: &str, bytes: Bytes) -> Result<M> {
-    M::decode(bytes).map_err(|error| Error::protocol(format!("{name} cannot be decoded: {error}")))
+    M::decode(bytes).map_err(|error| Error::protocol(format!("the peer sent a malformed {name}: {error}")))
 }
 
 fn known(method: i32) -> Result<Method> {
-    Method::from_number(method).ok_or_else(|| Error::protocol(format!("there is no method {method}")))
+    Method::from_number(method)
+        .ok_or_else(|| Error::protocol(format!("the peer used the unknown method {method}")))
 }
 
 fn connection_header(flag: i32) -> pb::RpcConnHeader {
@@ -410,7 +415,7 @@ fn delimited(message: &impl prost::Message) -> usize {
 }
 
 fn put_delimited(message: &impl prost::Message, out: &mut BytesMut) {
-    message.encode_length_delimited(out).expect("a BytesMut grows");
+    message.encode_length_delimited(out).expect("BytesMut grows on demand");
 }
 
 fn put_inner(out: &mut BytesMut, field: u32, length: usize) {
@@ -418,14 +423,13 @@ fn put_inner(out: &mut BytesMut, field: u32, length: usize) {
     put_varint(out, length as u64);
 }
 
-/// Writes a payload of `length` bytes as a frame: in place when one block holds it, which is what most calls
-/// are.
+/// Writes a payload of `length` bytes as a frame. A payload that fits in one block, as most do, is written in place.
 fn write(serial: u32, length: usize, out: &mut Transmit, payload: impl FnOnce(&mut BytesMut)) -> Result<()> {
     if length > BLOCK_SIZE {
         if length > MAX_PAYLOAD {
             return Err(Error::new(
                 ErrorKind::MessageTooLarge,
-                format!("a call of {length} bytes; a frame has at most {MAX_PAYLOAD}"),
+                format!("the call has {length} bytes; a frame holds at most {MAX_PAYLOAD}"),
             ));
         }
         let mut buffer = BytesMut::with_capacity(length);

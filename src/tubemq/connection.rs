@@ -1,17 +1,17 @@
-//! One RPC connection, without its socket: calls, and the answers to them.
+//! An RPC connection, without its socket: calls and their responses.
 //!
 //! ```text
-//!         call               answer of its serial
+//!         call          response with its serial number
 //!   ──────────────► open ─────────────────────────────────────────► answered
-//!                     │ time is over, but the server has spoken ───► timed out
-//!                     └ time is over, the server has been silent ──► the connection is dead
+//!                     │ timeout, but other frames arrived ─────────► timed out
+//!                     └ timeout, and the server was silent ────────► the connection is dead
 //! ```
-//! There is no handshake, no ping and no push: a call is the only sign of life that can be asked for, so one that
-//! nobody answers ends the connection. The server answers in the order of the calls, because it runs them on the
-//! connection's own thread; a call whose time was over before it ran is not answered at all. An answer of a serial
-//! number that is not open is late, and is ignored.
+//! The protocol has no handshake, no ping and no push. A call is the only way to check whether the server is alive,
+//! so an unanswered call ends the connection. The server responds in the order of the calls, because it runs them on
+//! the connection's own thread; it does not respond to a call that timed out before it ran. A response whose serial
+//! number is not open is late, and is ignored.
 //!
-//! Each call has a tag of the caller's, which comes back with the answer.
+//! Each call has a tag chosen by the caller, which is returned with the response.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -27,42 +27,42 @@ use crate::tubemq::frame::{Decoder, MAX_PAYLOAD};
 #[cfg(test)]
 mod tests;
 
-/// How a call ended: its tag, and the response or why there is none. A response may say that the method did not do
-/// what was asked: [`Response::outcome`].
+/// Outcome of a call: its tag, and the response or an error. A response may still report that the method failed:
+/// see [`Response::outcome`].
 #[derive(Debug)]
 pub struct Answer<T> {
-    /// The caller's.
+    /// Tag chosen by the caller.
     pub tag: T,
-    /// What came of it.
+    /// The response or the error.
     pub result: Result<Response>,
 }
 
 #[derive(Debug)]
 struct Open<T> {
-    /// Gone when it is answered ahead of those before it.
+    /// Tag; `None` once the call has been answered ahead of earlier ones.
     tag: Option<T>,
     method: Method,
     asked: Instant,
 }
 
-/// The client's end of a connection.
+/// The client side of a connection.
 #[derive(Debug)]
 pub struct Connection<T> {
     transmit: Transmit,
     decoder: Decoder,
-    /// The same for all calls, so that the oldest is the first whose time is over.
+    /// Timeout, equal for all calls, so that the oldest call is the first to time out.
     timeout: Duration,
-    /// In the order of their serial numbers; the first is never answered.
+    /// Open calls, in the order of their serial numbers; the first is always unanswered.
     open: VecDeque<Open<T>>,
-    /// Serial number of the first in `open`.
+    /// Serial number of the first call in `open`.
     first: u32,
-    /// When the last whole frame came.
+    /// Time at which the last complete frame arrived.
     heard: Option<Instant>,
     answers: VecDeque<Answer<T>>,
 }
 
 impl<T> Connection<T> {
-    /// A connection whose calls have `timeout` to be answered, also by the server's own clock.
+    /// Creates a connection on which each call times out after `timeout`, also by the server's clock.
     pub fn new(timeout: Duration) -> Self {
         Self {
             transmit: Transmit::default(),
@@ -75,7 +75,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Asks. A request that does not fit into a frame is answered at once.
+    /// Makes a call. A request that does not fit into a frame fails immediately.
     pub fn call(&mut self, now: Instant, request: Request, tag: T) {
         let serial = self.first.wrapping_add(self.open.len() as u32);
         let method = request.method();
@@ -85,12 +85,12 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Calls without an answer.
+    /// Number of unanswered calls.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// The connection has ended: nothing that is open will be answered. Whether it was carried out is not known.
+    /// Handles the end of the connection: fails all open calls. It is unknown whether the server carried them out.
     pub fn end(&mut self, error: &Error) {
         let tags = self.open.drain(..).filter_map(|open| open.tag);
         self.answers.extend(tags.map(|tag| Answer { tag, result: Err(error.clone()) }));
@@ -99,12 +99,12 @@ impl<T> Connection<T> {
     fn answered(&mut self, serial: u32, payload: &bytes::Bytes) -> Result<()> {
         let index = serial.wrapping_sub(self.first) as usize;
         let Some(open) = self.open.get_mut(index).filter(|open| open.tag.is_some()) else { return Ok(()) };
-        // What cannot be read ends the connection, and the call with it: it stays open until then.
+        // A malformed response ends the connection and thereby this call, which stays open until then.
         let result = match Reply::decode(payload)? {
             Reply::Response { response, .. } if response.method() == open.method => Ok(response),
             Reply::Response { response, .. } => {
                 return Err(Error::protocol(format!(
-                    "{} was answered by {}",
+                    "the server responded to {} with {}",
                     open.method.name(),
                     response.method().name()
                 )));
@@ -144,7 +144,7 @@ impl<T> Machine for Connection<T> {
             let method = open.method.name();
             let error = Error::new(
                 ErrorKind::Timeout,
-                format!("{method} was not answered within {:?}", self.timeout),
+                format!("the server did not respond to {method} within {:?}", self.timeout),
             );
             if self.heard.is_none_or(|heard| heard <= open.asked) {
                 return Err(error);

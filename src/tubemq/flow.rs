@@ -1,18 +1,19 @@
-//! Rules by which a cluster has its consumers slow down, and the pace of one partition under them.
+//! Flow control rules, with which a cluster slows its consumers down, and the resulting pace of a partition.
 //!
-//! The master gives each member two texts, one for its group and one for the whole cluster: a JSON array of
-//! `{"type": …, "rule": […]}`, or a blank where there is none. What is not a rule spoils its whole text, which is then
-//! left aside with its number, as the Java client does (`FlowCtrlRuleHandler`, `PartitionExt`):
+//! The master sends each member two texts, one for its group and one for the whole cluster. Each is a JSON array of
+//! `{"type": …, "rule": […]}`, or blank if there are no rules. An invalid rule invalidates its whole text, which is
+//! then ignored together with its number, as in the Java client (`FlowCtrlRuleHandler`, `PartitionExt`):
 //!
-//! | type | rule | says |
+//! | type | rule | effect |
 //! |---|---|---|
-//! | 0 | `start`, `end`, `dltInM`, `limitInM`, `freqInMs` | who lags more and took `limitInM` MiB in a minute, or a twelfth of it in 5 s, waits `freqInMs` |
-//! | 1 | `zeroCnt`, `freqInMs` | after so many looks at an empty partition the next waits `freqInMs` |
-//! | 2 | | nothing, since long |
-//! | 3 | `normFreqInMs`, `filterFreqInMs`, `minDataFilterFreqInMs` | the wait after each pack: without filters, with them, with them when the broker wants it slow |
+//! | 0 | `start`, `end`, `dltInM`, `limitInM`, `freqInMs` | a consumer that lags by more than `dltInM` and received `limitInM` MiB within a minute, or a twelfth of it within 5 s, waits `freqInMs` |
+//! | 1 | `zeroCnt`, `freqInMs` | after `zeroCnt` reads of an empty partition the next one waits `freqInMs` |
+//! | 2 | | obsolete, no effect |
+//! | 3 | `normFreqInMs`, `filterFreqInMs`, `minDataFilterFreqInMs` | the wait after each response: without filters, with filters, with filters when the broker asks for a slower pace |
 //!
-//! Brokers keep to the rules of type 0 as well, by answering 452. Rules only slow down: what waits longer by itself
-//! waits that long. Other than with the Java client, new rules hold at once, not from the next minute on.
+//! Brokers enforce rules of type 0 as well, by returning 452. Rules only ever slow a consumer down; a longer wait of
+//! its own remains. Unlike in the Java client, new rules take effect immediately, not at the start of the next
+//! minute.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,38 +23,38 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::tubemq::UNDEFINED;
 
-/// How long a limit holds before the lag is looked at again, and how long a sample is.
+/// Time for which a limit applies before the lag is examined again, and length of a sample.
 const WINDOW: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(5);
-/// Shorter waits are none.
+/// Waits up to this length are skipped.
 const NEGLIGIBLE: Duration = Duration::from_millis(10);
-/// The longest wait that the protocol's own bounds allow; types 0 and 1 have none, and a slip of an operator must not
-/// end consumption.
+/// Maximum wait that the protocol allows for type 3. Types 0 and 1 have no maximum, but an operator's mistake must
+/// not stop consumption.
 const LONGEST: Duration = Duration::from_secs(300);
-/// How often it is looked whether the group is limited.
+/// Interval at which it is checked whether the group is limited.
 const LOOK: Duration = Duration::from_secs(10);
-/// Times of rules are of this zone.
+/// Offset from UTC of the time zone that rules use, in minutes.
 const ZONE_MINUTES: i64 = 8 * 60;
 const MINUTE_MS: i64 = 60_000;
 const DAY_MINUTES: i64 = 24 * 60;
 const MIB: u64 = 1 << 20;
-/// Longest text that is read: the web API takes no longer one.
+/// Maximum length of a text in bytes. The master's web API accepts no longer ones.
 const MAX_TEXT: usize = 64 << 10;
 
 /// The rules of one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Type 0, by their start.
+    /// Rules of type 0, ordered by start.
     lag: Vec<LagRule>,
-    /// Type 1, the largest count first.
+    /// Rules of type 1, largest count first.
     empty: Vec<EmptyRule>,
-    /// Type 3.
+    /// Rule of type 3.
     packs: Option<PackRule>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LagRule {
-    /// From this minute of the day to that one, both included.
+    /// First and last minute of the day, both inclusive.
     minutes: (u16, u16),
     lag: i64,
     limit: Limit,
@@ -72,7 +73,7 @@ struct PackRule {
     slow: Duration,
 }
 
-/// More than `bytes` in a minute, and the next call waits.
+/// Makes the next call wait once more than `bytes` were received within a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     bytes: u64,
@@ -84,22 +85,25 @@ impl Limit {
 }
 
 impl Rules {
-    /// Reads a text; a blank one has no rules.
+    /// Parses a text; a blank text has no rules.
     pub fn parse(text: &str) -> Result<Self> {
         let mut rules = Self::default();
         if text.trim().is_empty() {
             return Ok(rules);
         }
         if text.len() > MAX_TEXT {
-            return Err(broken(format!("{} bytes; at most {MAX_TEXT} are read", text.len())));
+            return Err(broken(format!(
+                "the text has {} bytes; at most {MAX_TEXT} are accepted",
+                text.len()
+            )));
         }
         let records: Vec<Value> = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
         for record in &records {
             let items = || match record.get("rule") {
                 Some(Value::Array(items)) if !items.is_empty() => Ok(items),
-                _ => Err(broken("a record without an array of rules".into())),
+                _ => Err(broken("a record has no array of rules".into())),
             };
-            // The last record of a type counts.
+            // The last record of each type is used.
             match number(record, "type", 0..=3)? {
                 0 => {
                     rules.lag = items()?.iter().map(LagRule::parse).collect::<Result<_>>()?;
@@ -111,7 +115,7 @@ impl Rules {
                 }
                 3 => match items()?.as_slice() {
                     [rule] => rules.packs = Some(PackRule::parse(rule)?),
-                    _ => return Err(broken("type 3 has one rule".into())),
+                    _ => return Err(broken("a record of type 3 does not have exactly one rule".into())),
                 },
                 _ => {}
             }
@@ -135,7 +139,7 @@ impl LagRule {
         if minutes.0 >= minutes.1 {
             return Err(broken("start is not before end".into()));
         }
-        // Named for MiB, and compared with bytes: so do the Java client and the broker, whose word it is.
+        // Named after MiB but compared with bytes, both by the Java client and by the broker, which is authoritative.
         let lag = number(item, "dltInM", 21..=i64::MAX)?;
         let bytes = (number(item, "limitInM", 0..=i64::MAX)? as u64).saturating_mul(MIB);
         let wait = millis(item, "freqInMs", 200..=i32::MAX.into())?;
@@ -167,10 +171,10 @@ impl PackRule {
 }
 
 fn broken(why: String) -> Error {
-    Error::protocol(format!("rules of flow control that cannot be read: {why}"))
+    Error::protocol(format!("the master sent invalid flow control rules: {why}"))
 }
 
-/// A whole number within bounds; text that is one counts, as it does for the Java client.
+/// Reads an integer within bounds. Like the Java client, accepts it as text too.
 fn number(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Result<i64> {
     let number = match item.get(name) {
         Some(Value::Number(number)) => number.as_i64(),
@@ -178,14 +182,14 @@ fn number(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Re
         _ => None,
     };
     let number = number.filter(|number| bounds.contains(number));
-    number.ok_or_else(|| broken(format!("{name} is not a whole number of {bounds:?}")))
+    number.ok_or_else(|| broken(format!("{name} is not an integer in {bounds:?}")))
 }
 
 fn millis(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Result<Duration> {
     Ok(Duration::from_millis(number(item, name, bounds)? as u64).min(LONGEST))
 }
 
-/// `HH:MM` as a minute of the day. The hour may be 24, after which there is none.
+/// Reads `HH:MM` as a minute of the day. The hour may be 24, a time that is never reached.
 fn minute_of(item: &Value, name: &str) -> Result<u16> {
     let text = item.get(name).and_then(Value::as_str).unwrap_or_default();
     let parsed = text.split_once(':').and_then(|(hour, minute)| {
@@ -195,19 +199,19 @@ fn minute_of(item: &Value, name: &str) -> Result<u16> {
     parsed.ok_or_else(|| broken(format!("{name} is {text:?}, not a time of day")))
 }
 
-/// The rules that hold for a member, and their numbers, by which the master knows what it has told.
+/// Rules that apply to a member, with their numbers, which tell the master what the member already has.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
-    /// Of the group.
+    /// Rules of the group.
     pub group: RuleSet,
-    /// Of the cluster, where the group has none.
+    /// Rules of the cluster, used where the group has none.
     pub default: RuleSet,
 }
 
-/// Rules and their number.
+/// Rules and the number of their text.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
-    /// The number of the text.
+    /// Number of the text.
     pub id: i64,
     rules: Arc<Rules>,
 }
@@ -219,8 +223,8 @@ impl Default for RuleSet {
 }
 
 impl RuleSet {
-    /// Takes what a master said; gives whether other rules hold. A text that cannot be read is left aside with its
-    /// number.
+    /// Updates the rules from a master's response; returns whether they have changed. An invalid text is ignored
+    /// together with its number.
     pub fn take(&mut self, id: Option<i64>, text: Option<&str>) -> bool {
         let Some(id) = id.filter(|id| *id >= 0 && *id != self.id) else { return false };
         let Ok(rules) = Rules::parse(text.unwrap_or_default()) else { return false };
@@ -230,18 +234,18 @@ impl RuleSet {
     }
 }
 
-/// What an answer of a broker has to do with the pace.
+/// Properties of a broker's response that affect the pace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pack {
-    /// There was something, if not for this consumer.
+    /// Whether the broker found messages, even if none were for this consumer.
     pub found: bool,
-    /// Bytes of the messages.
+    /// Total message size in bytes.
     pub bytes: usize,
-    /// Bytes behind the end.
+    /// Distance to the end of the partition in bytes.
     pub lag: Option<i64>,
-    /// The broker lets it pass.
+    /// Whether the broker exempts this response from limits.
     pub free: bool,
-    /// The broker wants it slow.
+    /// Whether the broker asks for a slower pace.
     pub slow: bool,
 }
 
@@ -249,7 +253,7 @@ pub struct Pack {
 #[derive(Debug)]
 pub struct Pace {
     flow: Flow,
-    /// What time it was when, in milliseconds since 1970.
+    /// A point in time and the wall clock time at it, in milliseconds since 1970.
     clock: (Instant, i64),
     filtered: bool,
     limit: Limit,
@@ -260,12 +264,12 @@ pub struct Pace {
     in_sample: u64,
     lag: Option<i64>,
     empty: u32,
-    /// Whether the group is limited, and until when that is taken for granted.
+    /// Whether the group is limited, and the time until which that answer is reused.
     limited: (bool, Option<Instant>),
 }
 
 impl Pace {
-    /// Of a partition without rules, whose consumer has filters or has none.
+    /// Creates the pace of a partition without rules, for a consumer with or without filters.
     pub fn new(filtered: bool, now: Instant) -> Self {
         Self {
             flow: Flow::default(),
@@ -283,7 +287,7 @@ impl Pace {
         }
     }
 
-    /// The rules that hold from now on, and what time it is, in milliseconds since 1970: rules go by the time of day.
+    /// Sets the rules and the wall clock time in milliseconds since 1970, since rules depend on the time of day.
     pub fn set(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
         self.clock = (now, wall_ms);
         let same = |a: &RuleSet, b: &RuleSet| Arc::ptr_eq(&a.rules, &b.rules);
@@ -300,7 +304,7 @@ impl Pace {
         minutes.rem_euclid(DAY_MINUTES) as u16
     }
 
-    /// Whether the group's own rules limit it now: a broker told so leaves it to them.
+    /// Whether the group's own rules limit it now. A broker that is told so does not apply its own limit.
     pub fn is_limited(&mut self, now: Instant) -> bool {
         if self.flow.group.rules.lag.is_empty() {
             return false;
@@ -314,7 +318,7 @@ impl Pace {
         limited
     }
 
-    /// How long the next call waits, counted from the answer.
+    /// Time that the next call must wait, counted from the response.
     pub fn wait(&mut self, now: Instant, pack: Pack) -> Duration {
         self.lag = pack.lag.filter(|lag| *lag >= 0).or(self.lag);
         let bytes = pack.bytes as u64;
@@ -347,14 +351,14 @@ impl Pace {
         }
     }
 
-    /// Begins a window or a sample when the one before is over.
+    /// Starts a new window or sample when the previous one has ended.
     fn look(&mut self, now: Instant) {
         if self.limit_ends.is_none_or(|end| now > end) {
             (self.in_window, self.in_sample) = (0, 0);
             let minute = self.minute(now);
             let Flow { group, default } = &self.flow;
             self.packs = group.rules.packs.or(default.rules.packs);
-            // Until the broker says how far behind the partition is.
+            // Not until the broker has reported how far the partition lags.
             let Some(lag) = self.lag else { return };
             let limit = group.rules.limit(lag, minute).or_else(|| default.rules.limit(lag, minute));
             self.limit = limit.unwrap_or(Limit::NONE);

@@ -1,12 +1,12 @@
-//! Frames: a serial number and a payload, cut into blocks.
+//! Frames: a serial number and a payload, split into blocks.
 //!
 //! ```text
 //! [0xFF7FF4FE u32][serial u32][blocks u32]  blocks × ( [length u32][length bytes] )
 //! ```
-//! All integers are big-endian; the blocks joined are the payload. Writers fill blocks of 8,192 bytes, but
-//! a reader takes any split, also one that cuts through a message's length. Nothing marks the beginning of the
-//! next frame but the end of this one: after an error here the connection is dead, and the side that saw it
-//! has to close it, because official servers neither answer nor close.
+//! All integers are big-endian; the concatenated blocks are the payload. Writers fill blocks of 8,192 bytes, but a
+//! reader must accept any split, even one inside the length prefix of a message. A frame starts only where the
+//! previous one ends, with no other marker: after an error the connection is unusable, and the side that detected
+//! it must close it, because official servers neither respond nor close.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -14,35 +14,35 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transmit::Transmit;
 use crate::wire::Reader;
 
-/// The first four bytes of each frame.
+/// First four bytes of each frame.
 pub const TOKEN: u32 = 0xFF7F_F4FE;
-/// Bytes of every block that is written but the last.
+/// Size of each written block except the last, in bytes.
 pub const BLOCK_SIZE: usize = 8192;
-/// Most blocks of one frame: more is refused by the official decoder as well.
+/// Maximum number of blocks in a frame. The official decoder has the same limit.
 pub const MAX_BLOCKS: usize = 3584;
-/// Largest payload that fits into [`MAX_BLOCKS`].
+/// Maximum payload size, limited by [`MAX_BLOCKS`].
 pub const MAX_PAYLOAD: usize = MAX_BLOCKS * BLOCK_SIZE;
-/// Token, serial number and number of blocks.
+/// Size of the header: token, serial number and number of blocks.
 pub const HEADER_SIZE: usize = 12;
 
 const BLOCK_HEADER_SIZE: usize = 4;
 
-/// One frame, its payload not yet read.
+/// A frame whose payload has not been decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Chosen by whoever asks, repeated in the answer; any value.
+    /// Serial number, chosen by the caller and repeated in the response; any value.
     pub serial: u32,
-    /// The blocks, joined.
+    /// The concatenated blocks.
     pub payload: Bytes,
 }
 
 impl Frame {
-    /// Appends the frame to what is to be sent.
+    /// Appends the frame to the output.
     pub fn encode(self, out: &mut Transmit) -> Result<()> {
         if self.payload.is_empty() || self.payload.len() > MAX_PAYLOAD {
             return Err(Error::new(
                 ErrorKind::MessageTooLarge,
-                format!("a payload of {} bytes; a frame has 1 to {MAX_PAYLOAD}", self.payload.len()),
+                format!("the payload has {} bytes; a frame holds 1 to {MAX_PAYLOAD}", self.payload.len()),
             ));
         }
         let blocks = self.payload.len().div_ceil(BLOCK_SIZE);
@@ -60,7 +60,7 @@ impl Frame {
         Ok(())
     }
 
-    /// The frame as one buffer.
+    /// Encodes the frame into a buffer of its own.
     pub fn to_bytes(self) -> Result<Bytes> {
         let mut out = Transmit::default();
         self.encode(&mut out)?;
@@ -68,21 +68,21 @@ impl Frame {
     }
 }
 
-/// How far into the frame at the head of the input the blocks have been measured.
+/// Decoding progress of an incomplete frame at the head of the input.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     serial: u32,
     blocks: usize,
-    /// Blocks whose length is known and whose bytes have all come.
+    /// Number of blocks that have arrived completely.
     whole: usize,
-    /// Where the next block's length is.
+    /// Position of the next block's length.
     at: usize,
-    /// Sum of the lengths so far.
+    /// Total length of the complete blocks.
     payload: usize,
 }
 
-/// Bytes to frames. Remembers the blocks it has measured, so that a frame which comes in many pieces is walked
-/// through once.
+/// Splits a byte stream into frames. Remembers which blocks it has measured, so that a frame that arrives in many
+/// pieces is scanned only once.
 #[derive(Debug)]
 pub struct Decoder {
     max_payload: usize,
@@ -90,13 +90,13 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Refuses frames whose payload has more than `max_payload` bytes, before their bytes have come.
+    /// Creates a decoder that rejects payloads of more than `max_payload` bytes before they have arrived.
     pub fn new(max_payload: usize) -> Self {
         Self { max_payload, progress: None }
     }
 
-    /// Takes the first frame out of `input`, or nothing when it is not whole yet. The bytes of an unfinished
-    /// frame have to be at the head of the next call's input. An error is final.
+    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. The bytes of an incomplete frame
+    /// must remain at the head of the input for the next call. After an error the decoder must not be used again.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>> {
         let mut progress = match self.progress.take() {
             Some(progress) => progress,
@@ -115,7 +115,7 @@ impl Decoder {
                 return Err(Error::new(
                     ErrorKind::FrameTooLarge,
                     format!(
-                        "block {} of {} has {length} bytes after {}: more than {} in a frame",
+                        "block {} of {} has {length} bytes after {}; the limit for a frame is {}",
                         progress.whole + 1,
                         progress.blocks,
                         progress.payload,
@@ -138,24 +138,26 @@ impl Decoder {
 }
 
 fn header(input: &[u8]) -> Result<Option<Progress>> {
-    // A stream that is not this protocol is known by its first bytes, however few they are.
+    // The first bytes, however few, are enough to recognise a stream of another protocol.
     let token = TOKEN.to_be_bytes();
     let come = input.len().min(token.len());
     if input[..come] != token[..come] {
         return Err(Error::protocol(format!(
-            "a frame begins with {:02x?} instead of {token:02x?}",
+            "the peer sent a frame that begins with {:02x?} instead of {token:02x?}",
             &input[..come]
         )));
     }
     let mut reader = Reader::new(&input[come..]);
     let (Ok(serial), Ok(blocks)) = (reader.u32(), reader.u32()) else { return Ok(None) };
     if blocks == 0 || blocks as usize > MAX_BLOCKS {
-        return Err(Error::protocol(format!("a frame of {blocks} blocks; there are 1 to {MAX_BLOCKS}")));
+        return Err(Error::protocol(format!(
+            "the peer sent a frame of {blocks} blocks; 1 to {MAX_BLOCKS} are allowed"
+        )));
     }
     Ok(Some(Progress { serial, blocks: blocks as usize, whole: 0, at: HEADER_SIZE, payload: 0 }))
 }
 
-/// The blocks of a whole frame without their lengths; one block is not copied.
+/// Concatenates the blocks of a complete frame, without their lengths. A single block is not copied.
 fn join(mut frame: Bytes, progress: Progress) -> Bytes {
     if progress.blocks == 1 {
         return frame.split_off(BLOCK_HEADER_SIZE);

@@ -1,16 +1,16 @@
-//! A producer at the master, without its connection: it registers, beats, and is told where its topics are.
+//! Registration of a producer at the master, without its connection: heartbeats, and the metadata of its topics.
 //!
 //! ```text
-//!                   register: 200                 beat each interval, at once after publish
+//!                   register: 200                 heartbeat each interval, at once after publish
 //!   Unregistered ───────────────────► Registered ──┐
 //!        ▲                               │   ▲      │ 200: metadata replaced as a whole
-//!        │  411: the master forgot us,   │   └──────┘ 201: nothing new
-//!        └─ or is another one ───────────┤
+//!        │  411: the master does not     │   └──────┘ 201: no news
+//!        └─ know this client ────────────┤
 //!                                        │ close
 //!                                        └──────────► Closing ──► Closed
 //! ```
-//! One call is open at a time. Which master is asked is the owner's business: one that is new to the client answers
-//! 411, which comes to the same as having been forgotten.
+//! At most one call is open at a time. The owner chooses which master is called. A master that has taken over does
+//! not know the client and returns 411, which is handled in the same way as an expired registration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -22,46 +22,46 @@ use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
 #[cfg(test)]
 mod tests;
 
-/// Largest message of a topic that the master says nothing about, in bytes.
+/// Maximum message size in bytes for topics for which the master states none.
 pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 1 << 20;
-/// Pause after a call that failed.
+/// Pause after a failed call.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a topic that has gone is asked for.
+/// Interval between requests for a topic that is missing.
 const MISSING: Duration = Duration::from_secs(1);
 
-/// Who a client is to masters.
+/// Identity of a client towards masters.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Unique; without `@` and `#`.
+    /// Client id; unique, and without `@` and `#`.
     pub client_id: String,
-    /// Own IPv4 address, as text.
+    /// Own IPv4 address as text.
     pub host_name: String,
-    /// Port of a broker that names none.
+    /// Port of brokers that are listed without a port.
     pub default_port: u16,
 }
 
-/// Text of the field in which Java clients name their runtime.
+/// Value of the field in which Java clients state their runtime.
 pub const RUNTIME: &str = concat!("penstock ", env!("CARGO_PKG_VERSION"));
 
-/// What the producer has to tell.
+/// Events of the producer.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Brokers and topics are new.
+    /// Brokers and topics have changed.
     Metadata,
-    /// Shown to brokers from now on.
+    /// Token to be presented to brokers from now on.
     VisitToken(i64),
-    /// A call failed, and is made again.
+    /// A call failed and will be repeated.
     Failed(Error),
 }
 
-/// What is known of a topic.
+/// State of knowledge about a topic.
 #[derive(Debug)]
 pub enum Known<'a> {
-    /// The master has not been asked yet.
+    /// The master has not answered for the topic yet.
     NotYet,
-    /// No broker takes messages for it.
+    /// No broker accepts messages for the topic.
     Missing,
-    /// Where it is.
+    /// The topic and its partitions.
     Topic(&'a ProducerTopic),
 }
 
@@ -73,17 +73,17 @@ enum State {
     Closed,
 }
 
-/// A producer at the master.
+/// State of a producer's registration at the master.
 #[derive(Debug)]
 pub struct ProducerMaster {
     identity: Identity,
     interval: Duration,
     state: State,
-    /// A call is open.
+    /// Whether a call is open.
     asking: bool,
     due: Instant,
     topics: BTreeSet<String>,
-    /// Those of the call that is open, and those that have been answered for.
+    /// Topics of the open call, and topics that have been answered for.
     asked: BTreeSet<String>,
     answered: BTreeSet<String>,
     check_sum: i64,
@@ -95,7 +95,7 @@ pub struct ProducerMaster {
 }
 
 impl ProducerMaster {
-    /// A producer that registers at once and then beats each `interval`.
+    /// Creates a producer that registers immediately and then sends a heartbeat each `interval`.
     pub fn new(identity: Identity, interval: Duration, now: Instant) -> Self {
         Self {
             identity,
@@ -115,26 +115,26 @@ impl ProducerMaster {
         }
     }
 
-    /// Wants to know where `topic` is, from now on; at once also if it was known.
+    /// Adds `topic` to the topics requested, and requests metadata immediately, even if the topic was known.
     pub fn publish(&mut self, now: Instant, topic: &str) {
         self.topics.insert(topic.to_owned());
         self.answered.remove(topic);
         self.due = now;
     }
 
-    /// No longer wants to know.
+    /// Removes `topic` from the topics requested.
     pub fn unpublish(&mut self, topic: &str) {
         self.topics.remove(topic);
     }
 
-    /// Asks anew: brokers do not do what the metadata say.
+    /// Requests fresh metadata, because brokers behave otherwise than the metadata state.
     pub fn refresh(&mut self, now: Instant) {
-        // Also the addresses of the brokers are sent only when the sum differs.
+        // Broker addresses are only sent if the checksum differs, so it is reset.
         self.check_sum = -1;
         self.due = self.due.min(now + Duration::from_millis(20));
     }
 
-    /// What is known of `topic`.
+    /// Returns what is known of `topic`.
     pub fn topic(&self, topic: &str) -> Known<'_> {
         match self.table.get(topic) {
             _ if !self.answered.contains(topic) => Known::NotYet,
@@ -143,22 +143,22 @@ impl ProducerMaster {
         }
     }
 
-    /// Where a broker is.
+    /// Address of a broker.
     pub fn broker(&self, id: u32) -> Option<&Broker> {
         self.brokers.get(&id)
     }
 
-    /// Largest message of `topic`, in bytes, attributes included.
+    /// Maximum message size for `topic` in bytes, including attributes.
     pub fn max_message_size(&self, topic: &ProducerTopic) -> usize {
         topic.max_message_size.unwrap_or(self.max_message_size)
     }
 
-    /// Whether the master knows this producer.
+    /// Whether the producer is registered.
     pub fn is_registered(&self) -> bool {
         self.state == State::Registered
     }
 
-    /// Leaves the master.
+    /// Ends the registration.
     pub fn close(&mut self, now: Instant) {
         self.state = match self.state {
             State::Registered => State::Closing,
@@ -167,12 +167,12 @@ impl ProducerMaster {
         self.due = now;
     }
 
-    /// Whether there is nothing more to ask.
+    /// Whether no further calls will be made.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    /// The call that is due, if none is open. `certificate` is what proves who asks.
+    /// Returns the call that is due, if none is open. `certificate` authenticates the client.
     pub fn poll_request(
         &mut self,
         now: Instant,
@@ -212,12 +212,12 @@ impl ProducerMaster {
             State::Closed => return None,
         };
         self.asking = true;
-        // Who publishes meanwhile sets it to a time before.
+        // A publish during the call sets an earlier time.
         self.due = now + self.interval;
         Some(request)
     }
 
-    /// The answer to what [`Self::poll_request`] gave.
+    /// Handles the response to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
         self.asking = false;
         if matches!(self.state, State::Closing | State::Closed) {
@@ -259,7 +259,7 @@ impl ProducerMaster {
                 self.take_brokers(&response.broker_infos);
                 self.take_config(response.appd_config);
                 self.take_token(response.authorized_info);
-                // As a whole: what is not in it is not there any more. What cannot be read is not there either.
+                // The table is replaced as a whole: absent and unparsable topics are no longer known.
                 self.table = response
                     .topic_infos
                     .iter()
@@ -271,7 +271,10 @@ impl ProducerMaster {
                 }
                 self.events.push_back(Event::Metadata);
             }
-            other => self.failed(now, Error::protocol(format!("{} out of turn", other.method().name()))),
+            other => self.failed(
+                now,
+                Error::protocol(format!("the master sent an unexpected {} response", other.method().name())),
+            ),
         }
     }
 
@@ -280,7 +283,7 @@ impl ProducerMaster {
         self.events.push_back(Event::Failed(error));
     }
 
-    /// Sent only when they have changed.
+    /// Replaces the brokers. The master only sends them if they have changed.
     fn take_brokers(&mut self, infos: &[String]) {
         if !infos.is_empty() {
             self.brokers = brokers(infos, self.identity.default_port);
@@ -303,18 +306,18 @@ impl ProducerMaster {
         }
     }
 
-    /// When [`Self::poll_request`] has something again.
+    /// Time at which [`Self::poll_request`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         (!self.asking && self.state != State::Closed).then_some(self.due)
     }
 
-    /// The next thing to tell, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 }
 
-/// Brokers by number; what cannot be read is left out.
+/// Parses a list of brokers, ordered by number; invalid entries are skipped.
 pub fn brokers(infos: &[String], default_port: u16) -> BTreeMap<u32, Broker> {
     let parsed = infos.iter().filter_map(|text| Broker::parse(text, default_port).ok());
     parsed.map(|broker| (broker.id, broker)).collect()

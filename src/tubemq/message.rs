@@ -1,12 +1,12 @@
-//! Payloads with attributes, as they go out and as they come.
+//! Outgoing and received messages: payloads with attributes.
 //!
 //! ```text
 //! flag 0   [payload]
 //! flag 1   [length of attributes u32][name=value,name=value...][payload]
 //! ```
-//! System attributes come first: `$msgType$` and `$msgTime$` are the protocol's, `$key$` is a convention of this
-//! client, percent-coded where a key has the separators. The checksum of what is fetched is the CRC-32 without its
-//! highest bit.
+//! System attributes come first. `$msgType$` and `$msgTime$` are defined by the protocol; `$key$` is a convention of
+//! this client, percent-encoded if the key contains separators. The checksum of fetched data is the CRC-32 without
+//! its highest bit.
 
 use std::borrow::Cow;
 
@@ -16,51 +16,51 @@ use crate::checksum::crc32;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::pb;
 
-/// The message's type, for filters.
+/// Attribute with the message type, for filters.
 pub const TYPE: &str = "$msgType$";
-/// Its time, to the minute.
+/// Attribute with the message time, to the minute.
 pub const TIME: &str = "$msgTime$";
-/// Its key.
+/// Attribute with the message key.
 pub const KEY: &str = "$key$";
 
-/// Longest message type: longer ones no filter can name.
+/// Maximum length of a message type; filters cannot name longer ones.
 const MAX_TYPE: usize = 256;
-/// The flag of data that begin with attributes.
+/// Flag of data that begin with attributes.
 pub const HAS_ATTRIBUTES: i32 = 1;
 
-/// What separates attributes, and their names from their values.
+/// Characters that separate attributes, and names from values.
 const SEPARATORS: [char; 2] = [',', '='];
 
 const MINUTE_MS: u64 = 60_000;
-/// The last millisecond that `yyyyMMddHHmm` has room for.
+/// Last millisecond that `yyyyMMddHHmm` can represent.
 const LAST_MS: u64 = 253_402_300_799_999;
 const DAY_MINUTES: u64 = 24 * 60;
 
 /// A message to be packed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
-    /// The message itself; not empty.
+    /// Payload; must not be empty.
     pub payload: &'a [u8],
-    /// Its key.
+    /// Key.
     pub key: Option<&'a str>,
-    /// Its type.
+    /// Message type, for filters.
     pub message_type: Option<&'a str>,
-    /// Milliseconds since 1970; kept to the minute.
+    /// Event time in milliseconds since 1970; stored to the minute.
     pub time: Option<u64>,
-    /// Names and values.
+    /// Properties as name and value pairs.
     pub properties: &'a [(&'a str, &'a str)],
 }
 
-/// A message as it goes out.
+/// A packed message, ready to be sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Attributes, if any, and payload.
+    /// Attributes, if any, followed by the payload.
     pub data: Bytes,
-    /// Whether there are attributes.
+    /// Flag that states whether there are attributes.
     pub flag: i32,
-    /// For filters, which brokers look at.
+    /// Message type, by which brokers filter.
     pub message_type: Option<String>,
-    /// `yyyyMMddHHmm`, which brokers count by.
+    /// Event time as `yyyyMMddHHmm`, by which brokers keep statistics.
     pub time: Option<String>,
 }
 
@@ -68,21 +68,23 @@ pub struct Packed {
 pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
     let invalid = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text));
     if message.payload.is_empty() {
-        return invalid("the payload is empty, which TubeMQ does not take".into());
+        return invalid("the payload is empty; TubeMQ requires at least one byte".into());
     }
     if let Some(ms) = message.time.filter(|ms| *ms > LAST_MS) {
-        return invalid(format!("event time {ms}: milliseconds since 1970 that end with the year 9999"));
+        return invalid(format!(
+            "event time {ms} is out of range: milliseconds since 1970, up to the year 9999"
+        ));
     }
     let time = message.time.map(minute);
     let mut text = String::new();
     if let Some(message_type) = message.message_type {
         if message_type.is_empty() || message_type.len() > MAX_TYPE || message_type.trim() != message_type {
             return invalid(format!(
-                "message type {message_type:?}: 1 to {MAX_TYPE} bytes without blanks around them"
+                "message type {message_type:?} must have 1 to {MAX_TYPE} bytes and no blanks at either end"
             ));
         }
         if message_type.contains(SEPARATORS) {
-            return invalid(format!("message type {message_type:?}: it has neither , nor ="));
+            return invalid(format!("message type {message_type:?} must not contain , or ="));
         }
         put(&mut text, TYPE, message_type);
     }
@@ -94,11 +96,11 @@ pub fn pack(message: &Outgoing<'_>) -> Result<Packed> {
     }
     for (name, value) in message.properties {
         if [TYPE, TIME, KEY].contains(name) || name.is_empty() {
-            return invalid(format!("a property cannot be named {name:?}"));
+            return invalid(format!("{name:?} cannot be the name of a property"));
         }
         if name.contains(SEPARATORS) || value.contains(SEPARATORS) {
             return invalid(format!(
-                "property {name:?} of value {value:?}: names and values of properties have neither , nor ="
+                "property {name:?} with value {value:?}: names and values must not contain , or ="
             ));
         }
         put(&mut text, name, value);
@@ -138,11 +140,11 @@ fn decoded(key: &str) -> Cow<'_, str> {
     Cow::Owned(key.replace("%2C", ",").replace("%3D", "=").replace("%25", "%"))
 }
 
-/// `yyyyMMddHHmm` in UTC.
+/// Formats a time as `yyyyMMddHHmm` in UTC.
 fn minute(ms: u64) -> String {
     let minutes = ms / MINUTE_MS;
     let (days, rest) = (minutes / DAY_MINUTES, minutes % DAY_MINUTES);
-    // Years that begin in March, so that the leap day is the last one.
+    // Years starting in March, so that the leap day is the last day.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -154,7 +156,7 @@ fn minute(ms: u64) -> String {
     format!("{year:04}{month:02}{day:02}{:02}{:02}", rest / 60, rest % 60)
 }
 
-/// Milliseconds since 1970 of `yyyyMMddHHmm`, taken as UTC.
+/// Parses `yyyyMMddHHmm` as UTC; returns milliseconds since 1970.
 fn from_minute(text: &str) -> Option<u64> {
     let valid = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
@@ -172,18 +174,18 @@ fn from_minute(text: &str) -> Option<u64> {
     Some((days * DAY_MINUTES + hour * 60 + minute) * MINUTE_MS)
 }
 
-/// Attributes of a message, as they came.
+/// Attributes of a received message, unparsed.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes(Bytes);
 
 impl Attributes {
-    /// Names and values, in their order; system attributes too. Nothing if they are not text.
+    /// Names and values in order, including system attributes. Empty if the attributes are not UTF-8.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = std::str::from_utf8(&self.0).unwrap_or_default();
         text.split(',').filter_map(|pair| pair.split_once('='))
     }
 
-    /// The value of a name.
+    /// Value of an attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         if self.0.is_empty() {
             return None;
@@ -191,50 +193,50 @@ impl Attributes {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// The type, for filters.
+    /// Message type, for filters.
     pub fn message_type(&self) -> Option<&str> {
         self.get(TYPE)
     }
 
-    /// The key, if one of this client's convention is there.
+    /// Key, if the message has one by this client's convention.
     pub fn key(&self) -> Option<Cow<'_, str>> {
         self.get(KEY).map(decoded)
     }
 
-    /// The time in milliseconds since 1970, to the minute. Official clients write their local time.
+    /// Event time in milliseconds since 1970, to the minute. Official clients write their local time.
     pub fn time(&self) -> Option<u64> {
         self.get(TIME).and_then(from_minute)
     }
 
-    /// Names and values but those of the system.
+    /// Names and values, excluding system attributes.
     pub fn properties(&self) -> impl Iterator<Item = (&str, &str)> {
         self.iter().filter(|(name, _)| ![TYPE, TIME, KEY].contains(name))
     }
 }
 
-/// The checksum of a message's data: a CRC-32 without its highest bit. Producers may say -1 instead of it.
+/// Computes the checksum of a message's data: a CRC-32 without its highest bit. Producers may send -1 instead.
 pub fn checksum(data: &[u8]) -> i32 {
     (crc32(data) & 0x7fff_ffff) as i32
 }
 
-/// By what brokers filter: Java's hash of a message type without the blanks around it, by which different types
-/// may be the same; so a consumer compares the type itself once more.
+/// Hash by which brokers filter: Java's hash of the message type, trimmed. Different types may have the same hash, so
+/// a consumer compares the type itself as well.
 pub fn type_hash(message_type: &str) -> i32 {
-    // Java trims every character up to the blank.
+    // Java trims all characters up to and including the blank.
     let trimmed = message_type.trim_matches(|c| c <= ' ');
     trimmed.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
-/// Payload and attributes of a message that came.
+/// Extracts payload and attributes of a received message.
 pub fn unpack(message: pb::TransferedMessage) -> Result<(Bytes, Attributes)> {
     let mut data = message.pay_load_data;
     if checksum(&data) != message.check_sum {
-        return Err(Error::new(ErrorKind::Checksum, "the checksum of a message does not match"));
+        return Err(Error::new(ErrorKind::Checksum, "the checksum of the received message does not match"));
     }
     if message.flag & HAS_ATTRIBUTES == 0 {
         return Ok((data, Attributes::default()));
     }
-    let broken = || Error::protocol("a message ends before its attributes do");
+    let broken = || Error::protocol("the received message ends inside its attributes");
     if data.len() < 4 {
         return Err(broken());
     }
@@ -311,14 +313,14 @@ mod tests {
     fn different_types_may_have_the_same_hash() {
         assert_eq!(type_hash("Aa"), type_hash("BB"));
         assert_eq!((type_hash("Aa"), type_hash("till")), (2112, 3_560_117));
-        // Of UTF-16, as Java has it, and around the end of 32 bits.
+        // UTF-16 units, as in Java, around the overflow of 32 bits.
         assert_eq!(type_hash("\u{1f6b0}"), 0xd83d * 31 + 0xdeb0);
         assert_eq!(type_hash("a long message type"), java("a long message type"));
         assert_eq!(type_hash(" \ttill\n"), type_hash("till"));
         assert_eq!(type_hash(""), 0);
     }
 
-    /// s[0]·31^(n-1) + ... + s[n-1] without a limit, then its last 32 bits: Java's definition.
+    /// Java's definition: s[0]·31^(n-1) + ... + s[n-1] without overflow, reduced to its low 32 bits.
     fn java(text: &str) -> i32 {
         let mut hash = 0_u128;
         for unit in text.encode_utf16() {
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_flag_is_set_only_when_attributes_are_there() {
-        // The official client sets it for empty ones too, writes no length, and nobody can read the message.
+        // The official client sets it for empty attributes too, without a length, which makes the message unreadable.
         let packed = pack(&Outgoing { payload: b"plain", ..Outgoing::default() }).unwrap();
         assert_eq!(packed, Packed { data: Bytes::from_static(b"plain"), ..Packed::default() });
         let message = pb::TransferedMessage {

@@ -1,17 +1,17 @@
 //! Apache InLong TubeMQ, sans-IO.
 //!
-//! * [`frame`]: bytes to frames and back, whatever blocks the peer splits them into
-//! * [`command`]: the envelope, the methods with their requests and responses, exceptions
+//! * [`frame`]: encoding and decoding of frames, independent of how the peer splits them into blocks
+//! * [`command`]: the RPC envelope, the methods with their requests and responses, exceptions
 //! * [`message`]: payloads with attributes, checksums, filters by message type
-//! * [`topic`]: names, partitions, and the texts in which clients, master and brokers tell each other about them
-//! * [`connection`]: calls and their answers
-//! * [`master`]: a producer at the master
-//! * [`balance`]: a member of a consumer group at the master, and which partitions are its own
+//! * [`topic`]: names, partitions, and the text formats in which clients, master and brokers exchange them
+//! * [`connection`]: calls and their responses
+//! * [`master`]: registration and metadata of a producer at the master
+//! * [`balance`]: a member of a consumer group at the master, and the partitions assigned to it
 //! * [`producer`]: messages on their way to the brokers
 //! * [`consumer`]: one partition at its broker
-//! * [`flow`]: rules by which consumers slow down
+//! * [`flow`]: flow control rules, which slow consumers down
 //!
-//! Nothing here knows a socket, a clock, a task or Python.
+//! The module has no dependency on sockets, clocks, tasks or Python.
 
 use crate::error::{Error, ErrorKind};
 
@@ -33,42 +33,42 @@ pub use command::{Call, Exception, Method, Reply, Request, Response, Service};
 pub use frame::Frame;
 pub use topic::Partition;
 
-/// The protocol's messages, generated from `proto/tubemq.proto`.
+/// Protobuf messages of the protocol, generated from `proto/tubemq.proto`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
 pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/tubemq.rs"));
 }
 
-/// Version of the protocol that is spoken: the one whose exceptions are classes of `org.apache.inlong`.
+/// Protocol version that this crate implements: the one whose exceptions are classes of `org.apache.inlong`.
 pub const PROTOCOL_VERSION: i32 = 3;
 
-/// "Undefined" in every identifier and checksum of the protocol.
+/// Value for "undefined" in all identifiers and checksums of the protocol.
 pub const UNDEFINED: i64 = -2;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $wire:literal, $kind:ident;)+) => {
-        /// The codes that a master or broker answers. The codes that the official client keeps to itself
-        /// (402, 405 to 408, 420 to 423, 440 to 445, 599) are not among them.
+        /// Codes returned by a master or broker. Codes that the official client uses only internally (402, 405 to 408,
+        /// 420 to 423, 440 to 445, 599) are omitted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub enum Code { $($(#[doc = $doc])+ $name = $code,)+ }
 
         impl Code {
-            /// Every code, in the order of their numbers.
+            /// All codes, in numerical order.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// From the number on the wire; a newer server may have others.
+            /// Looks up a code by its number; a newer server may send unknown ones.
             pub const fn from_number(number: i32) -> Option<Self> {
                 match number { $($code => Some(Self::$name),)+ _ => None }
             }
 
-            /// Its name in the protocol.
+            /// Name of the code in the protocol.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $wire,)+ }
             }
 
-            /// The kind of error that it is to whoever asked. [`Code::Success`] is none, and has the kind of
-            /// a success that was not one.
+            /// Kind of the error that the code becomes. [`Code::Success`] is not an error; its kind is that of a
+            /// response which carries the code but did not succeed.
             pub const fn kind(self) -> ErrorKind {
                 match self { $(Self::$name => ErrorKind::$kind,)+ }
             }
@@ -77,65 +77,66 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Done.
+    /// The method succeeded.
     Success = 200, "SUCCESS", Protocol;
-    /// The master has nothing to say yet: what was known stays.
+    /// The master has no news yet; earlier information remains valid.
     NotReady = 201, "NOT_READY", ServiceNotReady;
-    /// Not here, or not now: ask again.
+    /// The resource is not available here or not at the moment; the request should be repeated.
     Moved = 301, "MOVED", ServiceNotReady;
-    /// A field is missing or not valid.
+    /// A field is missing or invalid.
     BadRequest = 400, "BAD_REQUEST", InvalidArgument;
-    /// The client holds no such partition.
+    /// The client does not hold the partition.
     Unauthorized = 401, "UNAUTHORIZED", ConsumerNotFound;
-    /// The topic is closed or its partition gone, or a checksum is wrong: the metadata are to be asked again.
+    /// The topic is closed, its partition is gone, or a checksum is wrong; metadata should be refreshed.
     Forbidden = 403, "FORBIDDEN", NotAllowed;
     /// There is nothing to read.
     NotFound = 404, "NOT_FOUND", ServiceNotReady;
     /// Another client holds the partition.
     PartitionOccupied = 410, "PARTITION_OCCUPIED", ConsumerBusy;
-    /// The server has forgotten the client, which is to register again.
+    /// The server does not know the client, which must register again.
     NoNode = 411, "HB_NO_NODE", ConsumerNotFound;
-    /// The partition is held by another registration of the same client.
+    /// Another registration of the same client holds the partition.
     DuplicatePartition = 412, "DUPLICATE_PARTITION", ConsumerBusy;
-    /// Credentials or visit token are not accepted.
+    /// Credentials or visit token were rejected.
     CertificateFailure = 415, "CERTIFICATE_FAILURE", Authentication;
-    /// The broker's memory block is full: send elsewhere, or later.
+    /// The broker's memory block is full; the message should be sent elsewhere or later.
     ReceiveOverflow = 419, "SERVER_RECEIVE_OVERFLOW", TooManyRequests;
-    /// The group's members balance in another way.
+    /// The group's members use another kind of balancing.
     InconsistentConsumeType = 424, "CLIENT_INCONSISTENT_CONSUMETYPE", ConsumerAssign;
-    /// The group's members have other topics.
+    /// The group's members subscribe to other topics.
     InconsistentTopicSet = 425, "CLIENT_INCONSISTENT_TOPICSET", ConsumerAssign;
-    /// The group's members have other filters.
+    /// The group's members use other filters.
     InconsistentFilterSet = 426, "CLIENT_INCONSISTENT_FILTERSET", ConsumerAssign;
-    /// The group's members have another session key.
+    /// The group's members use another session key.
     InconsistentSessionKey = 427, "CLIENT_INCONSISTENT_SESSIONKEY", ConsumerAssign;
-    /// The group's members choose between offsets in another way.
+    /// The group's members use another rule for choosing between offsets.
     InconsistentSelectBig = 428, "CLIENT_INCONSISTENT_SELECTBIG", ConsumerAssign;
-    /// The group's members say that they are another number.
+    /// The group's members state another number of members.
     InconsistentSourceCount = 429, "CLIENT_INCONSISTENT_SOURCECOUNT", ConsumerAssign;
     /// Another member of the group has the same node id.
     DuplicateIndexId = 430, "CLIENT_DUPLICATE_INDEXID", ConsumerBusy;
     /// No broker has the topic.
     TopicNotDeployed = 431, "TOPIC_NOT_DEPLOYED", TopicNotFound;
-    /// The group may not consume.
+    /// The group is not allowed to consume.
     ConsumeGroupForbidden = 450, "CONSUME_GROUP_FORBIDDEN", Authorization;
-    /// The broker limits the rate: not before the time that it says.
+    /// The broker limits the consumption rate; the response states the time to wait.
     ConsumeSpeedLimit = 452, "SERVER_CONSUME_SPEED_LIMIT", TooManyRequests;
-    /// The group may not consume with these filters.
+    /// The group is not allowed to consume with these filters.
     ConsumeContentForbidden = 455, "CONSUME_CONTENT_FORBIDDEN", Authorization;
     /// The server failed.
     InternalServerError = 500, "INTERNAL_SERVER_ERROR", Unknown;
-    /// The server does not serve now.
+    /// The server is temporarily not in service.
     ServiceUnavailable = 503, "SERVICE_UNAVAILABLE", ServiceNotReady;
-    /// The broker read nothing where something had to be.
+    /// The broker found no data where it expected some.
     MessageSetNull = 510, "INTERNAL_SERVER_ERROR_MSGSET_NULL", Unknown;
 }
 
-/// The typed error for a server's code and words. A code of a newer server is `Unknown`.
+/// Converts a server's error code and message into a typed error. A code that only a newer server knows becomes
+/// `Unknown`.
 pub fn server_error(code: i32, text: &str) -> Error {
     let (kind, name) = match Code::from_number(code) {
         Some(code) => (code.kind(), code.name().to_owned()),
         None => (ErrorKind::Unknown, format!("error {code}")),
     };
-    Error::new(kind, format!("the server answered {name}")).with_peer_text(text)
+    Error::new(kind, format!("the server returned {name}")).with_peer_text(text)
 }

@@ -1,21 +1,22 @@
-//! A producer of one topic, without its connections: what was pushed, in order, until a broker has it.
+//! A producer of one topic, independent of its connections: messages, in order, until a broker has stored them.
 //!
 //! ```text
-//!         push             turn of its broker's connection          success
+//!         push          broker's connection is ready           success
 //!   ──────────────► Queued ──────────────────────────────► Sent ─────────────► Done
-//!                     ▲                                      │ refused for good, or its time is over
+//!                     ▲                                      │ refused permanently, or timed out
 //!                     └──────────────────────────────────────┴───────────────► Done
-//!                       the connection ended: same partition
-//!                       refused for now (419, 503, 403): another partition, if it has no key
+//!                       connection lost: same partition
+//!                       refused temporarily (419, 503, 403): another partition, unless the message has a key
 //! ```
-//! Each message is a call of its own, and calls are pipelined: a connection keeps their order, so messages of one
-//! partition keep theirs. A message with a key stays in its partition; while the broker refuses one for now, those
-//! behind it that have not been sent wait for it. What had been sent behind it stays ahead of it.
+//! Each message is a call of its own, and calls are pipelined. A connection preserves their order, and so the order of
+//! the messages of a partition. A message with a key stays in its partition: while the broker refuses it temporarily,
+//! the unsent messages behind it wait. Messages that had already been sent behind it overtake it.
 //!
-//! Whether a message whose connection ended got through is not known; it is sent again, so that it is stored at
-//! least once. Outcomes come in the order of the pushes: an answer that overtakes others waits for them.
+//! If the connection is lost, it is unknown whether an unanswered message was stored; it is sent again, so that it is
+//! stored at least once. Outcomes are reported in the order of the pushes: a message that completes early waits for
+//! its predecessors.
 //!
-//! Poll order of the owner: [`Producer::handle_timeout`], [`Producer::poll_send`] for each broker that is attached,
+//! The owner polls in this order: [`Producer::handle_timeout`], [`Producer::poll_send`] for each attached broker,
 //! [`Producer::poll_event`], [`Producer::poll_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,64 +32,64 @@ use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
 #[cfg(test)]
 mod tests;
 
-/// Refusals of one message before it is given up; those that ask to come later do not count.
+/// Number of refusals after which a message fails. Requests to retry later do not count.
 const MAX_REFUSALS: u32 = 5;
-/// Pause of a partition after its first refusal; doubled up to [`LONGEST_PAUSE`] while they go on.
+/// Pause of a partition after its first refusal, doubled with each further one up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A broker that stopped writing is left alone for so long.
+/// Pause of a broker that has stopped accepting messages.
 const BROKER_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a producer is made with.
+/// Configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the client at master and brokers.
+    /// Client id at master and brokers.
     pub client_id: String,
-    /// Where messages go.
+    /// Topic to send to.
     pub topic: String,
-    /// This side's IPv4 address as a number, for the broker's log.
+    /// Own IPv4 address as a number, for the broker's log.
     pub address: i32,
-    /// Messages without an answer; as many again may be parked.
+    /// Maximum number of unanswered messages. The overflow queue backoffs as many again.
     pub max_pending: usize,
-    /// From push to answer; `None` waits for ever.
+    /// Time limit from push to response; `None` for no limit.
     pub send_timeout: Option<Duration>,
-    /// Where round robin begins.
+    /// Starting point of the round robin.
     pub seed: u32,
 }
 
-/// Where a message is.
+/// Position of a stored message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// Number of the broker.
     pub broker: u32,
     /// Number of the partition at the broker.
     pub partition: u32,
-    /// In the index of the partition's store, which all its partitions share: 28 for each message.
+    /// Offset in the index of the store, which its partitions share; each message takes 28.
     pub offset: i64,
-    /// When the broker took it, in milliseconds since 1970; -1 when that is not known.
+    /// Time at which the broker stored the message, in milliseconds since 1970; -1 if unknown.
     pub time: i64,
-    /// The broker's number of the message, which another broker may give as well.
+    /// Message number at the broker; not unique across brokers.
     pub message_id: i64,
 }
 
-/// What the producer has to tell.
+/// Events of a producer.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The oldest message without an outcome is stored.
+    /// The oldest message without an outcome has been stored.
     Stored {
-        /// Where.
+        /// Position of the message.
         position: Position,
-        /// What it was charged.
+        /// Bytes charged for the message.
         bytes: usize,
     },
     /// The oldest message without an outcome has failed.
     Failed {
-        /// Why.
+        /// Reason for the failure.
         error: Error,
-        /// What it was charged.
+        /// Bytes charged for the message.
         bytes: usize,
     },
-    /// The brokers no longer do what the metadata say: they are to be asked for again.
+    /// Brokers behave otherwise than the metadata state; metadata should be refreshed.
     Refresh,
 }
 
@@ -102,9 +103,9 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     message: Packed,
-    /// Charged to the budget.
+    /// Bytes charged to the memory limit.
     bytes: usize,
-    /// Hash of its key.
+    /// Hash of the key.
     key: Option<u32>,
     partition: Partition,
     pushed: Instant,
@@ -112,32 +113,32 @@ struct Entry {
     state: State,
 }
 
-/// The connection to a broker.
+/// State of the connection to a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
+enum LinkState {
     Down,
     Wanted,
     Up,
 }
 
 #[derive(Debug)]
-struct Lane {
-    link: Link,
-    /// Messages to be sent, by number.
-    queue: BTreeSet<u64>,
-    /// Takes nothing before this time.
+struct BrokerQueue {
+    link: LinkState,
+    /// Numbers of the messages to be sent.
+    messages: BTreeSet<u64>,
+    /// Time until which the broker is not used.
     pause: Option<Instant>,
 }
 
-/// A partition that refused, and until when it is left alone.
+/// Backoff of a partition that refused a message.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
-    /// Nothing when it may be tried again; the pause stays until it takes something.
+struct PartitionBackoff {
+    /// End of the current pause; `None` once the partition may be tried. `pause` is kept until a message is accepted.
     until: Option<Instant>,
     pause: Duration,
 }
 
-impl Hold {
+impl PartitionBackoff {
     fn is_over(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| until <= now)
     }
@@ -147,30 +148,30 @@ impl Hold {
 #[derive(Debug)]
 pub struct Producer {
     options: Options,
-    /// In an order that goes round the brokers.
+    /// Writable partitions, ordered so that consecutive ones are at different brokers.
     partitions: Vec<Partition>,
-    lanes: BTreeMap<u32, Lane>,
-    holds: BTreeMap<Partition, Hold>,
+    queues: BTreeMap<u32, BrokerQueue>,
+    backoffs: BTreeMap<Partition, PartitionBackoff>,
     max_message_size: usize,
-    /// Every message without an outcome told; the first has number `first`.
+    /// Messages whose outcome has not been reported; the first one has number `first`.
     entries: VecDeque<Entry>,
     first: u64,
     sent: usize,
     next: u32,
     events: VecDeque<Event>,
-    /// Brokers to which connections are wanted.
+    /// Brokers that a connection is needed to.
     wants: Vec<u32>,
 }
 
 impl Producer {
-    /// A producer that knows no partition yet.
+    /// Creates a producer that does not know any partition yet.
     pub fn new(options: Options) -> Self {
         Self {
             next: options.seed,
             options,
             partitions: Vec::new(),
-            lanes: BTreeMap::new(),
-            holds: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            backoffs: BTreeMap::new(),
             max_message_size: usize::MAX,
             entries: VecDeque::new(),
             first: 0,
@@ -180,7 +181,7 @@ impl Producer {
         }
     }
 
-    /// What the master says of the topic, instead of what it said before.
+    /// Replaces the partitions by those that the master states.
     pub fn set_partitions(&mut self, now: Instant, mut partitions: Vec<Partition>, max_message_size: usize) {
         self.max_message_size = max_message_size;
         partitions.sort_unstable_by_key(|partition| (partition.id, partition.broker));
@@ -191,15 +192,15 @@ impl Producer {
         self.partitions = partitions;
         let brokers: BTreeSet<u32> = self.partitions.iter().map(|partition| partition.broker).collect();
         for broker in &brokers {
-            let new = Lane { link: Link::Down, queue: BTreeSet::new(), pause: None };
-            self.lanes.entry(*broker).or_insert(new);
+            let new = BrokerQueue { link: LinkState::Down, messages: BTreeSet::new(), pause: None };
+            self.queues.entry(*broker).or_insert(new);
         }
-        // A connection that stands still has its answers to give.
-        self.lanes.retain(|broker, lane| {
-            lane.queue.clear();
-            brokers.contains(broker) || lane.link == Link::Up
+        // A connection that is still up may have outstanding responses.
+        self.queues.retain(|broker, queue| {
+            queue.messages.clear();
+            brokers.contains(broker) || queue.link == LinkState::Up
         });
-        self.holds.retain(|partition, _| self.partitions.contains(partition));
+        self.backoffs.retain(|partition, _| self.partitions.contains(partition));
         for index in 0..self.entries.len() {
             if matches!(self.entries[index].state, State::Queued) {
                 self.route(now, self.first + index as u64);
@@ -207,37 +208,36 @@ impl Producer {
         }
     }
 
-    /// Number of partitions that can be written.
+    /// Number of writable partitions.
     pub fn partitions(&self) -> usize {
         self.partitions.len()
     }
 
-    /// Takes a message, if there is room; `bytes` come back with its outcome. With `park`, twice as many may wait.
+    /// Accepts a message if there is room; `bytes` is returned with its outcome. With `overflow` the overflow queue
+    /// is used, which doubles the room.
     pub fn push(
         &mut self,
         now: Instant,
         message: Packed,
         key: Option<&str>,
         bytes: usize,
-        park: bool,
+        overflow: bool,
     ) -> Result<()> {
         if message.data.len() > self.max_message_size {
             return Err(Error::new(
                 ErrorKind::MessageTooLarge,
                 format!(
-                    "{} bytes with attributes; the topic takes {}",
+                    "the message has {} bytes including attributes; the topic accepts at most {}",
                     message.data.len(),
                     self.max_message_size
                 ),
             ));
         }
-        let limit = self.options.max_pending * if park { 2 } else { 1 };
+        let limit = self.options.max_pending * if overflow { 2 } else { 1 };
         if self.entries.len() >= limit {
             return Err(Error::new(
                 ErrorKind::QueueFull,
-                format!(
-                    "{limit} messages wait for the brokers' answers: await some of them, or raise max_pending"
-                ),
+                format!("{limit} messages are waiting for responses: await some sends or raise max_pending"),
             ));
         }
         self.entries.push_back(Entry {
@@ -253,30 +253,30 @@ impl Producer {
         Ok(())
     }
 
-    /// Messages without an outcome.
+    /// Number of messages without an outcome.
     pub fn pending(&self) -> usize {
         self.entries.len()
     }
 
-    /// A connection to `broker` is there.
+    /// Handles a new connection to `broker`.
     pub fn attach(&mut self, broker: u32) {
-        if let Some(lane) = self.lanes.get_mut(&broker) {
-            lane.link = Link::Up;
-            lane.pause = None;
+        if let Some(queue) = self.queues.get_mut(&broker) {
+            queue.link = LinkState::Up;
+            queue.pause = None;
         }
     }
 
-    /// The connection to `broker` is gone, or could not be had: not before `pause` is another wanted. What was
-    /// sent is answered by an error each.
+    /// Handles the loss of the connection to `broker`, or a failed attempt. No other one is requested before `pause`
+    /// has passed. The caller reports an error for each message that was sent, by [`Self::handle_answer`].
     pub fn detach(&mut self, now: Instant, broker: u32, pause: Duration) {
-        let Some(lane) = self.lanes.get_mut(&broker) else { return };
-        lane.link = Link::Down;
-        lane.pause = Some(now + pause);
-        self.evade(now, broker);
+        let Some(queue) = self.queues.get_mut(&broker) else { return };
+        queue.link = LinkState::Down;
+        queue.pause = Some(now + pause);
+        self.reroute(now, broker);
     }
 
-    /// The next message for `broker`, with the number that [`Self::handle_answer`] wants back. `visit` is
-    /// what proves to brokers who sends.
+    /// Returns the next message for `broker`, with the number to pass to [`Self::handle_answer`]. `visit` authenticates
+    /// the client to the broker.
     pub fn poll_send(
         &mut self,
         now: Instant,
@@ -286,20 +286,20 @@ impl Producer {
         if self.sent >= self.options.max_pending {
             return None;
         }
-        let lane = self.lanes.get_mut(&broker)?;
-        if lane.link != Link::Up || lane.pause.is_some_and(|until| until > now) {
+        let queue = self.queues.get_mut(&broker)?;
+        if queue.link != LinkState::Up || queue.pause.is_some_and(|until| until > now) {
             return None;
         }
-        let number = if self.holds.is_empty() {
-            lane.queue.pop_first()?
+        let number = if self.backoffs.is_empty() {
+            queue.messages.pop_first()?
         } else {
-            let (holds, entries, first) = (&self.holds, &self.entries, self.first);
+            let (backoffs, entries, first) = (&self.backoffs, &self.entries, self.first);
             let free = |number: &&u64| {
                 let partition = &entries[(**number - first) as usize].partition;
-                holds.get(partition).is_none_or(|hold| hold.is_over(now))
+                backoffs.get(partition).is_none_or(|backoff| backoff.is_over(now))
             };
-            let number = *lane.queue.iter().find(free)?;
-            lane.queue.remove(&number);
+            let number = *queue.messages.iter().find(free)?;
+            queue.messages.remove(&number);
             number
         };
         let entry = &mut self.entries[(number - self.first) as usize];
@@ -321,7 +321,7 @@ impl Producer {
         Some((number, Request::SendMessage(Box::new(request))))
     }
 
-    /// The answer to what [`Self::poll_send`] gave.
+    /// Handles the response to the call that [`Self::poll_send`] returned.
     pub fn handle_answer(&mut self, now: Instant, number: u64, result: Result<Response>) {
         let Some(index) = number.checked_sub(self.first).map(|index| index as usize) else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -340,19 +340,20 @@ impl Producer {
                     time: response.append_time.unwrap_or(-1),
                     message_id: response.message_id.unwrap_or(UNDEFINED),
                 }));
-                if !self.holds.is_empty() {
-                    self.holds.remove(&partition);
+                if !self.backoffs.is_empty() {
+                    self.backoffs.remove(&partition);
                 }
                 self.settle();
             }
             Ok(response) => {
                 let (code, _) = response.code();
-                let error =
-                    response.outcome().err().unwrap_or_else(|| Error::protocol("not a send's answer"));
+                let error = response.outcome().err().unwrap_or_else(|| {
+                    Error::protocol("the broker sent an unexpected response to SendMessage")
+                });
                 self.refused(now, number, Code::from_number(code), error);
             }
             Err(error) => match error.kind() {
-                // Whether it got through is not known.
+                // It is unknown whether the message was stored.
                 ErrorKind::Disconnected | ErrorKind::Closed | ErrorKind::Timeout | ErrorKind::Protocol => {
                     self.requeue(now, number);
                 }
@@ -361,7 +362,7 @@ impl Producer {
         }
     }
 
-    /// To the same partition again, if it still is one.
+    /// Queues the message for the same partition if that still exists.
     fn requeue(&mut self, now: Instant, number: u64) {
         let partition = self.entries[(number - self.first) as usize].partition;
         if self.partitions.contains(&partition) {
@@ -386,29 +387,28 @@ impl Producer {
         }
         match code {
             Some(Code::ServiceUnavailable) => {
-                if let Some(lane) = self.lanes.get_mut(&partition.broker) {
-                    lane.pause = Some(now + BROKER_PAUSE);
+                if let Some(queue) = self.queues.get_mut(&partition.broker) {
+                    queue.pause = Some(now + BROKER_PAUSE);
                 }
                 self.events.push_back(Event::Refresh);
             }
             Some(Code::ReceiveOverflow) => {}
-            // The topic was closed, the partition is gone, or the visit token is old.
+            // The topic was closed, the partition is gone, or the visit token has expired.
             _ => self.events.push_back(Event::Refresh),
         }
-        let before = self.holds.get(&partition);
-        // Those that were sent together are refused together, which is one refusal.
-        if before.is_none_or(|hold| hold.is_over(now)) {
-            let pause = before.map_or(FIRST_PAUSE, |hold| (hold.pause * 2).min(LONGEST_PAUSE));
-            self.holds.insert(partition, Hold { until: Some(now + pause), pause });
+        let before = self.backoffs.get(&partition);
+        // Messages that were sent together are refused together, which counts as one refusal.
+        if before.is_none_or(|backoff| backoff.is_over(now)) {
+            let pause = before.map_or(FIRST_PAUSE, |backoff| (backoff.pause * 2).min(LONGEST_PAUSE));
+            self.backoffs.insert(partition, PartitionBackoff { until: Some(now + pause), pause });
         }
         self.requeue(now, number);
-        self.evade(now, partition.broker);
+        self.reroute(now, partition.broker);
     }
 
-    /// Finds a place for what waits for a broker, or for a partition of it, that takes nothing now and can go
-    /// elsewhere.
-    fn evade(&mut self, now: Instant, broker: u32) {
-        let Some(lane) = self.lanes.get(&broker) else { return };
+    /// Reroutes messages without a key that are queued for a broker or partition which is paused.
+    fn reroute(&mut self, now: Instant, broker: u32) {
+        let Some(queue) = self.queues.get(&broker) else { return };
         if !self.partitions.iter().any(|partition| self.is_usable(now, partition)) {
             return;
         }
@@ -416,22 +416,22 @@ impl Producer {
             let entry = &self.entries[(**number - self.first) as usize];
             entry.key.is_none() && !self.is_usable(now, &entry.partition)
         };
-        let moving: Vec<u64> = lane.queue.iter().filter(free).copied().collect();
+        let moving: Vec<u64> = queue.messages.iter().filter(free).copied().collect();
         for number in moving {
-            if let Some(lane) = self.lanes.get_mut(&broker) {
-                lane.queue.remove(&number);
+            if let Some(queue) = self.queues.get_mut(&broker) {
+                queue.messages.remove(&number);
             }
             self.route(now, number);
         }
     }
 
     fn is_usable(&self, now: Instant, partition: &Partition) -> bool {
-        let lane = self.lanes.get(&partition.broker);
-        lane.is_some_and(|lane| lane.pause.is_none_or(|until| until <= now))
-            && self.holds.get(partition).is_none_or(|hold| hold.is_over(now))
+        let queue = self.queues.get(&partition.broker);
+        queue.is_some_and(|queue| queue.pause.is_none_or(|until| until <= now))
+            && self.backoffs.get(partition).is_none_or(|backoff| backoff.is_over(now))
     }
 
-    /// Chooses a partition and queues the message there.
+    /// Chooses a partition and queues the message for it.
     fn route(&mut self, now: Instant, number: u64) {
         let count = self.partitions.len();
         if count == 0 {
@@ -444,7 +444,8 @@ impl Producer {
                 self.next = self.next.wrapping_add(1);
                 let start = self.next as usize % count;
                 let mut round = (0..count).map(|i| self.partitions[(start + i) % count]);
-                let quiet = self.holds.is_empty() && self.lanes.values().all(|lane| lane.pause.is_none());
+                let quiet =
+                    self.backoffs.is_empty() && self.queues.values().all(|queue| queue.pause.is_none());
                 if quiet { None } else { round.find(|partition| self.is_usable(now, partition)) }
                     .unwrap_or(self.partitions[start])
             }
@@ -454,15 +455,15 @@ impl Producer {
 
     fn enqueue(&mut self, number: u64, partition: Partition) {
         self.entries[(number - self.first) as usize].partition = partition;
-        let Some(lane) = self.lanes.get_mut(&partition.broker) else { return };
-        lane.queue.insert(number);
-        if lane.link == Link::Down && lane.pause.is_none() {
-            lane.link = Link::Wanted;
+        let Some(queue) = self.queues.get_mut(&partition.broker) else { return };
+        queue.messages.insert(number);
+        if queue.link == LinkState::Down && queue.pause.is_none() {
+            queue.link = LinkState::Wanted;
             self.wants.push(partition.broker);
         }
     }
 
-    /// Tells the outcomes that are due in their order.
+    /// Reports the completed messages at the head, in order.
     fn settle(&mut self) {
         while let Some(Entry { state: State::Done(_), .. }) = self.entries.front() {
             let Some(entry) = self.entries.pop_front() else { return };
@@ -476,7 +477,7 @@ impl Producer {
         }
     }
 
-    /// Gives up what has waited too long, and wants connections again whose pause is over.
+    /// Fails messages that exceeded the send timeout, and requests connections whose pause has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(timeout) = self.options.send_timeout {
             while let Some(entry) = self.entries.front_mut()
@@ -484,61 +485,62 @@ impl Producer {
             {
                 let sent = matches!(entry.state, State::Sent);
                 let broker = entry.partition.broker;
-                let fate = if sent { "it may have been stored" } else { "it was not stored by that time" };
-                let text = format!("no broker answered the message within {timeout:?}: {fate}");
+                let fate = if sent { "it may have been stored" } else { "it was not stored" };
+                let text = format!("no broker responded within send_timeout ({timeout:?}): {fate}");
                 entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));
                 if sent {
                     self.sent -= 1;
-                } else if let Some(lane) = self.lanes.get_mut(&broker) {
-                    lane.queue.remove(&self.first);
+                } else if let Some(queue) = self.queues.get_mut(&broker) {
+                    queue.messages.remove(&self.first);
                 }
                 self.settle();
             }
         }
-        for hold in self.holds.values_mut() {
-            if hold.is_over(now) {
-                hold.until = None;
+        for backoff in self.backoffs.values_mut() {
+            if backoff.is_over(now) {
+                backoff.until = None;
             }
         }
-        for (broker, lane) in &mut self.lanes {
-            if lane.pause.is_some_and(|until| until <= now) {
-                lane.pause = None;
-                if lane.link == Link::Down && !lane.queue.is_empty() {
-                    lane.link = Link::Wanted;
+        for (broker, queue) in &mut self.queues {
+            if queue.pause.is_some_and(|until| until <= now) {
+                queue.pause = None;
+                if queue.link == LinkState::Down && !queue.messages.is_empty() {
+                    queue.link = LinkState::Wanted;
                     self.wants.push(*broker);
                 }
             }
         }
     }
 
-    /// When [`Self::handle_timeout`] or [`Self::poll_send`] has something to do again.
+    /// Time at which [`Self::handle_timeout`] or [`Self::poll_send`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let mut next = match (self.options.send_timeout, self.entries.front()) {
             (Some(timeout), Some(entry)) => Some(entry.pushed + timeout),
             _ => None,
         };
-        for lane in self.lanes.values() {
-            next = earliest(next, lane.pause);
+        for queue in self.queues.values() {
+            next = earliest(next, queue.pause);
         }
         if self.sent < self.options.max_pending && self.entries.len() > self.sent {
-            for hold in self.holds.values() {
-                next = earliest(next, hold.until);
+            for backoff in self.backoffs.values() {
+                next = earliest(next, backoff.until);
             }
         }
         next
     }
 
-    /// Brokers to which connections are wanted: [`Self::attach`], or [`Self::detach`] where there is none to be had.
+    /// Takes the brokers that a connection is needed to. The caller answers with [`Self::attach`], or with
+    /// [`Self::detach`] if the attempt fails.
     pub fn poll_wants(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.wants)
     }
 
-    /// The next thing to tell, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Fails everything that has no outcome.
+    /// Fails all messages without an outcome.
     pub fn close(&mut self, error: &Error) {
         for entry in &mut self.entries {
             if !matches!(entry.state, State::Done(_)) {
@@ -546,13 +548,13 @@ impl Producer {
             }
         }
         self.sent = 0;
-        for lane in self.lanes.values_mut() {
-            lane.queue.clear();
+        for queue in self.queues.values_mut() {
+            queue.messages.clear();
         }
         self.settle();
     }
 
-    /// The topic.
+    /// Topic that the producer sends to.
     pub fn topic(&self) -> &str {
         &self.options.topic
     }

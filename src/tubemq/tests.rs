@@ -1,4 +1,4 @@
-//! Tests of frames and envelopes: what may not come is refused with its reason, before its bytes have come.
+//! Tests of frames and envelopes: invalid input is rejected with the right reason, before all its bytes have arrived.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ fn next(max_payload: usize, bytes: &[u8]) -> Result<Option<Frame>> {
     Decoder::new(max_payload).next(&mut BytesMut::from(bytes))
 }
 
-/// The message of the error that these bytes are.
+/// Message of the error for these bytes.
 fn refused(max_payload: usize, bytes: &[u8]) -> (ErrorKind, String) {
-    let error = next(max_payload, bytes).expect_err("it may not come");
+    let error = next(max_payload, bytes).expect_err("it must be rejected");
     (error.kind(), error.to_string())
 }
 
@@ -74,7 +74,7 @@ fn a_frame_above_the_limit_is_refused_when_the_length_that_is_too_much_has_come(
     assert_eq!(refused(99, &words(&[TOKEN, 7, 1, 100])).0, ErrorKind::FrameTooLarge);
     assert_eq!(refused(99, &words(&[TOKEN, 7, 1, u32::MAX])).0, ErrorKind::FrameTooLarge);
     assert_eq!(next(100, &words(&[TOKEN, 7, 1, 100])).unwrap(), None);
-    // Lengths that are small one by one.
+    // Each length by itself is small.
     let mut two = words(&[TOKEN, 7, 2, 60]);
     two.extend_from_slice(&[1; 60]);
     assert_eq!(next(99, &two).unwrap(), None);
@@ -118,7 +118,7 @@ fn every_block_that_is_written_is_full_but_the_last() {
 
 #[test]
 fn a_call_always_says_how_long_it_waits() {
-    // Servers process a call without a time limit, and answer nothing.
+    // Servers run a call without a time limit, and do not respond.
     for (timeout, expected) in [
         (Duration::ZERO, 1),
         (Duration::from_nanos(1), 1),
@@ -153,11 +153,11 @@ fn an_answer_that_the_method_ran_is_not_yet_a_success() {
         Response::ProducerClose(response).outcome()
     };
     flagged(true, 200).unwrap();
-    // 201 with success: nothing new, and no failure.
+    // 201 with success: no news, and no failure.
     flagged(true, 201).unwrap();
     let error = flagged(false, 411).unwrap_err();
     assert_eq!((error.kind(), error.peer_text()), (ErrorKind::ConsumerNotFound, Some("words")));
-    // Client balance has no flag.
+    // Responses of client balance have no flag.
     let coded = |err_code| {
         let response = pb::GetPartMetaResponseM2c { err_code, err_msg: "words".into(), ..Default::default() };
         Response::PartitionMetadata(response).outcome()
@@ -218,24 +218,24 @@ fn an_envelope_that_is_incomplete_is_refused_by_the_name_of_its_part() {
     refused(call(&[FROM_CLIENT]), "RequestHeader");
     refused(call(&[FROM_CLIENT, b"", &[0x08]]), "RequestBody");
     refused(call(&[FROM_CLIENT, b"", &[0x08, 0x13]]), "19");
-    // The request's first field is a text, here a number. One that is missing reads as empty, for the method to say.
+    // The request's first field is a string, here a number. A missing field reads as empty, for the method to reject.
     refused(call(&[FROM_CLIENT, b"", &[0x08, 0x0d, 0x1a, 2, 0x08, 1]]), "SendMessage");
     call(&[FROM_CLIENT, b"", &[0x08, 0x0d]]).unwrap();
-    refused(call(&[FROM_SERVER, b"", &[0x08, 0x03]]), "a request is due");
-    refused(reply(&[FROM_CLIENT]), "a response is due");
+    refused(call(&[FROM_SERVER, b"", &[0x08, 0x03]]), "instead of a request");
+    refused(reply(&[FROM_CLIENT]), "instead of a response");
     refused(reply(&[FROM_SERVER]), "ResponseHeader");
     refused(reply(&[FROM_SERVER, &[0x08, 3]]), "status 3");
     refused(reply(&[FROM_SERVER, &[0x08, 0]]), "RspResponseBody");
     refused(reply(&[FROM_SERVER, &[0x08, 1]]), "RspExceptionBody");
     refused(reply(&[FROM_SERVER, &[0x08, 0], &[0x08, 0x0b, 0x12, 0]]), "11");
-    // A length that lies is no reason to wait or to make room.
+    // An inflated length must not cause waiting or allocation.
     let lies = Bytes::from_static(&[0x02, 0x08, 0x00, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     refused(Call::decode(&lies).map(drop), "RequestHeader");
 }
 
 #[test]
 fn a_message_that_nests_in_itself_without_end_is_refused() {
-    // Every group opens another one.
+    // Each group opens another one.
     let nested = vec![0x0b; 100_000];
     assert!(Call::decode(&payload(&[&nested])).is_err());
     assert!(Call::decode(&payload(&[FROM_CLIENT, &nested])).is_err());
@@ -249,7 +249,7 @@ fn a_call_that_is_too_large_for_a_frame_is_not_written() {
     let call = Call::new(Request::SendMessage(Box::new(send)), Duration::from_secs(1));
     let mut out = Transmit::default();
     assert_eq!(call.encode(7, &mut out).unwrap_err().kind(), ErrorKind::MessageTooLarge);
-    assert!(out.is_empty(), "nothing of it");
+    assert!(out.is_empty(), "nothing was written");
 }
 
 fn send() -> impl Strategy<Value = pb::SendMessageRequestP2b> {

@@ -1,9 +1,9 @@
-//! Names, partitions, and the texts in which clients, master and brokers tell each other about them.
+//! Names, partitions, and the text formats in which clients, master and brokers exchange them.
 //!
 //! ```text
-//! broker            id:host:port                            the default port may be a blank: "1:127.0.0.1: "
+//! broker            id:host:port                       a blank port means the default one: "1:127.0.0.1: "
 //! producer's topic  topic#broker:partitions:stores,...#bytes
-//! consumer's topic  topic#broker:stores:partitions:status,...      the middle two are the other way round
+//! consumer's topic  topic#broker:stores:partitions:status,...      stores and partitions swapped
 //! place             broker:host:port#topic:partition
 //! subscription      client@group#place
 //! failure           code:place
@@ -15,9 +15,9 @@ use std::fmt::{Display, Formatter};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Partitions of store `j` have the numbers from `j` times this on.
+/// Partition numbers of store `j` start at `j` times this number.
 pub const STORE_BASE: u32 = 10_000;
-/// Most partitions of a topic, at all of its brokers, that are believed.
+/// Maximum number of partitions accepted for a topic, over all its brokers.
 const MAX_PARTITIONS: u32 = 1 << 16;
 const MAX_TOPIC: usize = 64;
 const MAX_GROUP: usize = 1024;
@@ -25,29 +25,29 @@ const MAX_GROUP: usize = 1024;
 /// A partition of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Partition {
-    /// Number of its broker.
+    /// Number of the broker.
     pub broker: u32,
-    /// Its number there: ten thousand times the store's, and its own in the store.
+    /// Number at the broker: ten thousand times the store's number, plus the number within the store.
     pub id: u32,
 }
 
-/// A broker's number and address.
+/// Number and address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Broker {
-    /// Its number.
+    /// Number of the broker.
     pub id: u32,
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
 }
 
 fn bad(what: &str, text: &str) -> Error {
-    Error::protocol(format!("not {what}")).with_peer_text(text)
+    Error::protocol(format!("the peer sent an invalid {what}")).with_peer_text(text)
 }
 
 impl Broker {
-    /// `id:host:port`; a blank port is the default one.
+    /// Parses `id:host:port`; a blank port means the default one.
     pub fn parse(text: &str, default_port: u16) -> Result<Self> {
         let parse = || {
             let (id, rest) = text.split_once(':')?;
@@ -60,10 +60,10 @@ impl Broker {
             (!host.is_empty()).then_some(())?;
             Some(Self { id: id.trim().parse().ok()?, host: host.to_owned(), port })
         };
-        parse().ok_or_else(|| bad("a broker's address", text))
+        parse().ok_or_else(|| bad("broker address", text))
     }
 
-    /// As official masters write it: the default port is a blank.
+    /// Formats the broker as official masters do, with a blank for the default port.
     pub fn to_text(&self, default_port: u16) -> String {
         if self.port == default_port { format!("{}:{}: ", self.id, self.host) } else { self.to_string() }
     }
@@ -75,19 +75,19 @@ impl Display for Broker {
     }
 }
 
-/// How much of a topic a broker has.
+/// A broker's share of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Number of the broker.
     pub broker: u32,
-    /// Stores of the topic there.
+    /// Number of the topic's stores at the broker.
     pub stores: u32,
-    /// Partitions of each store.
+    /// Number of partitions per store.
     pub partitions: u32,
 }
 
 impl Extent {
-    /// Its partitions, store by store.
+    /// Partitions of the share, store by store.
     pub fn iter(self) -> impl Iterator<Item = Partition> {
         let Self { broker, stores, partitions } = self;
         (0..stores).flat_map(move |store| {
@@ -95,10 +95,10 @@ impl Extent {
         })
     }
 
-    /// Appends its partitions, unless they would be more than are believed.
+    /// Appends the partitions; `None` if the topic would exceed [`MAX_PARTITIONS`].
     fn expand(self, into: &mut Vec<Partition>) -> Option<()> {
         let room = MAX_PARTITIONS - into.len() as u32;
-        // Without partitions the number of stores would be free.
+        // With zero partitions, the number of stores would be unlimited.
         (self.partitions > 0 && self.partitions <= STORE_BASE).then_some(())?;
         (self.stores.checked_mul(self.partitions)? <= room).then_some(())?;
         into.extend(self.iter());
@@ -106,19 +106,19 @@ impl Extent {
     }
 }
 
-/// A topic as producers are told.
+/// A topic as described to producers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerTopic {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// Where it can be written.
+    /// Writable partitions.
     pub partitions: Vec<Partition>,
-    /// Largest message in bytes, attributes included, if the master says so.
+    /// Maximum message size in bytes, including attributes, if the master states it.
     pub max_message_size: Option<usize>,
 }
 
 impl ProducerTopic {
-    /// `topic#broker:partitions:stores[,...]#bytes`.
+    /// Parses `topic#broker:partitions:stores[,...]#bytes`.
     pub fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (name, rest) = text.split_once('#')?;
@@ -133,10 +133,10 @@ impl ProducerTopic {
             };
             Some(Self { name: named(name)?, partitions: all, max_message_size })
         };
-        parse().ok_or_else(|| bad("a topic's description for producers", text))
+        parse().ok_or_else(|| bad("topic description for producers", text))
     }
 
-    /// What [`Self::parse`] reads, as official masters write it.
+    /// Formats the input of [`Self::parse`], as official masters write it.
     pub fn to_text(name: &str, extents: &[Extent], max_message_size: Option<usize>) -> String {
         let brokers =
             join(extents, |Extent { broker, stores, partitions }| format!("{broker}:{partitions}:{stores}"));
@@ -145,17 +145,18 @@ impl ProducerTopic {
     }
 }
 
-/// A topic as consumers are told.
+/// A topic as described to consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerTopic {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// Its partitions, each with its status.
+    /// Partitions, each with its status.
     pub partitions: Vec<(Partition, i32)>,
 }
 
 impl ConsumerTopic {
-    /// `topic#broker:stores:partitions:status[,...]`: the middle two are the other way round than for producers.
+    /// Parses `topic#broker:stores:partitions:status[,...]`, with stores and partitions in the opposite order to that
+    /// for producers.
     pub fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (name, brokers) = text.split_once('#')?;
@@ -168,10 +169,10 @@ impl ConsumerTopic {
             }
             Some(Self { name: named(name)?, partitions: all.into_iter().zip(statuses).collect() })
         };
-        parse().ok_or_else(|| bad("a topic's description for consumers", text))
+        parse().ok_or_else(|| bad("topic description for consumers", text))
     }
 
-    /// What [`Self::parse`] reads, as official masters write it: each broker's extent and status.
+    /// Formats the input of [`Self::parse`], as official masters write it: the share and status of each broker.
     pub fn to_text(name: &str, extents: &[(Extent, i32)]) -> String {
         let brokers = join(extents, |(Extent { broker, stores, partitions }, status)| {
             format!("{broker}:{stores}:{partitions}:{status}")
@@ -180,58 +181,59 @@ impl ConsumerTopic {
     }
 }
 
-/// A partition, and where it is.
+/// A partition and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscribeInfo {
-    /// The topic.
+    /// Topic.
     pub topic: String,
-    /// The partition.
+    /// Partition.
     pub partition: Partition,
-    /// Its broker.
+    /// Broker that has the partition.
     pub broker: Broker,
 }
 
 impl SubscribeInfo {
-    /// `client@group#broker:host:port#topic:partition`.
+    /// Parses `client@group#broker:host:port#topic:partition`.
     pub fn parse(text: &str, default_port: u16) -> Result<Self> {
         let parse = || {
             let (_, place) = text.split_once('#')?;
             place_of(place, default_port)
         };
-        parse().ok_or_else(|| bad("a subscription", text))
+        parse().ok_or_else(|| bad("subscription", text))
     }
 
-    /// `broker:host:port#topic:partition`: what a consumer's heartbeat at a broker names.
+    /// Parses `broker:host:port#topic:partition`, as used in a consumer's heartbeat at a broker.
     pub fn parse_place(text: &str, default_port: u16) -> Result<Self> {
-        place_of(text, default_port).ok_or_else(|| bad("a partition's place", text))
+        place_of(text, default_port).ok_or_else(|| bad("partition location", text))
     }
 
-    /// `code:broker:host:port#topic:partition`: why a broker does not keep a partition for a consumer.
+    /// Parses `code:broker:host:port#topic:partition`: a code, and the partition that a broker withdraws for this
+    /// reason.
     pub fn parse_failure(text: &str, default_port: u16) -> Result<(i32, Self)> {
         let parse = || {
             let (code, place) = text.split_once(':')?;
             Some((code.trim().parse().ok()?, place_of(place, default_port)?))
         };
-        parse().ok_or_else(|| bad("a partition's failure", text))
+        parse().ok_or_else(|| bad("partition failure", text))
     }
 
-    /// The subscription of a member of a group: what [`Self::parse`] reads.
+    /// Formats the subscription of a group's member: the input of [`Self::parse`].
     pub fn to_text(&self, client: &str, group: &str) -> String {
         format!("{client}@{group}#{self}")
     }
 
-    /// What [`Self::parse_failure`] reads.
+    /// Formats the input of [`Self::parse_failure`].
     pub fn to_failure(&self, code: i32) -> String {
         format!("{code}:{self}")
     }
 
-    /// `broker:topic:partition`, by which a partition is called in interfaces.
+    /// Formats `broker:topic:partition`, the name of the partition in user interfaces.
     pub fn partition_key(&self) -> String {
         format!("{}:{}:{}", self.broker.id, self.topic, self.partition.id)
     }
 }
 
-/// The place: what [`SubscribeInfo::parse_place`] reads.
+/// Formats the input of [`SubscribeInfo::parse_place`].
 impl Display for SubscribeInfo {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}#{}:{}", self.broker, self.topic, self.partition.id)
@@ -246,17 +248,17 @@ fn place_of(text: &str, default_port: u16) -> Option<SubscribeInfo> {
     Some(SubscribeInfo { topic: named(topic)?, partition, broker })
 }
 
-/// The partitions of a topic that a consumer of client balance holds.
+/// The partitions of a topic that a consumer with client balance holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldInfo {
-    /// The topic.
+    /// Topic.
     pub topic: String,
-    /// Its partitions.
+    /// Partitions held.
     pub partitions: Vec<Partition>,
 }
 
 impl HeldInfo {
-    /// `topic#broker:partition[,...]`.
+    /// Parses `topic#broker:partition[,...]`.
     pub fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (topic, held) = text.split_once('#')?;
@@ -264,11 +266,11 @@ impl HeldInfo {
                 listed(held).map(|[broker, id]| Some(Partition { broker: broker?, id: id? })).collect();
             Some(Self { topic: named(topic)?, partitions: partitions? })
         };
-        parse().ok_or_else(|| bad("a list of held partitions", text))
+        parse().ok_or_else(|| bad("list of held partitions", text))
     }
 }
 
-/// What [`HeldInfo::parse`] reads.
+/// Formats the input of [`HeldInfo::parse`].
 impl Display for HeldInfo {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let held = join(&self.partitions, |Partition { broker, id }| format!("{broker}:{id}"));
@@ -276,35 +278,36 @@ impl Display for HeldInfo {
     }
 }
 
-/// The message types that a consumer wants of a topic.
+/// The message types of a topic that a consumer subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The topic.
+    /// Topic.
     pub topic: String,
-    /// The types, as the other side wrote them but for blanks.
+    /// Message types as received, trimmed.
     pub types: Vec<String>,
 }
 
 impl Condition {
-    /// `topic#type[,...]`.
+    /// Parses `topic#type[,...]`.
     pub fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (topic, types) = text.split_once('#')?;
             let types = types.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned);
             Some(Self { topic: named(topic)?, types: types.collect() })
         };
-        parse().ok_or_else(|| bad("a topic's filters", text))
+        parse().ok_or_else(|| bad("filter list of a topic", text))
     }
 }
 
-/// What [`Condition::parse`] reads.
+/// Formats the input of [`Condition::parse`].
 impl Display for Condition {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}#{}", self.topic, self.types.join(","))
     }
 }
 
-/// Items behind commas, each `N` numbers or more with colons between them; those that are none are `None`.
+/// Splits a comma-separated list of items, each of `N` or more numbers separated by colons. `None` for a part that is
+/// not a number.
 fn listed<T: std::str::FromStr, const N: usize>(text: &str) -> impl Iterator<Item = [Option<T>; N]> {
     text.split(',').filter(|item| !item.trim().is_empty()).map(|item| {
         let mut numbers = item.split(':').map(|number| number.trim().parse().ok());
@@ -321,7 +324,7 @@ fn join<T: Copy>(items: &[T], text: impl Fn(T) -> String) -> String {
     items.iter().map(|item| text(*item)).collect::<Vec<_>>().join(",")
 }
 
-/// Whether `topic` is a name of a topic.
+/// Validates the name of a topic.
 pub fn check_topic(topic: &str) -> Result<()> {
     let valid = topic.starts_with(|c: char| c.is_ascii_alphabetic())
         && topic.len() <= MAX_TOPIC
@@ -331,11 +334,13 @@ pub fn check_topic(topic: &str) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::InvalidTopic,
-        format!("{topic:?} is not a topic: a letter, then letters, digits and _, {MAX_TOPIC} at most"),
+        format!(
+            "{topic:?} is not a topic name: expected a letter, then letters, digits and _, at most {MAX_TOPIC}"
+        ),
     ))
 }
 
-/// Whether `group` is a name of a consumer group.
+/// Validates the name of a consumer group.
 pub fn check_group(group: &str) -> Result<()> {
     let valid = group.starts_with(|c: char| c.is_ascii_alphabetic())
         && group.len() <= MAX_GROUP
@@ -345,7 +350,9 @@ pub fn check_group(group: &str) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::InvalidArgument,
-        format!("{group:?} is not a group: a letter, then letters, digits, _ and -, {MAX_GROUP} at most"),
+        format!(
+            "{group:?} is not a group name: expected a letter, then letters, digits, _ and -, at most {MAX_GROUP}"
+        ),
     ))
 }
 
@@ -361,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_blank_port_is_the_default_one() {
-        // Trimmed as a whole, the text would lose its third piece.
+        // Trimming the text as a whole would remove its third part.
         let broker = Broker::parse("1:127.0.0.1: ", PORT).unwrap();
         assert_eq!(broker, Broker { id: 1, host: "127.0.0.1".into(), port: PORT });
         assert_eq!(Broker::parse("1:127.0.0.1: ", 8124).unwrap().port, 8124);
@@ -409,11 +416,11 @@ mod tests {
         for text in [most(17, 4096), most(10_001, 1), most(u32::MAX, u32::MAX), most(2, u32::MAX)] {
             assert!(ProducerTopic::parse(&text).is_err(), "{text}");
         }
-        // The cap is over all brokers: a long list of short texts would be a way around it.
+        // The limit applies to all brokers together, so that a long list of small shares cannot bypass it.
         let all = |count: usize| vec!["1:1000:1"; count].join(",");
         assert_eq!(ProducerTopic::parse(&format!("t#{}#", all(65))).unwrap().partitions.len(), 65_000);
         assert!(ProducerTopic::parse(&format!("t#{}#", all(66))).is_err());
-        // Nothing per store is nothing to count, however many stores.
+        // With zero partitions per store, any number of stores would pass.
         assert!(ProducerTopic::parse(&most(0, u32::MAX)).is_err());
         assert!(ConsumerTopic::parse("t#1:4294967295:0:1").is_err());
         assert!(ConsumerTopic::parse("t#1:4096:17:1").is_err());

@@ -113,7 +113,7 @@ impl Connect {
         let user_name = if flags & USER_NAME != 0 && !missing(fields) { Some(fields.text()?) } else { None };
         if flags & PASSWORD != 0 && flags & USER_NAME == 0 && version != Version::V5 {
             return Err(Violation::malformed(
-                "CONNECT has a password without a user name [MQTT-3.1.2-22 of 3.1.1]",
+                "CONNECT has a password without a user name (MQTT 3.1.1, 3.1.2.9)",
             ));
         }
         let password = if flags & PASSWORD != 0 && !missing(fields) { Some(fields.binary()?) } else { None };
@@ -234,7 +234,9 @@ impl ConnAck {
         let reason = if fields.version != Version::V5 || old_form {
             let code = fields.reader.u8()?;
             Reason::from_return_code(code).ok_or_else(|| {
-                Violation::malformed(format!("CONNACK has the unknown return code {code} (3.2.2.3 of 3.1.1)"))
+                Violation::malformed(format!(
+                    "CONNACK has the unknown return code {code} (MQTT 3.1.1, 3.2.2.3)"
+                ))
             })?
         } else {
             fields.reason()?

@@ -46,7 +46,7 @@ fn events(member: &mut Member) -> Vec<Event> {
     std::iter::from_fn(|| member.poll_event()).collect()
 }
 
-/// Numbers of broker and partition of what is assigned.
+/// Broker and partition numbers of the assignment.
 fn assigned(member: &mut Member) -> Option<Vec<(u32, u32)>> {
     events(member).into_iter().rev().find_map(|event| match event {
         Event::Assigned(places) => {
@@ -74,14 +74,14 @@ fn joined(now: Instant, balance: Balance, topics: &[&str]) -> Member {
 fn without_numbers_a_member_takes_every_partition_that_may_be_consumed() {
     let now = Instant::now();
     let mut member = joined(now, Balance::Client(None), &["demo#1:2:2:1,2:1:1:1,3:1:1:1", "other#1:1:1:1"]);
-    // Of broker 3 nobody has said where it is.
+    // The address of broker 3 is unknown.
     assert_eq!(assigned(&mut member).unwrap(), [(1, 0), (1, 1), (1, 10_000), (1, 10_001), (2, 0)]);
     assert_eq!(member.poll_timeout(), Some(now + METADATA));
-    // Replaced as a whole; what may not be consumed is left out.
+    // Replaced as a whole; partitions that may not be consumed are omitted.
     assert!(member.poll_request(now + METADATA, None).is_some());
     member.handle_answer(now + METADATA, metadata(&["demo#1:1:2:1,2:1:1:0"]));
     assert_eq!(assigned(&mut member).unwrap(), [(1, 0), (1, 1)]);
-    // The same again is no news.
+    // An identical list causes no event.
     assert!(member.poll_request(now + METADATA * 2, None).is_some());
     member.handle_answer(now + METADATA * 2, metadata(&["demo#1:1:2:1,2:1:1:0"]));
     assert!(assigned(&mut member).is_none());
@@ -143,7 +143,7 @@ fn a_beat_reports_what_is_held_when_that_has_changed() {
     let Some(Request::BalanceHeartbeat(beat)) = member.poll_request(at + RETRY, None) else {
         panic!("it beats")
     };
-    assert_eq!(beat.sub_rep_info.unwrap().part_sub_info.len(), 1, "nobody knows whether the last one came");
+    assert_eq!(beat.sub_rep_info.unwrap().part_sub_info.len(), 1, "the last report may have been lost");
 }
 
 #[test]
@@ -237,13 +237,13 @@ fn an_event_is_answered_in_the_next_beat_with_what_is_really_held() {
     let [Event::Take(places)] = &events(&mut member)[..] else { panic!("it is to take") };
     assert_eq!(places.iter().map(|place| place.partition.id).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(&*places[0].topic, "demo");
-    // One of the two could not be had.
+    // One of the two could not be taken.
     member.hold(places[..1].to_vec());
     member.finished(now);
     let request = beat(&mut member, now);
     let done = request.event.unwrap();
     assert_eq!((done.rebalance_id, done.op_type, done.status), (Some(7), Some(ONLY_CONNECT), Some(DONE)));
-    assert_eq!(done.subscribe_info.len(), 2, "as it was given");
+    assert_eq!(done.subscribe_info.len(), 2, "as in the event");
     assert!(request.report_subscribe_info);
     assert_eq!(request.subscribe_info, ["c@g#1:127.0.0.1:8123#demo:0"]);
     member.handle_answer(now, beaten(Some(event(8, DISCONNECT, &[0]))));
@@ -326,7 +326,7 @@ fn the_rules_of_flow_control_are_told_once_by_their_numbers() {
     };
     assert_eq!(told((3, RULES), (-2, " ")), (Some(1), Some(2), 1));
     assert_eq!(told((3, ""), (-2, " ")), (Some(3), Some(2), 0));
-    // What cannot be read is told again, should it have been mended.
+    // An invalid text is requested again, in case it has been corrected.
     assert_eq!(told((3, ""), (8, "[{}]")), (Some(3), Some(2), 0));
     assert_eq!(told((4, " "), (8, RULES)), (Some(3), Some(2), 1));
     assert_eq!(told((4, ""), (8, "")), (Some(4), Some(8), 0));

@@ -80,7 +80,7 @@ fn an_answer_that_nobody_waits_for_is_ignored() {
     }
     assert_eq!(words(&mut connection), [(20, "x".to_owned()), (10, "x".to_owned())]);
     assert_eq!(connection.open(), 1);
-    // Nor is it looked into.
+    // The payload is not decoded either.
     let mut nonsense = Frame { serial: 77, payload: "nonsense".into() }.to_bytes().unwrap().into();
     connection.handle_input(now, &mut nonsense).unwrap();
 }
@@ -107,7 +107,7 @@ fn a_call_that_is_not_answered_in_time_fails_alone_if_the_server_has_spoken_sinc
     connection.handle_timeout(now + TIMEOUT).unwrap();
     let expected = [(20, "two"), (10, "timeout"), (30, "timeout")].map(|(tag, text)| (tag, text.to_owned()));
     assert_eq!(words(&mut connection), expected);
-    // The answer that comes after all is late.
+    // The response that arrives afterwards is late.
     connection.handle_input(later, &mut reply(1, &Reply::response(closed("late")))).unwrap();
     assert_eq!(words(&mut connection), []);
 }
@@ -148,7 +148,7 @@ fn an_answer_of_another_method_breaks_the_protocol() {
     });
     let error = connection.handle_input(now, &mut reply(1, &Reply::response(other))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert!(error.to_string().contains("ProducerClose was answered by ConsumerClose"), "{error}");
+    assert!(error.to_string().contains("responded to ProducerClose with ConsumerClose"), "{error}");
     connection.end(&error);
     assert_eq!(words(&mut connection).len(), 3);
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The text of the Java client's own test.
+/// Text from the Java client's own test.
 const RULES: &str = r#"[
     {"type":0,"rule":[
         {"start":"08:00","end":"17:59","dltInM":1024,"limitInM":20,"freqInMs":1000},
@@ -11,7 +11,7 @@ const RULES: &str = r#"[
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Milliseconds since 1970 of a time of day in the zone of the rules.
+/// Milliseconds since 1970 of a time of day in the time zone of the rules.
 fn at(hour: i64, minute: i64) -> i64 {
     (1_000_000 * DAY_MINUTES + hour * 60 + minute - ZONE_MINUTES) * MINUTE_MS
 }
@@ -50,7 +50,7 @@ fn the_java_clients_own_rules_are_read() {
         (22, 1, None),
     ] {
         assert_eq!(rules.limit(2000, hour * 60 + minute), expected, "{hour}:{minute}");
-        assert_eq!(rules.limit(1024, hour * 60 + minute), None, "as much as it may lag");
+        assert_eq!(rules.limit(1024, hour * 60 + minute), None, "exactly the permitted lag");
     }
     let waits: Vec<_> = (0..10).map(|count| rules.wait_when_empty(count)).collect();
     let expected = |count| match count {
@@ -110,10 +110,14 @@ fn what_is_no_rule_spoils_its_text_and_nothing_else() {
     ];
     for text in texts {
         let error = Rules::parse(text).expect_err(text);
-        assert!(error.to_string().starts_with("rules of flow control"), "{error}");
+        assert!(error.to_string().starts_with("the master sent invalid flow control rules"), "{error}");
         let mut set = flow(RULES, "").group;
         assert!(!set.take(Some(2), Some(text)), "{text}");
-        assert_eq!((set.id, &*set.rules), (1, &Rules::parse(RULES).unwrap()), "what held still holds");
+        assert_eq!(
+            (set.id, &*set.rules),
+            (1, &Rules::parse(RULES).unwrap()),
+            "the previous rules still apply"
+        );
     }
 }
 
@@ -145,11 +149,11 @@ fn without_rules_nobody_waits() {
 fn who_lags_and_took_its_share_of_five_seconds_waits() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
     let share = (20 << 20) / 12;
-    // The first answer begins the minute, and says how far behind it is.
+    // The first response starts the minute, and reports the lag.
     assert_eq!(pace.wait(now, pack(1 << 20, 2000)), MS(0));
     assert_eq!(pace.wait(now + MS(1), pack(share - 1, 2000)), MS(0));
     assert_eq!(pace.wait(now + MS(2), pack(1, 2000)), MS(1000));
-    // Another five seconds, another share.
+    // The next five seconds have a share of their own.
     assert_eq!(pace.wait(now + MS(5003), pack(1, 2000)), MS(0));
     assert_eq!(pace.wait(now + MS(5004), pack(share, 2000)), MS(1000));
 }
@@ -184,7 +188,7 @@ fn the_limit_goes_by_lag_and_time_of_day_when_the_minute_begins() {
     assert_eq!(limited(at(12, 0), 1000), MS(0));
     assert_eq!(limited(at(19, 0), 2000), MS(5000));
     assert_eq!(limited(at(23, 0), 2000), MS(0));
-    // Time goes on from when it was told.
+    // Time advances from the moment at which the wall clock was set.
     let (mut pace, now) = pace(false, flow(RULES, ""), at(23, 0));
     let later = now + MS(9 * 3_600_000);
     pace.wait(later, pack(0, 2000));
@@ -205,7 +209,7 @@ fn the_groups_rules_come_before_the_clusters() {
         )
     };
     assert_eq!(wait(&flow(RULES, text), 2000), (MS(1000), MS(0), true));
-    assert_eq!(wait(&flow(RULES, text), 500), (MS(700), MS(0), true), "too little for the group's");
+    assert_eq!(wait(&flow(RULES, text), 500), (MS(700), MS(0), true), "below the group's lag");
     assert_eq!(wait(&flow("", text), 500), (MS(700), MS(900), false));
 }
 
@@ -214,8 +218,8 @@ fn looks_at_an_empty_partition_become_rarer() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
     let mut waits = || (0..9).map(|_| pace.wait(now, Pack::default()).as_millis()).collect::<Vec<_>>();
     assert_eq!(waits(), [0, 0, 300, 300, 300, 300, 300, 1000, 1000]);
-    assert_eq!(pace.wait(now, pack(0, 0)), MS(0), "something for others is not nothing");
-    assert_eq!(pace.wait(now, Pack::default()), MS(0), "counted anew");
+    assert_eq!(pace.wait(now, pack(0, 0)), MS(0), "messages for others count as found");
+    assert_eq!(pace.wait(now, Pack::default()), MS(0), "the count starts again");
 }
 
 #[test]
@@ -246,7 +250,7 @@ fn new_rules_hold_at_once_and_the_same_ones_change_nothing() {
     assert_eq!(pace.wait(now, pack(2 << 20, 2000)), MS(1000));
     pace.set(group, now, at(12, 0));
     assert_eq!(pace.wait(now, pack(0, 2000)), MS(1000), "the window goes on");
-    // Nor is the lag waited for.
+    // Nor does it wait for the lag.
     let mut pace = Pace::new(false, now);
     pace.set(flow("", &rule(50)), now, at(12, 0));
     assert_eq!(pace.wait(now, Pack { lag: None, ..pack(1, 0) }), MS(50));

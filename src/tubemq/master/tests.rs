@@ -79,11 +79,11 @@ fn metadata_are_replaced_as_a_whole() {
     beat(&mut master, now + INTERVAL, 200, &["a#1:2:1#"]);
     assert!(matches!(master.topic("a"), Known::Topic(topic) if topic.partitions.len() == 2));
     assert!(matches!(master.topic("b"), Known::Missing));
-    assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING), "perhaps it comes back");
-    // A master that is not ready has said nothing.
+    assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING), "it may come back");
+    // A master that is not ready has not stated anything.
     beat(&mut master, now + INTERVAL * 2, 201, &[]);
     assert!(matches!(master.topic("a"), Known::Topic(_)));
-    // Brokers come only when they have changed.
+    // Brokers are only sent if they have changed.
     assert!(master.broker(1).is_some());
 }
 
@@ -140,5 +140,5 @@ fn closing_tells_the_master_once() {
     assert_eq!(master.poll_timeout(), None);
     let mut never = producer(now);
     never.close(now);
-    assert!(never.is_closed(), "whom it does not know it need not be told of");
+    assert!(never.is_closed(), "a master that never knew the client is not told");
 }

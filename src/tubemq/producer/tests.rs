@@ -32,7 +32,7 @@ fn push(producer: &mut Producer, now: Instant, payload: &str, key: Option<&str>)
     producer.push(now, packed, key, payload.len(), false).unwrap();
 }
 
-/// A message that was polled: its number, partition and payload.
+/// A message returned by `poll_send`: its number, partition and payload.
 #[derive(Clone, Debug, PartialEq)]
 struct Sent(u64, u32, String);
 
@@ -62,7 +62,7 @@ fn disconnected() -> Error {
     Error::new(ErrorKind::Disconnected, "cut")
 }
 
-/// Offsets of what was stored, kinds of what failed; without what asks for metadata.
+/// Offsets of stored messages and kinds of failed ones, without requests for metadata.
 fn outcomes(producer: &mut Producer) -> Vec<Result<i64, ErrorKind>> {
     std::iter::from_fn(|| producer.poll_event())
         .filter_map(|event| match event {
@@ -198,7 +198,7 @@ fn a_broker_that_stopped_writing_is_left_alone_for_a_while() {
     let refused = send_all(&mut producer, now, 1);
     producer.handle_answer(now, refused[0].0, answer(503, 0));
     let other = send_all(&mut producer, now, 2);
-    assert_eq!(other.len(), 2, "its own, and what the other did not take");
+    assert_eq!(other.len(), 2, "its own, and the one that the other refused");
     push(&mut producer, now, "c", None);
     push(&mut producer, now, "d", None);
     assert_eq!(send_all(&mut producer, now, 1), []);
@@ -246,7 +246,7 @@ fn a_message_waits_no_longer_than_it_may() {
     assert_eq!(outcomes(&mut producer), []);
     producer.handle_timeout(now + TIMEOUT);
     assert_eq!(outcomes(&mut producer), [Err(ErrorKind::Timeout); 2]);
-    // The answer that comes after all is nobody's.
+    // A response that arrives afterwards is ignored.
     producer.handle_answer(now, sent[0].0, answer(200, 0));
     assert_eq!(outcomes(&mut producer), []);
 }
@@ -284,7 +284,7 @@ fn new_metadata_move_what_waits() {
     attach(&mut producer, 1);
     let sent = send_all(&mut producer, now, 1);
     assert_eq!(sent.len(), 2);
-    // The broker is gone with all it has: what it had not answered goes to the new one.
+    // The broker is gone with everything it had; its unanswered messages are sent to the new one.
     producer.set_partitions(now, vec![partition(2, 3)], 1000);
     for Sent(number, ..) in sent {
         producer.handle_answer(now, number, Err(disconnected()));
@@ -327,8 +327,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever brokers and master do: each message ends exactly once, in the order of the pushes, none is sent
-    /// twice at a time, and what is stored was sent to a partition.
+    /// Whatever brokers and master do, each message ends exactly once, in the order of the pushes; none is in flight
+    /// twice at a time; and a stored message was sent to a partition of the topic.
     #[test]
     fn each_message_ends_once_and_in_order(steps in proptest::collection::vec(step(), 0..200)) {
         let mut now = Instant::now();
