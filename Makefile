@@ -6,6 +6,7 @@
 # make bench-tubemq  ... against the Java client of TubeMQ
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
+# make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
 # make build    .venv with the engine in it
 # make clean    removes what was built
 
@@ -143,6 +144,25 @@ wheel-test: $(VENV)/.dev
 	@$(STEP) "wheel, release profile" \
 		$(VENV)/bin/maturin build --quiet --profile release --out target/wheel-test --interpreter $(PY)
 	@$(STEP) "wheel in a clean environment: README's examples" $(PYTHON) tests/wheel/check_wheel.py target/wheel-test
+
+# ---------------------------------------------------------------------------- docs
+
+$(VENV)/.docs: requirements-docs.txt $(VENV)/.dev
+	@$(STEP) "Python packages of the docs" $(PIP) -r requirements-docs.txt
+	@touch $@
+
+# Warnings are errors: a broken link, a page that is not in the navigation, an option without a text.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(VENV)/.docs $(VENV)/.engine
+	@$(STEP) "generated pages" $(PY) tools/docs_pages.py
+	@$(STEP) "site" $(PY) -m mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/.docs $(VENV)/.engine
+	@$(PY) tools/docs_pages.py
+	@$(PY) -m mkdocs serve
+
+docs-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: code blocks of the docs, examples" $(PYTEST) $(TWO) tests/docs
 
 # ---------------------------------------------------------------------------- the rest
 

@@ -1,0 +1,99 @@
+"""Every code block of README.md and of the docs does what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from run_page import NOT_RUN, Block, blocks  # noqa: E402
+
+GENERATED = {"options.md", "errors.md", "command-line.md"}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + sorted(
+    page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED
+)
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def of(page: Path, *languages: str) -> list[Block]:
+    return [block for block in blocks(page.read_text(encoding="utf-8")) if block.language in languages]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.spark if "pyspark" in page.read_text() else ())
+        for page in PAGES
+        if of(page, "python")
+    ],
+    ids=named,
+)
+def test_python(page: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:penstock", Path(__file__).with_name("run_page.py"), page],
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_URL": ""},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+SHELL = [
+    pytest.param(line, id=f"{named(page)}:{block.line} {line[:40]}")
+    for page in PAGES
+    for block in of(page, "sh")
+    if not block.title.startswith(NOT_RUN)
+    for line in block.text.replace("\\\n", " ").splitlines()
+    if line.strip()
+]
+
+
+@pytest.mark.parametrize("line", SHELL)
+def test_shell(line: str) -> None:
+    """Commands and flags exist; nothing is run."""
+    words = shlex.split(line, comments=True)
+    while words and (words[0].endswith("&&") or re.fullmatch(r"\w+=.*", words[0])):
+        words.pop(0)
+    for end in ("|", "&", ">", "2>", "&&"):
+        if end in words:
+            words = words[: words.index(end)]
+    if not words:
+        return
+    if words[0] == "make":
+        for target in words[1:]:
+            assert "=" in target or target in TARGETS, f"make has no target {target}"
+    elif words[0] == "penstock":
+        from penstock import cli
+
+        schemes = {"mqtt": r"(mqtts?|wss?|mqtt\+unix)://", "tubemq": r"tubemq(\+ssl)?://"}
+        found = [name for name, scheme in schemes.items() if any(re.match(scheme, word) for word in words)]
+        _, rest = cli.parser(*found[:1] if words[1] in ("pub", "sub") else ()).parse_known_args(words[1:])
+        assert not [word for word in rest if word.startswith("-")], f"unknown arguments: {rest}"
+    else:
+        assert words[0] in {"pip", "python", "cargo", "pytest", "git", "tools/check_words.py"}, (
+            f"{words[0]}: add a check for it, or the title {NOT_RUN}..."
+        )
+
+
+def test_markers_give_a_reason() -> None:
+    for page in PAGES:
+        for block in of(page, "python", "sh"):
+            if block.title.lower().startswith("not run"):
+                assert block.title.startswith(NOT_RUN) and len(block.title) > len(NOT_RUN) + 8, (
+                    f"{named(page)}:{block.line}: the title must be {NOT_RUN}REASON"
+                )
