@@ -26,7 +26,7 @@ PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
 # Trees that are free of the words that tools/check_words.py knows; its --report shows the others.
-WORDS_CHECKED := README.md
+WORDS_CHECKED := README.md docs examples tests/docs tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 20
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
@@ -37,7 +37,7 @@ TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test
+	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -86,7 +86,7 @@ demo:
 
 test: test-prerequisites
 	@start=$$(date +%s); \
-	for target in fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test wheel-test; do \
+	for target in fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
 		$(MAKE) --no-print-directory $$target; \
 	done; \
 	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
@@ -185,4 +185,4 @@ fuzz:
 	@tools/fuzz $(SECONDS)
 
 clean:
-	rm -rf target fuzz/target $(VENV) dist build python/penstock/*.so .pytest_cache .ruff_cache .mypy_cache
+	rm -rf target fuzz/target $(VENV) dist build site python/penstock/*.so .pytest_cache .ruff_cache .mypy_cache

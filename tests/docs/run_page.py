@@ -1,5 +1,5 @@
-"""run_page.py PAGE: runs the Python code blocks of a page against an embedded broker, in their order and in one
-namespace, as a reader would type them.
+"""run_page.py PAGE: runs the Python code blocks of a page against an embedded broker, in their order and in
+one namespace, as a reader would type them.
 
 * `await` may stand at the top level, as in IPython.
 * The addresses in `PLACEHOLDERS` are replaced by those of the broker.

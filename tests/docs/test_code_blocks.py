@@ -17,9 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_page import NOT_RUN, Block, blocks  # noqa: E402
 
 GENERATED = {"options.md", "errors.md", "command-line.md"}
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + sorted(
-    page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED
-)
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED),
+]
+RUNNER = Path(__file__).with_name("run_page.py")
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -42,7 +45,7 @@ def named(page: Path) -> str:
 )
 def test_python(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:penstock", Path(__file__).with_name("run_page.py"), page],
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:penstock", RUNNER, page],
         cwd=tmp_path,
         env={**os.environ, "PENSTOCK_URL": ""},
         check=False,
