@@ -19,7 +19,7 @@ from penstock.errors import MemoryLimit, QueueFull
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from harness import EmbeddedBroker
+from support.pulsar.harness import EmbeddedPulsar
 
 LIMIT = 16 * MIB
 RUNS, STANDS = 0.02, 0.18
@@ -50,7 +50,7 @@ async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, 
     """A producer that sends whenever it may, to a broker of its own that stands still nine tenths of the
     time. The bound is ``memory_limit``, not the number of messages; nobody holds a future a message, which
     would be the application's memory."""
-    broker = EmbeddedBroker(durability="memory")
+    broker = EmbeddedPulsar(durability="memory")
     body = bytes(size)
     try:
         async with (

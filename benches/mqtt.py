@@ -26,7 +26,7 @@ from targets import Row, Rows, Target, show, verdicts
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from mqtt_harness import EmbeddedMqtt, Mosquitto
+from support.mqtt.harness import EmbeddedMqtt, Mosquitto
 
 HERE = Path(__file__).parent
 FAKE, MOSQUITTO, EMBEDDED = "fake", "mosquitto", "embedded"

@@ -25,7 +25,7 @@ from targets import EMBEDDED, FSYNC, PULSAR, TARGETS, show, verdicts
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from harness import EmbeddedBroker, RealPulsar, Service  # noqa: E402
+from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar  # noqa: E402
 
 BROKERS = (EMBEDDED, FSYNC, PULSAR)
 SIZES = (100, 1024)
@@ -74,7 +74,7 @@ SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR))
 Results = dict[str, dict[str, float]]
 
 
-def case(name: str, service: Service, topic: str, count: int, size: int) -> Results:
+def case(name: str, service: PulsarService, topic: str, count: int, size: int) -> Results:
     """What it measured, by case: most measure one thing."""
     command = [sys.executable, str(HERE / "cases.py"), name, service.url, topic, str(count), str(size)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -84,7 +84,7 @@ def case(name: str, service: Service, topic: str, count: int, size: int) -> Resu
 
 
 def one_round(
-    service: Service, label: str, size: int, scale: float, plan: tuple[list[Step], ...]
+    service: PulsarService, label: str, size: int, scale: float, plan: tuple[list[Step], ...]
 ) -> Iterator[Results]:
     for steps in plan:
         here = [step for step in steps if label in step.brokers and size in step.sizes]
@@ -96,7 +96,7 @@ def one_round(
         service.delete_topic(topic)
 
 
-def measure(service: Service, label: str, rounds: int, scale: float) -> list[dict[str, Any]]:
+def measure(service: PulsarService, label: str, rounds: int, scale: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for size in SIZES:
         for _ in one_round(service, label, size, scale, (WARM_UP,)):
@@ -137,8 +137,8 @@ def start(label: str, folder: str) -> Any:
         return RealPulsar()
     if label == EMBEDDED:
         # Consumers subscribe after the publishers are done: what they will read must stay until then.
-        return EmbeddedBroker(durability="memory", max_store="8GiB", retention_bytes="4GiB")
-    return EmbeddedBroker(data=folder)
+        return EmbeddedPulsar(durability="memory", max_store="8GiB", retention_bytes="4GiB")
+    return EmbeddedPulsar(data=folder)
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ from targets import EMBEDDED, FSYNC, Row, Rows, Target, rate, share, show, times
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from tubemq_harness import EmbeddedTubeMQ, Java, RealTubeMQ, TubeService, group
+from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq, TubeMqService, group
+from support.tubemq.java import Java
 
 HERE = Path(__file__).parent
 TUBEMQ = "tubemq"
@@ -104,18 +105,18 @@ class Failed(Exception):
     """A case came to no figure."""
 
 
-def start(label: str) -> TubeService:
+def start(label: str) -> TubeMqService:
     if label == TUBEMQ:
         # What the server has by itself; the tests do with less.
-        return RealTubeMQ(
+        return RealTubeMq(
             pool={(3, 1): 2 * len(SIZES) + 1},
             BROKER_MEM="-Xmx768m -XX:MaxDirectMemorySize=1g",
             CACHE_MB="3",
         )
-    return EmbeddedTubeMQ(data=True) if label == FSYNC else EmbeddedTubeMQ()
+    return EmbeddedTubeMq(data=True) if label == FSYNC else EmbeddedTubeMq()
 
 
-def ours(case: str, broker: TubeService, topic: str, count: int, size: int) -> Row:
+def ours(case: str, broker: TubeMqService, topic: str, count: int, size: int) -> Row:
     words = [str(HERE / "tubemq_cases.py"), case, broker.url, topic, str(count), str(size)]
     try:
         done = subprocess.run(
@@ -139,18 +140,18 @@ def theirs(report: dict[str, Any]) -> Row:
     }
 
 
-def java_send(java: Java, broker: TubeService, topic: str, count: int, size: int, window: int) -> Row:
+def java_send(java: Java, broker: TubeMqService, topic: str, count: int, size: int, window: int) -> Row:
     with java.producer(broker, topic) as producer:
         return theirs(producer.load(topic, count=count, size=size, window=window))
 
 
-def java_receive(java: Java, broker: TubeService, topic: str, count: int) -> Row:
+def java_receive(java: Java, broker: TubeMqService, topic: str, count: int) -> Row:
     with java.balance(broker, group(), topic, position="first") as consumer:
         return theirs(consumer.load(count=count, timeout_ms=300_000))
 
 
 def one_round(
-    java: Java, broker: TubeService, topic: str, size: int, scale: float, wanted: Callable[[str], bool]
+    java: Java, broker: TubeMqService, topic: str, size: int, scale: float, wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, Row | Failed]]:
     sent = 0
     for name, client, messages in SENDS:

@@ -1,11 +1,12 @@
-"""Records what clients and brokers that we did not write say to each other, into ``golden/mqtt``.
+"""Records the traffic between clients and brokers of other authors into ``golden/mqtt``.
 
     python tests/golden/record_mqtt.py [FOLDER]
 
-Each session becomes a file of JSON lines. The first names broker and client; then a line a packet, in the
-order seen on the wire: which connection, who said it, its bytes as hex, and what it says by ``mqtt_wire``,
-which shares nothing with the engine (bytes values are hex). A line at the end of each connection says who
-closed it. The sessions of the client "raw" hold what no client says, and how the brokers take it.
+Each session becomes a file of JSON lines. The first names broker and client. Then comes a line per packet, in
+the order seen on the wire: its connection, its sender, its bytes as hex, and its fields as read by
+``support.mqtt.wire``, which shares nothing with the engine (bytes values are hex). A line at the end of each
+connection tells which side closed it. The sessions of the client "raw" hold packets that no client sends,
+and the brokers' reactions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import mqtt_wire as wire
-from mqtt_harness import HiveMq, Mosquitto, MqttService, Passage, Proxy, as_json
-from mqtt_peers import (
+from support.mqtt import wire
+from support.mqtt.harness import HiveMq, Mosquitto, MqttService, as_json
+from support.mqtt.peers import (
     Aiomqtt,
     Filter,
     Gmqtt,
@@ -34,7 +35,8 @@ from mqtt_peers import (
     Refused,
     Target,
 )
-from mqtt_wire import V5, V31, V311
+from support.mqtt.proxy import Passage, Proxy
+from support.mqtt.wire import V5, V31, V311
 
 VERSIONS = {V31: "31", V311: "311", V5: "5"}
 

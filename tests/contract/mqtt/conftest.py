@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mqtt_harness import MqttService
-from mqtt_wire import V5, V31, V311, Raw
+from support.mqtt.harness import MqttService
+from support.mqtt.wire import V5, V31, V311, Raw
 
 Open = Callable[..., Raw]
 

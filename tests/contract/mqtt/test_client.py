@@ -13,9 +13,11 @@ import penstock
 from penstock import errors
 from penstock.mqtt import ReasonCode
 
-from harness import eventually, gather, nothing, numbered, payloads, receive
-from mqtt_harness import MqttService, Proxy, take
-from mqtt_wire import V5, V31, V311
+from support.messages import gather, nothing, numbered, payloads, receive
+from support.mqtt.harness import MqttService, take
+from support.mqtt.proxy import Proxy
+from support.mqtt.wire import V5, V31, V311
+from support.waiting import eventually
 
 WORDS = {V31: "3.1", V311: "3.1.1", V5: "5"}
 OF_5_0 = pytest.mark.parametrize("version", [V5], ids=["5.0"], indirect=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import mqtt_wire as wire
-from mqtt_harness import MqttService
-from mqtt_wire import V5, V31, V311, Will
+from support.mqtt import wire
+from support.mqtt.harness import MqttService
+from support.mqtt.wire import V5, V31, V311, Will
 
 BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-import mqtt_wire as wire
-from mqtt_wire import V5, V311
+from support.mqtt import wire
+from support.mqtt.wire import V5, V311
 
 PAIRS = [("z", "1"), ("a", "2"), ("z", "1"), ("größe", "☃"), ("", "")]
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-import mqtt_wire as wire
-from mqtt_wire import V5
+from support.mqtt import wire
+from support.mqtt.wire import V5
 
 NO_LOCAL, AS_PUBLISHED = 0b100, 0b1000
 

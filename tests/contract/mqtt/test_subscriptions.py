@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import mqtt_wire as wire
-from mqtt_wire import V5, V31, V311
+from support.mqtt import wire
+from support.mqtt.wire import V5, V31, V311
 
 BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 NO_LOCAL = 0b100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import mqtt_wire as wire
-from mqtt_harness import MqttService
-from mqtt_wire import V5, V31, WebSocket
+from support.mqtt import wire
+from support.mqtt.harness import MqttService
+from support.mqtt.wire import V5, V31, WebSocket
 
 
 @pytest.fixture

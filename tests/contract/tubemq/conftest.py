@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubemq_harness import TubeService
+from support.tubemq.harness import TubeMqService
 
 
 @pytest.fixture(
@@ -13,6 +13,6 @@ from tubemq_harness import TubeService
         pytest.param("real_tubemq", marks=pytest.mark.real_tubemq, id="tubemq"),
     ]
 )
-def tube(request: pytest.FixtureRequest) -> TubeService:
+def tube(request: pytest.FixtureRequest) -> TubeMqService:
     """The embedded broker and the real TubeMQ."""
     return request.getfixturevalue(request.param)

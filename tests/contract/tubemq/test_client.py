@@ -13,15 +13,16 @@ import penstock
 from penstock import errors
 from penstock.tubemq import Position
 
-from harness import numbered, payloads
-from tubemq_harness import TubeService, group
-from tubemq_load import BALANCES, connect, ready, take, until
+from support.messages import numbered, payloads
+from support.tubemq.harness import TubeMqService, group
+from support.tubemq.load import BALANCES, connect, ready, take
+from support.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.parametrize("size", [1, 100, 8_000, 8_192, 8_193, 100_000, 1_000_000])
-async def test_each_size_arrives(tube: TubeService, size: int) -> None:
+async def test_each_size_arrives(tube: TubeMqService, size: int) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         async with client.consumer(topic, name, position="first") as consumer:
@@ -30,7 +31,7 @@ async def test_each_size_arrives(tube: TubeService, size: int) -> None:
             assert bytes(message.data) == b"x" * size and message.properties == {"a": "b"}
 
 
-async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeService) -> None:
+async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeMqService) -> None:
     topic = tube.topic()
     async with connect(tube) as client, client.producer(topic) as producer:
         with pytest.raises(errors.MessageTooLarge):
@@ -54,7 +55,7 @@ async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeServi
     ],
 )
 async def test_what_is_not_valid_is_named_as_the_caller_named_it(
-    embedded_tubemq: TubeService, extras: dict[str, Any], words: str
+    embedded_tubemq: TubeMqService, extras: dict[str, Any], words: str
 ) -> None:
     async with connect(embedded_tubemq) as client, client.producer(embedded_tubemq.topic()) as producer:
         for send in (producer.send, producer.send_nowait):
@@ -65,7 +66,7 @@ async def test_what_is_not_valid_is_named_as_the_caller_named_it(
         assert (await producer.send(b"x", event_time=0)).offset == 0
 
 
-async def test_a_topic_that_nobody_has(tube: TubeService) -> None:
+async def test_a_topic_that_nobody_has(tube: TubeMqService) -> None:
     async with connect(tube, operation_timeout=5) as client:
         with pytest.raises(errors.TopicNotFound):
             async with client.producer("nobody_has_it"):
@@ -75,7 +76,7 @@ async def test_a_topic_that_nobody_has(tube: TubeService) -> None:
                 pass
 
 
-async def test_the_same_key_has_the_same_partition(tube: TubeService) -> None:
+async def test_the_same_key_has_the_same_partition(tube: TubeMqService) -> None:
     topic, name = tube.topic(3), group()
     keys = [f"k, = % {number}" for number in range(20)]
     async with connect(tube) as client:
@@ -93,7 +94,7 @@ async def test_the_same_key_has_the_same_partition(tube: TubeService) -> None:
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-async def test_filters_are_seen_at_once(tube: TubeService, balance: str) -> None:
+async def test_filters_are_seen_at_once(tube: TubeMqService, balance: str) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         async with client.consumer(topic, name, filters=["Aa", "till"], balance=balance) as consumer:
@@ -109,7 +110,7 @@ async def test_filters_are_seen_at_once(tube: TubeService, balance: str) -> None
             assert await consumer.receive_many(10, timeout=0.3) == []
 
 
-async def test_positions(tube: TubeService) -> None:
+async def test_positions(tube: TubeMqService) -> None:
     topic = tube.topic()
     async with connect(tube) as client, client.producer(topic) as producer:
         places = await producer.send_many(numbered(10))
@@ -136,7 +137,7 @@ async def test_positions(tube: TubeService) -> None:
         assert await first_of(name, "max", b"g") == b"g"
 
 
-async def test_seek_lag_and_pause(tube: TubeService) -> None:
+async def test_seek_lag_and_pause(tube: TubeMqService) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         places = await producer.send_many(numbered(10))
@@ -166,7 +167,7 @@ async def test_seek_lag_and_pause(tube: TubeService) -> None:
             assert consumer.partitions()[0]["offset"] == 15 * 28
 
 
-async def test_what_is_not_acknowledged_comes_again_to_the_next(tube: TubeService) -> None:
+async def test_what_is_not_acknowledged_comes_again_to_the_next(tube: TubeMqService) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         await producer.send_many(numbered(10))
@@ -181,7 +182,7 @@ async def test_what_is_not_acknowledged_comes_again_to_the_next(tube: TubeServic
             assert again[0] <= b"m000003" and b"m000003" in again
 
 
-async def test_nack_gives_it_again(tube: TubeService) -> None:
+async def test_nack_gives_it_again(tube: TubeMqService) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         async with client.consumer(topic, name, position="first", nack_delay=0.1) as consumer:
@@ -196,7 +197,7 @@ async def test_nack_gives_it_again(tube: TubeService) -> None:
             assert await consumer.receive_many(1, timeout=0.5) == []
 
 
-def test_the_blocking_twin(tube: TubeService) -> None:
+def test_the_blocking_twin(tube: TubeMqService) -> None:
     topic = tube.topic(3)
     with penstock.blocking.connect(tube.url) as client:
         with (
@@ -211,7 +212,7 @@ def test_the_blocking_twin(tube: TubeService) -> None:
         assert client.partitions(topic) == 3
 
 
-async def test_client_balance_has_data_in_a_moment(tube: TubeService) -> None:
+async def test_client_balance_has_data_in_a_moment(tube: TubeMqService) -> None:
     topic = tube.topic()
     async with connect(tube) as client, client.producer(topic) as producer:
         await producer.send(b"x")

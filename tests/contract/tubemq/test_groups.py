@@ -11,15 +11,16 @@ import pytest
 
 from penstock import errors
 
-from harness import numbered, payloads
-from tubemq_harness import RealTubeMQ, TubeService, group
-from tubemq_load import BALANCES, connect, ready, take, until
+from support.messages import numbered, payloads
+from support.tubemq.harness import RealTubeMq, TubeMqService, group
+from support.tubemq.load import BALANCES, connect, ready, take
+from support.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-async def test_two_members_share_and_the_one_left_takes_over(tube: TubeService, balance: str) -> None:
+async def test_two_members_share_and_the_one_left_takes_over(tube: TubeMqService, balance: str) -> None:
     topic, name = tube.topic(3), group()
     sharing = {"source_count": 2} if balance == "client" else {}
     async with (
@@ -53,7 +54,7 @@ async def test_two_members_share_and_the_one_left_takes_over(tube: TubeService, 
                 await take(one, 30, 30)
 
 
-async def test_members_that_do_not_fit_are_told_so(tube: TubeService) -> None:
+async def test_members_that_do_not_fit_are_told_so(tube: TubeMqService) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.consumer(topic, name, balance="server"):
         for options in ({"balance": "client"}, {"balance": "server", "filters": ["x"]}):
@@ -64,7 +65,7 @@ async def test_members_that_do_not_fit_are_told_so(tube: TubeService) -> None:
 
 @pytest.mark.real_tubemq
 @pytest.mark.parametrize("balance", BALANCES)
-async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeMQ, balance: str) -> None:
+async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeMq, balance: str) -> None:
     topic, name = real_tubemq.topic(), group()
     rules = [
         {"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 300}]},

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
-from harness import eventually, numbered, payloads
-from tubemq_harness import Java, RealTubeMQ, Refused, TubeService, group
-from tubemq_load import BALANCES, connect, ready, take, until
+from support.messages import numbered, payloads
+from support.tubemq.harness import RealTubeMq, TubeMqService, group
+from support.tubemq.java import Java, Refused
+from support.tubemq.load import BALANCES, connect, ready, take
+from support.waiting import eventually, until
 
 pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(150)]
 
 
-def positions(server: RealTubeMQ, name: str, topic: str) -> dict[int, int]:
+def positions(server: RealTubeMq, name: str, topic: str) -> dict[int, int]:
     """Where the group is, as the server has stored it."""
     return {part: one["curOffset"] for part, one in server.offsets(name, topic).items()}
 
 
-async def test_our_producer_to_the_java_consumer(tube: TubeService, java: Java) -> None:
+async def test_our_producer_to_the_java_consumer(tube: TubeMqService, java: Java) -> None:
     topic = tube.topic(3)
     async with connect(tube) as client, client.producer(topic) as producer:
         sent = numbered(300)
@@ -62,7 +64,7 @@ async def test_our_producer_to_the_java_consumer(tube: TubeService, java: Java) 
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-async def test_the_java_producer_to_our_consumer(tube: TubeService, java: Java, balance: str) -> None:
+async def test_the_java_producer_to_our_consumer(tube: TubeMqService, java: Java, balance: str) -> None:
     topic, name = tube.topic(2, 2), group()
     sent = numbered(200)
 
@@ -84,14 +86,14 @@ async def test_the_java_producer_to_our_consumer(tube: TubeService, java: Java, 
             assert (one.broker_id, one.partition) == (1, last["partition"])
             assert one.message_id == last["message_id"]
             assert {part["partition"] for part in consumer.partitions()} == tube.numbers(2, 2)
-        if isinstance(tube, RealTubeMQ):
+        if isinstance(tube, RealTubeMq):
             # Leaving it, the group's offsets are the ends.
             ends = {part: end for part, (_, end) in (await asyncio.to_thread(tube.ends, topic)).items()}
             await asyncio.to_thread(eventually, lambda: positions(tube, name, topic) == ends)
             assert await asyncio.to_thread(tube.holders, name) == {}
 
 
-async def test_a_group_goes_on_where_the_other_client_left_it(tube: TubeService, java: Java) -> None:
+async def test_a_group_goes_on_where_the_other_client_left_it(tube: TubeMqService, java: Java) -> None:
     topic, name = tube.topic(), group()
     async with connect(tube) as client, client.producer(topic) as producer:
         await producer.send_many(numbered(10))
@@ -109,7 +111,7 @@ async def test_a_group_goes_on_where_the_other_client_left_it(tube: TubeService,
             assert payloads(await take(consumer, 1)) == [b"for us"]
 
 
-async def test_a_java_member_and_ours_share_a_group(tube: TubeService, java: Java) -> None:
+async def test_a_java_member_and_ours_share_a_group(tube: TubeMqService, java: Java) -> None:
     topic, name = tube.topic(3), group()
     async with connect(tube) as client:
         async with client.consumer(topic, name, balance="server", position="first") as ours:
@@ -124,7 +126,7 @@ async def test_a_java_member_and_ours_share_a_group(tube: TubeService, java: Jav
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-def test_java_to_java(tube: TubeService, java: Java, balance: str) -> None:
+def test_java_to_java(tube: TubeMqService, java: Java, balance: str) -> None:
     topic, name = tube.topic(2, 2), group()
     consume = java.pull if balance == "server" else java.balance
     with java.producer(tube, topic) as producer, consume(tube, name, topic, position="first") as consumer:
@@ -145,7 +147,7 @@ def test_java_to_java(tube: TubeService, java: Java, balance: str) -> None:
         assert len(consumer.receive(500)) == 500
 
 
-def test_java_takes_back_and_seeks(tube: TubeService, java: Java) -> None:
+def test_java_takes_back_and_seeks(tube: TubeMqService, java: Java) -> None:
     topic, name = tube.topic(), group()
     with (
         java.producer(tube, topic) as producer,
@@ -172,7 +174,7 @@ def test_java_takes_back_and_seeks(tube: TubeService, java: Java) -> None:
 
 
 @pytest.mark.parametrize("balance", BALANCES)
-def test_two_java_members_share(tube: TubeService, java: Java, balance: str) -> None:
+def test_two_java_members_share(tube: TubeMqService, java: Java, balance: str) -> None:
     topic, name = tube.topic(3), group()
     with java.producer(tube, topic) as producer:
         if balance == "server":
@@ -196,7 +198,7 @@ def test_two_java_members_share(tube: TubeService, java: Java, balance: str) -> 
                     assert len(one.receive(20)) + len(two.receive(10)) == 30
 
 
-def test_java_sends_large_and_odd_messages(tube: TubeService, java: Java) -> None:
+def test_java_sends_large_and_odd_messages(tube: TubeMqService, java: Java) -> None:
     topic = tube.topic()
     bodies = [b"\0", b"\xff" * 100, b"x" * 8192, b"y" * 8193, b"z" * 1_000_000]
     with (
@@ -210,7 +212,7 @@ def test_java_sends_large_and_odd_messages(tube: TubeService, java: Java) -> Non
         assert [one.attributes["größe"] for one in got] == [str(len(body)) for body in bodies]
 
 
-def test_java_is_refused_in_words(tube: TubeService, java: Java) -> None:
+def test_java_is_refused_in_words(tube: TubeMqService, java: Java) -> None:
     with pytest.raises(Refused, match="Register to master failed"):
         java.pull(tube, group(), "nobody_has_it", wait=0)
     topic, name = tube.topic(), group()

@@ -169,7 +169,7 @@ fn will(will: &Will, version: Version) -> Value {
     said
 }
 
-/// What the packet says, in the words of `mqtt_wire.py`.
+/// What the packet says, in the words of `tests/support/mqtt/wire.py`.
 fn said(packet: &Packet, version: Version) -> Value {
     let v5 = version == Version::V5;
     match packet {

@@ -1,0 +1,126 @@
+"""The blocking twin: the same verbs without a loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+
+from support.messages import numbered, payloads
+from support.pulsar.harness import PulsarService
+
+
+@pytest.fixture
+def blocking(service: PulsarService) -> Iterator[Any]:
+    with penstock.blocking.connect(service.url) as client:
+        yield client
+
+
+def test_there_and_back(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+        message_id = producer.send(b"x", key="k", properties={"a": "b"})
+        message = consumer.receive(timeout=10)
+        assert (message.data, message.key, message.properties, message.id) == (
+            b"x",
+            "k",
+            {"a": "b"},
+            message_id,
+        )
+        consumer.ack(message)
+
+
+def test_send_many_and_receive_many(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+        assert len(producer.send_many(numbered(2000))) == 2000
+        got: list[bytes] = []
+        while len(got) < 2000:
+            messages = consumer.receive_many(1000, timeout=10)
+            assert messages
+            consumer.ack_many(messages)
+            got += payloads(messages)
+        assert got == numbered(2000)
+
+
+def test_send_nowait_and_flush(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+        for payload in numbered(100):
+            producer.send_nowait(payload)
+        producer.flush()
+        assert [bytes(consumer.receive(timeout=10).data) for _ in range(100)] == numbered(100)
+
+
+def test_iterating(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+        producer.send_many(numbered(10))
+        got = []
+        for message in consumer:
+            got.append(bytes(message.data))
+            consumer.ack(message)
+            if len(got) == 10:
+                break
+        assert got == numbered(10)
+
+
+def test_a_timeout_loses_nothing(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+        with pytest.raises(penstock.Timeout):
+            consumer.receive(timeout=0.05)
+        assert consumer.receive_many(10, timeout=0.05) == []
+        producer.send(b"x")
+        assert bytes(consumer.receive(timeout=10).data) == b"x"
+
+
+def test_seek_and_unsubscribe(blocking: Any, topic: str) -> None:
+    with blocking.producer(topic) as producer:
+        consumer = blocking.consumer(topic, "s")
+        ids = producer.send_many(numbered(10))
+        consumer.seek(ids[4], inclusive=True)
+        assert bytes(consumer.receive(timeout=10).data) == numbered(10)[4]
+        consumer.unsubscribe()
+        assert consumer.closed
+
+
+def test_a_producer_is_shared_between_threads(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
+
+        def work(number: int) -> None:
+            for step in range(50):
+                producer.send(b"%d-%d" % (number, step))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        got: list[bytes] = []
+        while len(got) < 200:
+            messages = consumer.receive_many(200, timeout=10)
+            assert messages
+            got += payloads(messages)
+        for number in range(4):
+            own = [payload for payload in got if payload.startswith(b"%d-" % number)]
+            assert own == [b"%d-%d" % (number, step) for step in range(50)]
+
+
+def test_use_after_close(blocking: Any, topic: str) -> None:
+    producer, consumer = blocking.producer(topic), blocking.consumer(topic, "s")
+    producer.close()
+    consumer.close()
+    with pytest.raises(errors.Closed):
+        producer.send(b"x")
+    with pytest.raises(errors.Closed):
+        consumer.receive(timeout=1)
+
+
+def test_refused_and_wanted_again(blocking: Any, topic: str) -> None:
+    with blocking.consumer(topic, "s", type="shared") as consumer, blocking.producer(topic) as producer:
+        producer.send(b"x")
+        consumer.nack(consumer.receive(timeout=10), delay=0.1)
+        message = consumer.receive(timeout=10)
+        assert bytes(message.data) == b"x"
+        consumer.ack(message)

@@ -1,0 +1,138 @@
+"""Moving a subscription: by id, by time, to the ends."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+
+from support.messages import gather, nothing, numbered, payloads, receive
+
+
+async def filled(producer: Any, count: int = 10) -> list[Any]:
+    return await gather(*[producer.send(payload) for payload in numbered(count)])
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+async def test_to_the_beginning(client: Any, topic: str, kind: str) -> None:
+    async with client.consumer(topic, "s", type=kind) as consumer, client.producer(topic) as producer:
+        await filled(producer)
+        await consumer.ack_many(await receive(consumer, 10))
+        await consumer.seek("earliest")
+        assert payloads(await receive(consumer, 10)) == numbered(10)
+
+
+async def test_to_the_end(client: Any, topic: str) -> None:
+    async with (
+        client.consumer(topic, "s", position="earliest") as consumer,
+        client.producer(topic) as producer,
+    ):
+        await filled(producer)
+        await consumer.seek("latest")
+        await producer.send(b"new")
+        assert bytes((await consumer.receive(timeout=10)).data) == b"new"
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batches", "single"])
+async def test_by_id_begins_after_it(client: Any, topic: str, batching: bool) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=batching) as producer:
+        ids = await filled(producer)
+        await receive(consumer, 10)
+        await consumer.seek(ids[3])
+        assert payloads(await receive(consumer, 6)) == numbered(10)[4:]
+        await nothing(consumer)
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batches", "single"])
+async def test_by_id_inclusive_begins_with_it(client: Any, topic: str, batching: bool) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=batching) as producer:
+        ids = await filled(producer)
+        await receive(consumer, 10)
+        await consumer.seek(ids[3], inclusive=True)
+        assert payloads(await receive(consumer, 7)) == numbered(10)[3:]
+        await nothing(consumer)
+
+
+@pytest.mark.parametrize("form", ["ms", "datetime"])
+async def test_by_time(client: Any, topic: str, form: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
+        await producer.send(b"before")
+        before = (await consumer.receive(timeout=10)).publish_time
+        # Publish times are whole milliseconds: wait for the next but one.
+        while time.time() * 1000 < before + 2:
+            time.sleep(0.001)
+        moment = int(time.time() * 1000)
+        while time.time() * 1000 < moment + 2:
+            time.sleep(0.001)
+        await producer.send(b"after")
+        await consumer.receive(timeout=10)
+        await consumer.seek(moment if form == "ms" else datetime.fromtimestamp(moment / 1000, UTC))
+        assert bytes((await consumer.receive(timeout=10)).data) == b"after"
+        await nothing(consumer)
+
+
+async def test_to_a_time_before_everything(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await filled(producer)
+        await receive(consumer, 10)
+        await consumer.seek(1)
+        assert payloads(await receive(consumer, 10)) == numbered(10)
+
+
+async def test_what_was_fetched_ahead_does_not_come_after_a_seek(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
+        ids = await filled(producer, 100)
+        await consumer.receive(timeout=10)
+        await consumer.seek(ids[89])
+        assert payloads(await receive(consumer, 10)) == numbered(100)[90:]
+        await nothing(consumer)
+
+
+async def test_many_seeks_in_a_row(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
+        ids = await filled(producer, 20)
+        for place in (3, 17, 0, 10, 19, 5):
+            await consumer.seek(ids[place], inclusive=True)
+            assert bytes((await consumer.receive(timeout=10)).data) == numbered(20)[place]
+
+
+async def test_acknowledged_messages_come_again_after_a_seek(client: Any, topic: str) -> None:
+    async with (
+        client.consumer(topic, "s", type="shared", ack_receipt=True) as consumer,
+        client.producer(topic, batching=False) as producer,
+    ):
+        ids = await filled(producer)
+        await consumer.ack_many(await receive(consumer, 10))
+        await consumer.seek(ids[4], inclusive=True)
+        assert sorted(payloads(await receive(consumer, 6))) == numbered(10)[4:]
+
+
+async def test_messages_go_on_after_a_seek(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        ids = await filled(producer)
+        await consumer.seek(ids[9])
+        for payload in (b"new", b"newer"):
+            await producer.send(payload)
+            assert bytes((await consumer.receive(timeout=10)).data) == payload
+
+
+@pytest.mark.parametrize("position", ["nowhere", -5, None])
+async def test_a_position_that_is_none_is_an_error(client: Any, topic: str, position: Any) -> None:
+    async with client.consumer(topic, "s") as consumer:
+        with pytest.raises((errors.InvalidArgument, TypeError)):
+            await consumer.seek(position)
+
+
+async def test_the_ids_of_earliest_and_latest_are_positions(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await filled(producer)
+        await receive(consumer, 10)
+        await consumer.seek(penstock.MessageId.earliest)
+        assert payloads(await receive(consumer, 10)) == numbered(10)
+        await consumer.seek(penstock.MessageId.latest)
+        await nothing(consumer)

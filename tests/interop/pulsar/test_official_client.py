@@ -1,0 +1,386 @@
+"""The official Python client on one side, ours on the other, on the real Pulsar and the embedded broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock
+import pulsar
+
+from support.messages import numbered
+from support.pulsar.harness import PulsarService
+
+CODECS = {
+    "none": pulsar.CompressionType.NONE,
+    "lz4": pulsar.CompressionType.LZ4,
+    "zlib": pulsar.CompressionType.ZLib,
+    "zstd": pulsar.CompressionType.ZSTD,
+    "snappy": pulsar.CompressionType.SNAPPY,
+}
+EARLIEST = pulsar.InitialPosition.Earliest
+MODES = pytest.mark.parametrize("batching", [True, False], ids=["batches", "single"])
+EACH_CODEC = pytest.mark.parametrize("codec", CODECS)
+
+
+@pytest.fixture
+def official(service: PulsarService) -> Iterator[Any]:
+    client = pulsar.Client(
+        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=15
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def ours(service: PulsarService) -> Iterator[Any]:
+    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+        yield client
+
+
+def take_official(consumer: Any, count: int) -> list[Any]:
+    return [consumer.receive(10_000) for _ in range(count)]
+
+
+def take_ours(consumer: Any, count: int) -> list[Any]:
+    messages: list[Any] = []
+    while len(messages) < count:
+        got = consumer.receive_many(count - len(messages), timeout=10)
+        assert got, f"{len(messages)} of {count}"
+        messages += got
+    return messages
+
+
+def position(message_id: Any) -> tuple[int, int, int, int]:
+    """Ledger, entry, partition, batch index; of either client's id."""
+    if isinstance(message_id, penstock.MessageId):
+        return message_id.ledger, message_id.entry, message_id.partition, message_id.batch_index
+    return message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index()
+
+
+def as_signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+@MODES
+@EACH_CODEC
+def test_what_we_send_the_official_client_receives(
+    official: Any, ours: Any, topic: str, codec: str, batching: bool
+) -> None:
+    consumer = official.subscribe(topic, "s", initial_position=EARLIEST)
+    with ours.producer(topic, compression=codec, batching=batching, name="ours") as producer:
+        for i, payload in enumerate(numbered(100, 300)):
+            producer.send_nowait(
+                payload,
+                f"key-{i}",
+                ordering_key=b"o%d" % i,
+                properties={"n": str(i), "ü": "☃"},
+                event_time=1_700_000_000_000 + i,
+            )
+        producer.flush()
+        for i, message in enumerate(take_official(consumer, 100)):
+            assert message.data() == numbered(100, 300)[i]
+            assert message.partition_key() == f"key-{i}"
+            assert message.ordering_key().encode() == b"o%d" % i
+            assert message.properties() == {"n": str(i), "ü": "☃"}
+            assert message.event_timestamp() == 1_700_000_000_000 + i
+            assert message.producer_name() == "ours"
+            consumer.acknowledge(message)
+
+
+@MODES
+@EACH_CODEC
+def test_what_the_official_client_sends_we_receive(
+    official: Any, ours: Any, topic: str, codec: str, batching: bool
+) -> None:
+    with ours.consumer(topic, "s", position="earliest") as consumer:
+        producer = official.create_producer(
+            topic,
+            producer_name="official",
+            compression_type=CODECS[codec],
+            batching_enabled=batching,
+            block_if_queue_full=True,
+        )
+        for i, payload in enumerate(numbered(100, 300)):
+            producer.send_async(
+                payload,
+                callback=lambda *_: None,
+                partition_key=f"key-{i}",
+                ordering_key=f"o{i}",
+                properties={"n": str(i), "ü": "☃"},
+                event_timestamp=1_700_000_000_000 + i,
+            )
+        producer.flush()
+        messages = take_ours(consumer, 100)
+        for i, message in enumerate(messages):
+            assert bytes(message.data) == numbered(100, 300)[i]
+            assert (message.key, message.ordering_key) == (f"key-{i}", b"o%d" % i)
+            assert message.properties == {"n": str(i), "ü": "☃"}
+            assert message.event_time == 1_700_000_000_000 + i
+            assert message.producer_name == "official"
+        consumer.ack_many(messages)
+
+
+@MODES
+def test_both_give_a_message_the_same_id(official: Any, ours: Any, topic: str, batching: bool) -> None:
+    theirs = official.subscribe(topic, "theirs", initial_position=EARLIEST)
+    with (
+        ours.consumer(topic, "ours", position="earliest") as mine,
+        ours.producer(topic, batching=batching) as out,
+    ):
+        sent = [position(message_id) for message_id in out.send_many(numbered(20))]
+        received = [message.id for message in take_ours(mine, 20)]
+        official_ids = [message.message_id() for message in take_official(theirs, 20)]
+        assert [position(message_id) for message_id in received] == sent
+        assert [position(message_id)[:2] for message_id in official_ids] == [place[:2] for place in sent]
+        assert [position(message_id)[3] for message_id in official_ids] == [place[3] for place in sent]
+        for mine_id, their_id in zip(received, official_ids, strict=True):
+            again = penstock.MessageId.from_bytes(their_id.serialize())
+            assert (again.ledger, again.entry, again.batch_index) == (
+                mine_id.ledger,
+                mine_id.entry,
+                mine_id.batch_index,
+            )
+            back = pulsar.MessageId.deserialize(mine_id.to_bytes())
+            assert (back.ledger_id(), back.entry_id()) == (mine_id.ledger, mine_id.entry)
+
+
+def test_boost_hashing_puts_keys_where_the_official_client_puts_them(
+    official: Any, ours: Any, service: PulsarService
+) -> None:
+    topic = service.topic(partitions=7)
+    theirs = official.create_producer(topic)
+    keys = [f"key-{i}" for i in range(40)] + ["", "a", "schlüssel", "x" * 100]
+    keys = [key for key in keys if key]
+    with ours.producer(topic, hashing="boost") as mine:
+        expected = [theirs.send(b"x", partition_key=key).partition() for key in keys]
+        assert [mine.send(b"x", key).partition for key in keys] == expected
+
+
+def test_one_shared_subscription_of_both(official: Any, ours: Any, topic: str) -> None:
+    theirs = official.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=10)
+    with (
+        ours.consumer(topic, "s", type="shared", receiver_queue=10) as mine,
+        ours.producer(topic, batching=False) as producer,
+    ):
+        producer.send_many(numbered(100))
+        got: list[bytes] = []
+        counts = [0, 0]
+        deadline = time.monotonic() + 20
+        while len(got) < 100:
+            assert time.monotonic() < deadline, counts
+            for message in mine.receive_many(10, timeout=0.2):
+                mine.ack(message)
+                got.append(bytes(message.data))
+                counts[0] += 1
+            try:
+                while True:
+                    message = theirs.receive(50)
+                    theirs.acknowledge(message)
+                    got.append(message.data())
+                    counts[1] += 1
+            except pulsar.Timeout:
+                pass
+        assert sorted(got) == numbered(100)
+        assert all(counts)
+
+
+def test_what_we_acknowledge_the_official_client_does_not_see_again(
+    official: Any, ours: Any, topic: str
+) -> None:
+    with ours.producer(topic, batching_delay="5s") as producer:
+        with ours.consumer(topic, "s", type="shared", ack_receipt=True) as consumer:
+            for payload in numbered(10):
+                producer.send_nowait(payload)
+            producer.flush()
+            consumer.ack_many(take_ours(consumer, 10)[::2])
+        theirs = official.subscribe(
+            topic, "s", consumer_type=pulsar.ConsumerType.Shared, batch_index_ack_enabled=True
+        )
+        assert sorted(message.data() for message in take_official(theirs, 5)) == numbered(10)[1::2]
+        with pytest.raises(pulsar.Timeout):
+            theirs.receive(300)
+
+
+def test_an_exclusive_subscription_is_busy_for_the_other(official: Any, ours: Any, topic: str) -> None:
+    theirs = official.subscribe(topic, "s")
+    with pytest.raises(penstock.errors.ConsumerBusy):
+        ours.consumer(topic, "s")
+    theirs.close()
+    with ours.consumer(topic, "s"), pytest.raises(pulsar.ConsumerBusy):
+        official.subscribe(topic, "s")
+
+
+# ------------------------------------------------------ the official client alone, as on a real broker
+
+
+@EACH_CODEC
+def test_official_to_official(official: Any, topic: str, codec: str) -> None:
+    consumer = official.subscribe(topic, "s")
+    producer = official.create_producer(topic, compression_type=CODECS[codec], batching_enabled=True)
+    for payload in numbered(500, 100):
+        producer.send_async(payload, callback=lambda *_: None)
+    producer.flush()
+    for expected in numbered(500, 100):
+        message = consumer.receive(10_000)
+        assert message.data() == expected
+        consumer.acknowledge(message)
+
+
+def test_official_partitions(official: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=4)
+    assert len(official.get_topic_partitions(topic)) == 4
+    consumer, producer = official.subscribe(topic, "s"), official.create_producer(topic)
+    ids = [producer.send(b"x", partition_key=str(i)) for i in range(40)]
+    assert len({message_id.partition() for message_id in ids}) > 1
+    for message in take_official(consumer, 40):
+        consumer.acknowledge(message)
+
+
+def test_official_reader_and_seek(official: Any, topic: str) -> None:
+    producer = official.create_producer(topic)
+    ids = [producer.send(payload) for payload in numbered(10)]
+    reader = official.create_reader(topic, pulsar.MessageId.earliest)
+    assert [reader.read_next(10_000).data() for _ in range(10)] == numbered(10)
+    assert not reader.has_message_available()
+    reader.seek(ids[4])
+    assert reader.read_next(10_000).data() == numbered(10)[5]
+    consumer = official.subscribe(topic, "s", initial_position=EARLIEST)
+    take_official(consumer, 10)
+    consumer.seek(ids[6])
+    assert consumer.receive(10_000).data() == numbered(10)[7]
+    consumer.seek(1)
+    assert consumer.receive(10_000).data() == numbered(10)[0]
+
+
+def test_official_negative_acknowledgement(official: Any, topic: str) -> None:
+    consumer = official.subscribe(
+        topic, "s", consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=200
+    )
+    producer = official.create_producer(topic)
+    producer.send(b"x")
+    message = consumer.receive(10_000)
+    assert message.redelivery_count() == 0
+    consumer.negative_acknowledge(message)
+    message = consumer.receive(10_000)
+    assert (message.data(), message.redelivery_count()) == (b"x", 1)
+
+
+def test_official_key_shared(official: Any, topic: str) -> None:
+    consumers = [
+        official.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2)
+    ]
+    producer = official.create_producer(
+        topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased
+    )
+    for i in range(200):
+        producer.send_async(b"%d" % i, callback=lambda *_: None, partition_key=f"k{i % 10}")
+    producer.flush()
+    owner: dict[str, int] = {}
+    count = 0
+    for place, consumer in enumerate(consumers):
+        while True:
+            try:
+                message = consumer.receive(1000)
+            except pulsar.Timeout:
+                break
+            assert owner.setdefault(message.partition_key(), place) == place
+            consumer.acknowledge(message)
+            count += 1
+    assert count == 200
+
+
+def test_official_failover(official: Any, topic: str) -> None:
+    consumers = [
+        official.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
+        for name in ("a", "b")
+    ]
+    official.create_producer(topic).send(b"x")
+    deadline = time.monotonic() + 20
+    # Which of the two is active is the broker's choice.
+    while True:
+        assert time.monotonic() < deadline
+        active, standby = consumers
+        try:
+            assert active.receive(300).data() == b"x"
+            break
+        except pulsar.Timeout:
+            consumers.reverse()
+    active.close()
+    assert standby.receive(10_000).data() == b"x"
+
+
+def test_official_delayed_delivery(official: Any, topic: str) -> None:
+    consumer = official.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    producer = official.create_producer(topic)
+    started = time.monotonic()
+    producer.send(b"late", deliver_after=timedelta(seconds=1))
+    producer.send(b"now")
+    assert consumer.receive(10_000).data() == b"now"
+    assert consumer.receive(10_000).data() == b"late"
+    assert time.monotonic() - started > 0.8
+
+
+def test_official_chunks(official: Any, topic: str) -> None:
+    consumer = official.subscribe(topic, "s")
+    producer = official.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+    big = bytes(i % 251 for i in range(11_000_000))
+    producer.send(big)
+    message = consumer.receive(30_000)
+    assert message.data() == big
+    consumer.acknowledge(message)
+
+
+def test_official_chunks_are_put_together_by_us(official: Any, ours: Any, topic: str) -> None:
+    big = bytes(i % 251 for i in range(11_000_000))
+    with ours.consumer(topic, "s") as consumer:
+        producer = official.create_producer(topic, chunking_enabled=True, batching_enabled=False)
+        producer.send(big)
+        message = consumer.receive(timeout=30)
+        assert bytes(message.data) == big
+        consumer.ack(message)
+
+
+def test_official_unsubscribe_and_errors(official: Any, topic: str) -> None:
+    consumer = official.subscribe(topic, "s")
+    with pytest.raises(pulsar.ConsumerBusy):
+        official.subscribe(topic, "s")
+    consumer.unsubscribe()
+    producer = official.create_producer(topic, producer_name="one")
+    with pytest.raises(pulsar.ProducerBusy):
+        official.create_producer(topic, producer_name="one")
+    producer.send(b"x")
+    with pytest.raises(pulsar.PulsarException):
+        producer.send(bytes(6 << 20))
+    producer.send(b"y")
+
+
+def test_official_last_message_id_and_dedup_by_name(official: Any, topic: str) -> None:
+    producer = official.create_producer(topic, producer_name="p")
+    last = [producer.send(payload) for payload in numbered(3)][-1]
+    consumer = official.subscribe(topic, "s", initial_position=EARLIEST)
+    found = consumer.get_last_message_id()
+    assert (found.ledger_id(), found.entry_id()) == (last.ledger_id(), last.entry_id())
+    assert as_signed(producer.last_sequence_id()) == 2
+    producer.close()
+    official.create_producer(topic, producer_name="p").send(b"x")
+
+
+def test_a_schema_is_registered_or_refused_at_once(official: Any, service: PulsarService, topic: str) -> None:
+    class Row(pulsar.schema.Record):  # type: ignore[misc]
+        a = pulsar.schema.Integer()
+
+    schema = pulsar.schema.JsonSchema(Row)
+    started = time.monotonic()
+    try:
+        consumer = official.subscribe(topic, "s", schema=schema)
+        producer = official.create_producer(topic, schema=schema)
+        producer.send(Row(a=1))
+        assert consumer.receive(10_000).value().a == 1
+    except pulsar.PulsarException:
+        assert not service.is_real
+        assert time.monotonic() - started < 10

@@ -1,0 +1,94 @@
+"""A real Pulsar that goes away and comes back, and topics that move, under load."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import penstock
+
+from support.messages import numbered, payloads, receive
+from support.pulsar.harness import RealPulsar
+from support.pulsar.load import Load, check, stored
+
+pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def connect(broker: RealPulsar) -> Any:
+    return penstock.connect(broker.url, max_backoff=0.5, operation_timeout=60, connect_timeout=10)
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+async def test_a_restart_in_mid_flight_loses_nothing_acknowledged(own_pulsar: RealPulsar, kill: bool) -> None:
+    topic = own_pulsar.topic()
+    async with connect(own_pulsar) as client:
+        async with Load(client, topic) as load:
+            await load.progress(2000)
+            await asyncio.to_thread(own_pulsar.halt, kill=kill)
+            await asyncio.to_thread(own_pulsar.start)
+            await load.progress(2000, timeout=90)
+        check(load.acknowledged, await stored(client, topic), repeats=True)
+        assert load.failed == 0
+
+
+async def test_a_consumer_goes_on_after_a_restart(own_pulsar: RealPulsar) -> None:
+    topic = own_pulsar.topic()
+    async with connect(own_pulsar) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, "s", ack_receipt=True) as consumer:
+            await producer.send_many(numbered(100))
+            await consumer.ack_many(await receive(consumer, 100))
+            await asyncio.to_thread(own_pulsar.halt)
+            waiting = asyncio.ensure_future(consumer.receive(timeout=90))
+            await asyncio.to_thread(own_pulsar.start)
+            await producer.send(b"after")
+            assert bytes((await waiting).data) == b"after"
+
+
+async def test_unloading_a_topic_in_mid_flight_loses_nothing(real_pulsar: RealPulsar) -> None:
+    topic = real_pulsar.topic(partitions=2)
+    async with connect(real_pulsar) as client:
+        async with Load(client, topic) as load:
+            for _ in range(5):
+                await load.progress(500)
+                await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-0")
+                await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-1")
+            await load.progress(500)
+        check(load.acknowledged, await stored(client, topic), repeats=True)
+        assert load.failed == 0
+
+
+async def test_a_consumer_goes_on_after_an_unload(real_pulsar: RealPulsar) -> None:
+    topic = real_pulsar.topic()
+    async with connect(real_pulsar) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, "s", type="shared", ack_receipt=True) as consumer:
+            for round_ in range(5):
+                sent = [b"%d-%d" % (round_, i) for i in range(50)]
+                await producer.send_many(sent)
+                messages = await receive(consumer, 50)
+                assert sorted(payloads(messages)) == sorted(sent)
+                await consumer.ack_many(messages)
+                await asyncio.to_thread(real_pulsar.unload, topic)
+
+
+async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPulsar) -> None:
+    topic = real_pulsar.topic()
+    async with connect(real_pulsar) as client:
+        async with client.producer(topic) as producer:
+            await producer.send(b"first:0:")
+        await asyncio.to_thread(
+            real_pulsar.rest, "POST", f"{real_pulsar.path(topic)}/deduplicationEnabled", True
+        )
+        deadline = asyncio.get_running_loop().time() + 20
+        while not await asyncio.to_thread(
+            real_pulsar.rest, "GET", f"{real_pulsar.path(topic)}/deduplicationEnabled"
+        ):
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.1)
+        async with Load(client, topic) as load:
+            for _ in range(4):
+                await load.progress(500)
+                await asyncio.to_thread(real_pulsar.unload, topic)
+            await load.progress(500)
+        check(load.acknowledged, await stored(client, topic), repeats=False)

@@ -1,0 +1,213 @@
+"""A server that cannot prove who it is gets a TLS error at once and not one byte of a credential."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+import penstock
+from penstock import errors
+
+from support.certificates import DAY, HERE, NOW, Authority, listening
+
+Shown = tuple[bytes, bytes]
+BAD: dict[str, Callable[[Authority], Shown]] = {}
+
+
+def bad(make: Callable[[Authority], Shown]) -> Callable[[Authority], Shown]:
+    BAD[make.__name__] = make
+    return make
+
+
+@bad
+def signed_by_itself(_: Authority) -> Shown:
+    own = Authority("127.0.0.1")
+    return own.leaf()
+
+
+@bad
+def signed_by_another_authority(_: Authority) -> Shown:
+    return Authority("test authority").leaf()
+
+
+@bad
+def for_another_name(ca: Authority) -> Shown:
+    return ca.leaf((x509.DNSName("broker.example.test"),))
+
+
+@bad
+def for_another_address(ca: Authority) -> Shown:
+    import ipaddress
+
+    return ca.leaf((x509.IPAddress(ipaddress.ip_address("127.0.0.2")),))
+
+
+@bad
+def with_the_address_as_a_name(ca: Authority) -> Shown:
+    return ca.leaf((x509.DNSName("127.0.0.1"),))
+
+
+@bad
+def with_a_wildcard(ca: Authority) -> Shown:
+    return ca.leaf((x509.DNSName("*.0.0.1"), x509.DNSName("*")))
+
+
+@bad
+def with_a_common_name_only(ca: Authority) -> Shown:
+    return ca.leaf(())
+
+
+@bad
+def expired(ca: Authority) -> Shown:
+    return ca.leaf(begins=NOW - 3 * DAY, ends=NOW - DAY)
+
+
+@bad
+def not_yet_valid(ca: Authority) -> Shown:
+    return ca.leaf(begins=NOW + DAY, ends=NOW + 3 * DAY)
+
+
+@bad
+def for_clients(ca: Authority) -> Shown:
+    return ca.leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+
+
+@bad
+def with_a_missing_link(ca: Authority) -> Shown:
+    return Authority("between", ca).leaf()
+
+
+@bad
+def signed_by_what_is_no_authority(ca: Authority) -> Shown:
+    between = Authority("between", ca, ca=False)
+    chain, key = between.leaf()
+    return chain + between.pem, key
+
+
+@bad
+def with_an_expired_link(ca: Authority) -> Shown:
+    between = Authority("between", ca, begins=NOW - 3 * DAY, ends=NOW - DAY)
+    chain, key = between.leaf()
+    return chain + between.pem, key
+
+
+@bad
+def outside_the_names_of_its_authority(ca: Authority) -> Shown:
+    import ipaddress
+
+    allowed = x509.NameConstraints([x509.IPAddress(ipaddress.ip_network("10.0.0.0/8"))], None)
+    between = Authority("between", ca, constraints=allowed)
+    chain, key = between.leaf()
+    return chain + between.pem, key
+
+
+@bad
+def with_a_damaged_signature(ca: Authority) -> Shown:
+    from base64 import b64decode, encodebytes
+
+    chain, key = ca.leaf()
+    lines = chain.split(b"\n")
+    der = bytearray(b64decode(b"".join(lines[1:-2])))
+    der[-1] ^= 1
+    return b"-----BEGIN CERTIFICATE-----\n" + encodebytes(der) + b"-----END CERTIFICATE-----\n", key
+
+
+def connect(port: int, ca: Authority, **options: Any) -> Any:
+    return penstock.connect(
+        f"pulsar+ssl://127.0.0.1:{port}", tls_ca=ca.pem, token="a-secret", connect_timeout=4, **options
+    )
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_bad_certificate_is_a_tls_error_at_once_and_no_byte_leaves(kind: str) -> None:
+    ca = Authority()
+    with listening(*BAD[kind](ca)) as server:
+        started = time.monotonic()
+        with pytest.raises(errors.TlsError) as refused:
+            await connect(server.port, ca)
+        assert time.monotonic() - started < 3
+        assert server.said == b""
+        assert not refused.value.retriable
+        assert "a-secret" not in f"{refused.value!r} {refused.value}"
+
+
+async def test_a_good_certificate_gets_the_handshake() -> None:
+    # The counterpart: otherwise all of the above might fail for another reason.
+    ca = Authority()
+    with listening(*ca.leaf()) as server:
+        with pytest.raises(penstock.Error):
+            await connect(server.port, ca)
+        assert b"a-secret" in server.said
+
+
+async def test_a_chain_with_its_link_is_good() -> None:
+    ca = Authority()
+    between = Authority("between", ca)
+    chain, key = between.leaf()
+    with listening(chain + between.pem, key) as server:
+        with pytest.raises(penstock.Error):
+            await connect(server.port, ca)
+        assert server.handshakes
+
+
+async def test_the_host_name_check_can_be_left_out_but_not_the_authority() -> None:
+    ca = Authority()
+    other_name = ca.leaf((x509.DNSName("broker.example.test"),))
+    with listening(*other_name) as server:
+        with pytest.raises(penstock.Error):
+            await connect(server.port, ca, tls_skip_hostname_check=True)
+        assert b"a-secret" in server.said
+    with listening(*signed_by_another_authority(ca)) as server:
+        with pytest.raises(errors.TlsError):
+            await connect(server.port, ca, tls_skip_hostname_check=True)
+        assert server.said == b""
+
+
+async def test_a_server_that_wants_a_client_certificate() -> None:
+    ca = Authority()
+
+    def demand(context: ssl.SSLContext) -> None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=ca.pem.decode())
+
+    chain, key = ca.leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    with listening(*ca.leaf(), demand) as server:
+        with pytest.raises(penstock.Error):
+            await connect(server.port, ca)
+        assert server.said == b""
+        with pytest.raises(penstock.Error):
+            await connect(server.port, ca, tls_cert=chain, tls_key=key)
+        assert b"a-secret" in server.said
+
+
+async def test_a_server_that_speaks_only_old_tls() -> None:
+    ca = Authority()
+
+    def old(context: ssl.SSLContext) -> None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+        context.set_ciphers("ALL:@SECLEVEL=0")
+
+    with listening(*ca.leaf(HERE), old) as server:
+        started = time.monotonic()
+        with pytest.raises(errors.TlsError):
+            await connect(server.port, ca)
+        assert time.monotonic() - started < 3
+        assert server.said == b""
+
+
+@pytest.mark.parametrize(
+    "pem", [b"", b"not pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+async def test_an_authority_that_cannot_be_read_is_said_so(pem: bytes) -> None:
+    ca = Authority()
+    with listening(*ca.leaf()) as server:
+        with pytest.raises((errors.InvalidArgument, errors.TlsError)):
+            await penstock.connect(f"pulsar+ssl://127.0.0.1:{server.port}", tls_ca=pem, connect_timeout=4)
+        assert server.said == b""

@@ -1,0 +1,120 @@
+"""``penstock.Broker`` as an MQTT broker: ports, users, TLS, WebSocket, limits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+
+import penstock
+
+from support.mqtt.harness import EmbeddedMqtt
+from support.mqtt.wire import V311, Raw
+from support.waiting import eventually
+
+
+def port_of(url: str | None) -> int:
+    assert url
+    return int(url.rsplit(":", 1)[1].split("/")[0])
+
+
+def test_mqtt_is_spoken_only_when_it_is_given_a_port() -> None:
+    with penstock.Broker() as broker:
+        assert (broker.mqtt_url, broker.mqtt_ws_url) == (None, None)
+        assert "mqtt" not in broker.status()
+    with penstock.Broker(mqtt_port=0, mqtt_ws_port=0) as broker:
+        assert str(broker.mqtt_url).startswith("mqtt://127.0.0.1:")
+        assert str(broker.mqtt_ws_url).startswith("ws://127.0.0.1:")
+        assert str(broker.mqtt_ws_url).endswith("/mqtt")
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            peer.connect("one")
+            assert broker.status()["mqtt"]["connections"] == 1
+
+
+def test_limits_are_what_the_options_say() -> None:
+    options = {"mqtt_receive_maximum": 7, "mqtt_max_packet_size": "1KiB", "mqtt_topic_alias_maximum": 0}
+    with penstock.Broker(mqtt_port=0, mqtt_max_session_expiry="1h", **options) as broker:
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            said = dict(peer.connect("one", props={"session_expiry_interval": 100_000})["properties"])
+    assert said == {"session_expiry_interval": 3600, "receive_maximum": 7, "maximum_packet_size": 1024}
+
+
+def passwd(*arguments: str, stdin: str = "") -> int:
+    command = [sys.executable, "-m", "penstock", "passwd", *arguments]
+    return subprocess.run(command, input=stdin, text=True, timeout=20, check=False).returncode
+
+
+def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    assert passwd(str(users), "till", stdin="drop\n") == 0
+    assert passwd(str(users), "boss", "-b", "old") == 0
+    assert passwd(str(users), "boss", "-b", "new") == 0
+    assert passwd(str(users), "gone", "-b", "x") == 0
+    assert passwd(str(users), "gone", "-D") == 0
+    assert passwd(str(users), "gone", "-D") == 1
+    assert users.stat().st_mode & 0o777 == 0o600
+    with penstock.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
+        for user, password, code in [
+            ("till", "drop", 0),
+            ("boss", "new", 0),
+            ("boss", "old", 4),
+            ("gone", "x", 4),
+            (None, None, 5),
+        ]:
+            with Raw(port_of(broker.mqtt_url), V311) as peer:
+                assert peer.connect("one", username=user, password=password)["reason"] == code, user
+
+
+def test_a_bad_password_file_is_named(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    with pytest.raises(penstock.errors.InvalidArgument, match="mqtt_password_file"):
+        penstock.Broker(mqtt_port=0, mqtt_password_file=users)
+    users.write_text("till:plain\n")
+    with pytest.raises(penstock.errors.InvalidArgument, match="line 1"):
+        penstock.Broker(mqtt_port=0, mqtt_password_file=users)
+
+
+def test_a_token_is_a_password_too() -> None:
+    with penstock.Broker(mqtt_port=0, token_key=b"0123456789abcdef0123456789abcdef") as broker:
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            assert peer.connect("one")["reason"] == 0x87
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            assert peer.connect("one", username="till", password="a.b.c")["reason"] == 0x86
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMqtt]:
+    broker = EmbeddedMqtt(tls=True)
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websockets"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_paho_over_each_transport(secure: EmbeddedMqtt, transport: str, tls: bool) -> None:
+    plain = None if tls else EmbeddedMqtt()
+    broker = plain or secure
+    got: list[bytes] = []
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "paho", transport=transport)
+    client.on_message = lambda _client, _data, message: got.append(message.payload)
+    if tls:
+        assert secure.certificates
+        assert broker.url.startswith("mqtts://")
+        client.tls_set_context(secure.certificates.context())
+    try:
+        client.connect("127.0.0.1", port_of(broker.ws_url if transport == "websockets" else broker.url))
+        client.loop_start()
+        client.subscribe("t/#", 2)
+        payloads = [b"%d" % size + bytes(size) for size in (0, 10, 5000, 300_000)]
+        for payload in payloads:
+            client.publish("t/x", payload, 2).wait_for_publish(10)
+        eventually(lambda: got == payloads)
+        client.disconnect()
+        client.loop_stop()
+    finally:
+        if plain:
+            plain.stop()

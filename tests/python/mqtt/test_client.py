@@ -1,0 +1,486 @@
+"""The MQTT client's face, on the embedded broker: options, verbs, cuts and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import blocking, errors, mqtt
+
+from support.scripts import free_port
+from support.service import BrokerProcess
+from support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def url():
+    with penstock.Broker(mqtt_port=0, mqtt_max_packet_size="64KiB") as broker:
+        yield broker.mqtt_url
+
+
+async def within(awaitable: Any, seconds: float = 10) -> Any:
+    return await asyncio.wait_for(awaitable, seconds)
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "value"),
+    [
+        ("client", "token", "t"),
+        ("client", "listener_name", "x"),
+        ("producer", "compression", "zstd"),
+        ("producer", "access_mode", "exclusive"),
+        ("consumer", "type", "shared"),
+        ("consumer", "position", "earliest"),
+    ],
+)
+def test_an_option_of_another_protocol_is_refused_by_name(scope, name, value):
+    with pytest.raises(errors.Unsupported, match=f"MQTT has no {scope} option '{name}'"):
+        penstock.options.resolve(f"mqtt.{scope}", {name: value})
+
+
+def test_an_option_of_mqtt_is_refused_by_pulsar():
+    with pytest.raises(errors.Unsupported, match="Pulsar has no producer option 'retain'"):
+        penstock.options.resolve("producer", {"retain": True})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"version": "6"},
+        {"qos": 3},
+        {"clean_start": False},
+        {"client_id": "x" * 24, "version": "3.1"},
+        {"authentication_method": "m"},
+        {"connect_properties": {"a": "b"}, "version": "3.1.1"},
+        {"will": {"payload": b"x"}},
+        {"will": {"topic": "a", "retian": True}},
+        {"max_packet_size": 1},
+        {"offline": "forget"},
+        {"offline": "spill"},
+    ],
+)
+async def test_bad_options_are_refused_at_once(options):
+    with pytest.raises(errors.InvalidArgument):
+        await penstock.connect("mqtt://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize("version", ["3.1", "3.1.1", "5", "auto"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_message_comes_back_in_every_version(url, version, qos):
+    async with penstock.connect(url, version=version) as client:
+        topic = f"v/{version}/{qos}"
+        async with client.consumer(topic, qos=qos) as consumer, client.producer(topic, qos=qos) as producer:
+            code = await within(producer.send(b"hello"))
+            assert not code.is_error
+            message = await consumer.receive(timeout=5)
+            assert (message.data, message.qos, message.topic) == (b"hello", qos, topic)
+            await consumer.ack(message)
+
+
+async def test_every_field_of_a_message_travels(url):
+    async with penstock.connect(url) as client, client.subscribe("fields/#", qos=2) as consumer:
+        await client.publish(
+            "fields/1",
+            b"text",
+            qos=2,
+            content_type="text/plain",
+            response_topic="answers/1",
+            correlation_data=b"\0\1",
+            message_expiry=60,
+            is_text=True,
+            properties=[("a", "1"), ("a", "2")],
+        )
+        message = await consumer.receive(timeout=5)
+        assert message.content_type == "text/plain"
+        assert message.response_topic == "answers/1"
+        assert message.correlation_data == b"\0\1"
+        assert message.message_expiry == 60
+        assert message.is_text
+        assert message.user_properties == [("a", "1"), ("a", "2")]
+        assert message.properties == {"a": "2"}
+        assert message.received_time is not None
+        assert not message.retain
+        for name in ("id", "publish_time", "sequence_id", "producer_name"):
+            with pytest.raises(errors.Unsupported, match="MQTT"):
+                getattr(message, name)
+
+
+async def test_fields_need_5_0_and_known_names(url):
+    async with penstock.connect(url, version="3.1.1") as client, client.producer("a") as producer:
+        with pytest.raises(errors.Unsupported, match="version=5"):
+            producer.send(b"", content_type="x")
+        with pytest.raises(errors.InvalidArgument, match="did you mean 'retain'"):
+            producer.send(b"", retian=True)
+        with pytest.raises(errors.InvalidTopic):
+            producer.send(b"", topic="a/+")
+        with pytest.raises(errors.InvalidArgument):
+            producer.send(b"", qos=3)
+        with pytest.raises(errors.Unsupported, match="keys"):
+            producer.send(b"", "key")
+
+
+@pytest.mark.parametrize(
+    "call", ["nack", "ack_cumulative", "redeliver_unacknowledged", "seek", "last_message_ids"]
+)
+async def test_what_mqtt_cannot_do_is_refused_by_name(url, call):
+    async with penstock.connect(url) as client, client.consumer("refused") as consumer:
+        await client.publish("refused", b"x", qos=1)
+        message = await consumer.receive(timeout=5)
+        arguments: list[Any] = {"nack": [message], "ack_cumulative": [message], "seek": ["earliest"]}.get(
+            call, []
+        )
+        with pytest.raises(errors.Unsupported, match="MQTT"):
+            await getattr(consumer, call)(*arguments)
+        with pytest.raises(errors.Unsupported):
+            await client.partitions("a")
+
+
+async def test_bad_names_and_filters_are_refused(url):
+    async with penstock.connect(url) as client:
+        for name in ("", "a/#", "a+", "x" * 65_536):
+            with pytest.raises(errors.InvalidTopic):
+                await client.producer(name)
+        for name in ("", "a/#/b", "a+", "$share//a"):
+            with pytest.raises(errors.InvalidTopic):
+                await client.consumer(name)
+
+
+async def test_a_packet_above_the_brokers_maximum_is_refused_and_the_rest_goes_on(url):
+    async with penstock.connect(url) as client, client.producer("large", qos=1) as producer:
+        large = producer.send(b"x" * 70_000)
+        after = producer.send(b"small")
+        with pytest.raises(errors.MessageTooLarge, match="65536"):
+            await within(large)
+        assert not (await within(after)).is_error
+
+
+async def test_each_filter_gets_its_own_messages_over_one_connection(url):
+    async with penstock.connect(url) as client:
+        async with (
+            client.consumer("r/a/+") as a,
+            client.consumer(["r/b/#", "r/c"]) as b,
+            client.consumer("r/#") as all,
+        ):
+            for topic in ("r/a/1", "r/b/1/2", "r/c", "r/d"):
+                await client.publish(topic, topic.encode(), qos=1)
+
+            async def topics(consumer: Any, count: int) -> list[str]:
+                messages = [await consumer.receive(timeout=5) for _ in range(count)]
+                for message in messages:
+                    await consumer.ack(message)
+                with pytest.raises(errors.Timeout):
+                    await consumer.receive(timeout=0.1)
+                return [message.topic for message in messages]
+
+            assert await topics(a, 1) == ["r/a/1"]
+            assert await topics(b, 2) == ["r/b/1/2", "r/c"]
+            assert await topics(all, 4) == ["r/a/1", "r/b/1/2", "r/c", "r/d"]
+
+
+async def test_a_group_shares_the_messages(url):
+    async with penstock.connect(url) as one, penstock.connect(url) as other:
+        async with one.consumer("g/#", "team") as first, other.consumer("g/#", subscription="team") as second:
+            assert first.subscription == "team"
+            async with one.producer("g/1", qos=1) as producer:
+                await producer.send_many([str(i).encode() for i in range(100)])
+            got: list[bytes] = []
+            shares = []
+            for consumer in (first, second):
+                share = 0
+                while batch := await consumer.receive_many(100, timeout=0.3):
+                    await consumer.ack_many(batch)
+                    got += [message.data for message in batch]
+                    share += len(batch)
+                shares.append(share)
+            assert sorted(got, key=int) == [str(i).encode() for i in range(100)]
+            assert min(shares) > 0
+
+
+async def test_acknowledgements_may_come_in_any_order(url):
+    async with (
+        penstock.connect(url, receive_maximum=5) as client,
+        client.consumer("order", qos=1) as consumer,
+    ):
+        async with client.producer("order", qos=1) as producer:
+            await producer.send_many([str(i).encode() for i in range(50)])
+        got = []
+        while len(got) < 50:
+            batch = [await consumer.receive(timeout=5) for _ in range(5)]
+            for message in reversed(batch):
+                await consumer.ack(message)
+            got += [int(message.data) for message in batch]
+        assert got == list(range(50))
+
+
+async def test_what_is_not_acknowledged_holds_the_broker_back(url):
+    async with penstock.connect(url, receive_maximum=3) as client, client.consumer("held", qos=1) as consumer:
+        async with client.producer("held", qos=1) as producer:
+            await producer.send_many([b"x"] * 10)
+        batch = [await consumer.receive(timeout=5) for _ in range(3)]
+        with pytest.raises(errors.Timeout):
+            await consumer.receive(timeout=0.2)
+        await consumer.ack(batch[0])
+        await consumer.receive(timeout=5)
+
+
+async def test_a_retained_message_comes_to_those_who_come_later(url):
+    async with penstock.connect(url) as client:
+        await client.publish("kept/1", b"state", qos=1, retain=True)
+        async with client.subscribe("kept/+") as consumer:
+            message = await consumer.receive(timeout=5)
+            assert message.retain
+            assert message.data == b"state"
+        await client.publish("kept/1", b"", qos=1, retain=True)
+        async with client.subscribe("kept/+", retain_handling="always") as consumer:
+            with pytest.raises(errors.Timeout):
+                await consumer.receive(timeout=0.2)
+
+
+async def test_a_will_is_published_when_the_client_is_cut(url):
+    async with penstock.connect(url) as watcher, watcher.subscribe("wills/+") as consumer:
+        client = await penstock.connect(url, will={"topic": "wills/1", "payload": "gone", "qos": 1})
+        # Forgotten, not closed: no goodbye.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            client._forget()  # pyright: ignore[reportPrivateUsage]
+            client._open = False  # pyright: ignore[reportPrivateUsage]
+            del client
+            gc.collect()
+        async with penstock.connect(url, will={"topic": "wills/2", "payload": "not this"}):
+            pass
+        with pytest.raises(errors.Timeout):
+            message = await consumer.receive(timeout=0.5)
+            assert message.topic == "wills/1"
+            await consumer.receive(timeout=0.3)
+
+
+async def test_a_session_is_taken_up_by_the_next_process(url):
+    options: dict[str, Any] = {"client_id": "taken-up", "clean_start": False, "session_expiry": 60}
+    async with penstock.connect(url, **options) as client:
+        async with client.consumer("session/+", qos=2) as consumer:
+            await client.publish("session/1", b"first", qos=2)
+            assert (await consumer.receive(timeout=5)).data == b"first"  # not acknowledged
+    async with penstock.connect(url) as other, other.producer("session/2", qos=2) as producer:
+        await producer.send_many([b"a", b"b", b"c"])
+    async with penstock.connect(url, **options) as client:
+        assert client.stats()["session_present"]
+        async with client.consumer("session/+", qos=2) as consumer:
+            got = [await consumer.receive(timeout=5) for _ in range(4)]
+            for message in got:
+                await consumer.ack(message)
+            assert [message.data for message in got] == [b"first", b"a", b"b", b"c"]
+            await consumer.unsubscribe()
+
+
+async def test_a_second_client_of_the_same_name_ends_the_first(url):
+    async with penstock.connect(url, client_id="twin") as first, first.consumer("twin") as consumer:
+        async with penstock.connect(url, client_id="twin") as second:
+            with pytest.raises(errors.SessionTakenOver):
+                await within(consumer.receive())
+            with pytest.raises(errors.SessionTakenOver):
+                await within(first.publish("twin", b"x", qos=1))
+            assert not (await within(second.publish("twin", b"y", qos=1))).is_error
+
+
+async def test_a_wrong_password_is_told_at_once(tmp_path: Path):
+    users = tmp_path / "users"
+    from penstock.cli import main
+
+    assert not main(["passwd", str(users), "anna", "--password", "right"])
+    with penstock.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
+        assert broker.mqtt_url
+        async with penstock.connect(broker.mqtt_url, username="anna", password="right"):
+            pass
+        async with penstock.connect(broker.mqtt_url, username="anna", password=lambda: "right"):
+            pass
+        for version in ("3.1.1", "5"):
+            with pytest.raises(errors.AuthenticationError) as caught:
+                await within(
+                    penstock.connect(
+                        broker.mqtt_url, username="anna", password="wr0ng", version=version
+                    )._start()  # pyright: ignore
+                )
+            assert "wr0ng" not in repr(caught.value)
+
+
+async def test_without_a_broker_connecting_fails_at_once():
+    with pytest.raises(errors.ConnectFailed):
+        await within(penstock.connect(f"mqtt://127.0.0.1:{free_port()}")._start())  # pyright: ignore
+
+
+async def test_use_after_close(url):
+    client = await penstock.connect(url)
+    producer = await client.producer("closed")
+    consumer = await client.consumer("closed")
+    await client.close()
+    for use in (lambda: producer.send(b""), lambda: client.publish("a", b""), lambda: consumer.receive()):
+        with pytest.raises(errors.Closed):
+            await use()
+    with pytest.raises(errors.Closed):
+        producer.send_nowait(b"")
+
+
+async def test_the_queue_is_full_by_count_and_by_bytes(url):
+    async with penstock.connect(url, memory_limit=10_000) as client:
+        async with client.producer("full", qos=1, max_pending=10) as producer:
+            with pytest.raises(errors.QueueFull):
+                for _ in range(1000):
+                    producer.send_nowait(b"x")
+            await within(producer.flush())
+            with pytest.raises(errors.MemoryLimit):
+                for _ in range(1000):
+                    producer.send_nowait(b"x" * 4000)
+            await within(producer.flush())
+            codes = await within(producer.send_many([b"y" * 100] * 500))
+            assert len(codes) == 500
+        assert client.stats()["memory_used_bytes"] == 0
+
+
+def test_the_blocking_twin(url):
+    with blocking.connect(url) as client, client.consumer("twins/+", qos=1) as consumer:
+        with client.producer("twins/1", qos=2) as producer:
+            assert producer.send(b"a") is mqtt.ReasonCode.SUCCESS
+            producer.send_nowait(b"b", retain=False)
+            producer.flush()
+            assert len(producer.send_many([b"c", b"d"])) == 2
+        assert not client.publish("twins/2", b"e", qos=1).is_error
+        got = []
+        for message in consumer:
+            consumer.ack(message)
+            got.append(message.data)
+            if len(got) == 5:
+                break
+        assert got == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_cancelling_a_receive_loses_nothing(url):
+    async with penstock.connect(url) as client, client.consumer("cancel", qos=1) as consumer:
+        async with client.producer("cancel", qos=1) as producer:
+            got = []
+            for i in range(200):
+                waiting = asyncio.ensure_future(consumer.receive())
+                producer.send_nowait(str(i).encode())
+                if i % 3:
+                    await asyncio.sleep(0)
+                waiting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    message = await waiting
+                    await consumer.ack(message)
+                    got.append(int(message.data))
+            await producer.flush()
+            while batch := await consumer.receive_many(100, timeout=0.3):
+                await consumer.ack_many(batch)
+                got += [int(message.data) for message in batch]
+            assert got == list(range(200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_broker_that_is_killed_loses_nothing_and_qos_2_comes_once(
+    tmp_path: Path, version: str, qos: int
+):
+    port = free_port()
+    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port))
+    broker.start()
+    url = f"mqtt://127.0.0.1:{port}"
+    options: dict[str, Any] = {"version": version, "clean_start": False, "max_backoff": 0.2}
+    try:
+        async with (
+            penstock.connect(url, client_id="out", **options) as out,
+            penstock.connect(url, client_id="in", **options) as into,
+            into.consumer("kill/#", qos=qos) as consumer,
+            out.producer("kill/1", qos=qos, max_pending=200) as producer,
+        ):
+            got: Counter[int] = Counter()
+            order: list[int] = []
+            done = asyncio.Event()
+            total = 6 * 500
+
+            async def read() -> None:
+                async for message in consumer:
+                    number = int(message.data)
+                    if not got[number]:
+                        order.append(number)
+                    got[number] += 1
+                    await consumer.ack(message)
+                    if len(got) == total:
+                        done.set()
+
+            reading = asyncio.ensure_future(read())
+            number = 0
+            for _ in range(6):
+                sends = [producer.send(str(number + i).encode()) for i in range(200)]
+                broker.end(signal.SIGKILL)
+                broker.start()
+                await within(asyncio.gather(*sends), 30)
+                number += 200
+                await within(producer.send_many([str(number + i).encode() for i in range(300)]), 30)
+                number += 300
+            await within(done.wait(), 30)
+            # A late copy would come now.
+            await within(into.publish("other", b"", qos=1))
+            reading.cancel()
+            assert sorted(got) == list(range(total))
+            if qos == 2:
+                assert set(got.values()) == {1}
+                assert order == list(range(total))
+    finally:
+        broker.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+async def test_without_a_connection_messages_wait_or_push_out_the_oldest(tmp_path: Path):
+    port = free_port()
+    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port))
+    broker.start()
+    url = f"mqtt://127.0.0.1:{port}"
+    try:
+        async with penstock.connect(url, offline="drop_oldest", max_backoff=0.1) as client:
+            async with client.producer("off", qos=1, max_pending=10) as producer:
+                await within(producer.send(b"warm"))
+                broker.end(signal.SIGKILL)
+                await asyncio.to_thread(eventually, lambda: not client.stats()["connected"])
+                sends = [producer.send(str(i).encode()) for i in range(25)]
+                broker.start()
+                results = await within(asyncio.gather(*sends, return_exceptions=True), 20)
+                dropped = [i for i, result in enumerate(results) if isinstance(result, errors.QueueFull)]
+                assert dropped == [0, 1, 2, 3, 4]
+                assert all(not isinstance(result, BaseException) for result in results[5:])
+    finally:
+        broker.end(signal.SIGTERM)
+
+
+async def test_closing_gives_up_on_a_broker_that_is_gone_for_good(tmp_path: Path):
+    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port := free_port()))
+    broker.start()
+    try:
+        client = await penstock.connect(f"mqtt://127.0.0.1:{port}", operation_timeout=0.3)
+        producer = await client.producer("gone", qos=1)
+        await within(producer.send(b"there"))
+        broker.end(signal.SIGKILL)
+        lost = producer.send(b"gone")
+        with pytest.raises(errors.Timeout, match="no answer"):
+            await within(producer.close())
+        with contextlib.suppress(errors.Timeout):
+            await within(client.close())
+        with pytest.raises(errors.Error):
+            await within(lost)
+    finally:
+        broker.end(signal.SIGTERM)
+
+
+async def test_matching():
+    assert mqtt.matches("$share/g/a/+", "a/b")
+    assert not mqtt.matches("+/b", "$SYS/b")
+    with pytest.raises(errors.InvalidTopic):
+        mqtt.matches("a/#/b", "a")

@@ -1,0 +1,134 @@
+"""``penstock broker --data`` killed under load: what was acknowledged was on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+
+from support.kill import KILLS, brokers_on, seeded
+from support.messages import numbered, receive
+from support.pulsar.load import Load, check, stored
+from support.service import BrokerProcess
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Any:
+    with brokers_on(tmp_path / "data") as start:
+        yield start()
+
+
+def connect(broker: BrokerProcess) -> Any:
+    return penstock.connect(broker.url, max_backoff=0.1, operation_timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_twenty_kills_under_load_lose_nothing_acknowledged(broker: BrokerProcess) -> None:
+    chance = seeded()
+    topic = "persistent://public/default/killed"
+    async with connect(broker) as client:
+        async with Load(client, topic, producers=3) as load:
+            for _ in range(KILLS):
+                await load.progress(chance.randrange(1, 400))
+                await asyncio.sleep(chance.random() * 0.02)
+                await asyncio.to_thread(broker.end)
+                await asyncio.to_thread(broker.start)
+            await load.progress(200)
+        assert load.failed == 0
+        found = await stored(client, topic)
+    check(load.acknowledged, found, repeats=False)
+
+
+NEIGHBOUR = """
+import sqlite3, sys, time
+while True:
+    database = sqlite3.connect(sys.argv[1])
+    database.execute("SELECT count(*) FROM entry").fetchone()
+    database.close()
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_neighbour_that_reads_the_database_costs_nothing_acknowledged(broker: BrokerProcess) -> None:
+    topic = "persistent://public/default/watched"
+    async with connect(broker) as client:
+        async with Load(client, topic, producers=2) as load:
+            for _ in range(4):
+                neighbour = subprocess.Popen(
+                    [sys.executable, "-c", NEIGHBOUR, str(broker.data / "broker.db")]
+                )
+                try:
+                    await load.progress(200)
+                    # The neighbour has looked at least twice, and messages were stored in between.
+                    await asyncio.sleep(0.3)
+                    await load.progress(200)
+                    assert neighbour.poll() is None, "the neighbour can read"
+                    await asyncio.to_thread(broker.end)
+                finally:
+                    neighbour.kill()
+                    neighbour.wait()
+                await asyncio.to_thread(broker.start)
+        assert load.failed == 0
+        found = await stored(client, topic)
+    check(load.acknowledged, found, repeats=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_acknowledgements_with_a_receipt_outlive_a_kill(broker: BrokerProcess) -> None:
+    topic = "persistent://public/default/acked"
+    async with connect(broker) as client, client.producer(topic) as producer:
+        async with client.consumer(topic, "s", type="shared", ack_receipt=True) as consumer:
+            for round_ in range(5):
+                await producer.send_many([b"%d-%d" % (round_, i) for i in range(100)])
+                messages = await receive(consumer, 100)
+                assert all(bytes(message.data).startswith(b"%d-" % round_) for message in messages)
+                await consumer.ack_many(messages)
+                await asyncio.to_thread(broker.end)
+                await asyncio.to_thread(broker.start)
+
+
+async def test_a_broker_that_is_told_to_stop_stops_cleanly_and_keeps_everything(
+    broker: BrokerProcess,
+) -> None:
+    topic = "persistent://public/default/stopped"
+    async with connect(broker) as client:
+        async with client.producer(topic) as producer:
+            await producer.send_many(numbered(1000))
+    assert await asyncio.to_thread(broker.end, signal.SIGTERM) == 0
+    await asyncio.to_thread(broker.start)
+    async with connect(broker) as client, client.consumer(topic, "s", position="earliest") as consumer:
+        assert [bytes(message.data) for message in await receive(consumer, 1000)] == numbered(1000)
+
+
+async def test_sequence_ids_of_a_named_producer_outlive_a_kill(broker: BrokerProcess) -> None:
+    topic = "persistent://public/default/named"
+    async with connect(broker) as client:
+        async with client.producer(topic, name="p") as producer:
+            await producer.send_many(numbered(10))
+    await asyncio.to_thread(broker.end)
+    await asyncio.to_thread(broker.start)
+    async with connect(broker) as client, client.producer(topic, name="p") as producer:
+        assert producer.last_sequence_id == 9
+
+
+async def test_two_brokers_cannot_share_a_folder(broker: BrokerProcess) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "penstock", "broker", "--data", str(broker.data), "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert second.returncode == 1
+    assert "Traceback" not in second.stderr
+    assert second.stderr.strip()

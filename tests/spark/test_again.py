@@ -1,0 +1,215 @@
+"""What Spark sends again: after a failed task, a killed worker, a replayed micro-batch, a broker that went
+away. Nothing is lost, and what comes twice has the same id."""
+
+import collections
+import os
+import signal
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from penstock import blocking, errors
+from penstock.spark import partition_writer, pool, register, write
+
+from support.mqtt.proxy import Proxy
+from support.scripts import free_port
+from support.service import BrokerProcess
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def url(embedded_mqtt):
+    return embedded_mqtt.url
+
+
+@pytest.fixture
+def topic():
+    return f"t/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def own_pool():
+    yield
+    pool.close()
+
+
+def by_id(rows):
+    """Values by id; the same id has the same value however often it came."""
+    seen = {}
+    for row in rows:
+        (name,) = [text for key, text in row["properties"] if key == "row-id"]
+        assert seen.setdefault(name, row["value"].decode()) == row["value"].decode()
+    return seen
+
+
+def fails_at_first(how, after):
+    """For ``mapPartitionsWithIndex``: the first attempt of partition 1 ends in the middle."""
+
+    def rows(partition, iterator):
+        from pyspark.taskcontext import TaskContext
+
+        for number, row in enumerate(iterator):
+            if partition == 1 and number == after and TaskContext.get().attemptNumber() == 0:
+                if how == "killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("first attempt")
+            yield row
+
+    return rows
+
+
+@pytest.mark.parametrize("how", ["raises", "killed"])
+def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, url, topic, how, reading):
+    frame = spark.range(0, 20_000, 1, 2).selectExpr("cast(id as string) value")
+    writer = partition_writer(url, topic, value="value", qos=1, id_property="row-id", write_id="job-7")
+    with reading(url, topic) as reader:
+        # Two lots have been sent and acknowledged by then, and the third is not complete.
+        frame.rdd.mapPartitionsWithIndex(fails_at_first(how, 5000)).foreachPartition(writer)
+        rows = reader.rows(20_000, or_more=True)
+    assert len(rows) > 20_000, "the first attempt had sent nothing"
+    assert by_id(rows) == {
+        f"job-7/{partition}/{row}": str(partition * 10_000 + row)
+        for partition in range(2)
+        for row in range(10_000)
+    }
+
+
+@pytest.mark.parametrize("door", ["batches", "data source"])
+def test_ids_of_a_write_are_its_own(spark, url, topic, door, monkeypatch, reading):
+    if door == "data source":
+        monkeypatch.setattr("penstock.spark.driver._arrow_batches", lambda df: None)
+    frame = spark.range(0, 30_000, 1, 2).selectExpr("cast(id as string) value", "map('a', 'b') props")
+    arguments = {"value": "value", "id_property": "row-id", "properties": "props"}
+    with reading(url, topic) as reader:
+        write(frame, url, topic, **arguments)
+        write(frame, url, topic, **arguments)
+        write(frame, url, topic, **arguments, write_id="job")
+        write(frame, url, topic, **arguments, write_id="job")
+        rows = reader.rows(120_000)
+    assert all(("a", "b") in row["properties"] for row in rows)
+    writes = collections.Counter(name.split("/")[0] for name in by_id(rows))
+    # Two names made up, and one that was given twice for the same rows.
+    assert sorted(writes.values()) == [30_000] * 3
+    assert "job" in writes
+    assert {f"job/{part}/{row}" for part in (0, 1) for row in (0, 9_999, 10_000, 14_999)} <= set(by_id(rows))
+
+
+def stream(spark, rows):
+    """A source that gives the same rows for a batch whenever it is asked."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    return source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
+
+
+def run_until(query, batch):
+    try:
+        eventually(lambda: (query.lastProgress or {}).get("batchId", -1) >= batch, 120)
+    finally:
+        query.stop()
+    assert query.exception() is None
+
+
+@pytest.mark.parametrize("door", ["data source", "foreachBatch"])
+def test_a_replayed_micro_batch_repeats_its_ids(
+    spark, url, topic, tmp_path, door, reading, forget_the_last_commit
+):
+    register(spark)
+
+    def start():
+        writer = stream(spark, 50).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        if door == "foreachBatch":
+            return writer.foreachBatch(
+                lambda df, _: write(df, url, topic, value="value", id_property="row-id") and None
+            ).start()
+        options = {"url": url, "topic": topic, "value": "value", "id_property": "row-id", "qos": "2"}
+        return writer.format("penstock").options(**options).start()
+
+    with reading(url, topic) as reader:
+        query = start()
+        query_id = query.id
+        run_until(query, 2)
+        last = forget_the_last_commit(tmp_path / "checkpoint")
+        again = start()
+        assert again.id == query_id
+        run_until(again, last + 1)
+        rows = reader.rows((last + 2) * 50 + 50, or_more=True)
+    seen = by_id(rows)
+    assert {name.rsplit("/", 3)[0] for name in seen} == {query_id}
+    batches = collections.Counter(int(name.rsplit("/", 3)[1]) for name in seen)
+    assert set(batches) >= set(range(last + 2))
+    assert set(batches.values()) == {50}
+    values = sorted(map(int, seen.values()))
+    assert values == list(range(len(values)))
+    assert len(rows) >= len(seen) + 50, "the replayed batch was not sent"
+
+
+def test_overwriting_a_topic_is_refused_in_a_stream(spark, url, topic, tmp_path):
+    register(spark)
+    writer = stream(spark, 5).groupBy("value").count().select("value").writeStream.format("penstock")
+    options = {"url": url, "topic": topic, "value": "value", "checkpointLocation": str(tmp_path)}
+    query = writer.options(**options).outputMode("complete").start()
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        query.processAllAvailable()
+    query.stop()
+
+
+def test_a_broker_that_is_killed_in_the_middle_has_every_row_at_last(spark, tmp_path: Path, topic, reading):
+    port = free_port()
+    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port))
+    broker.start()
+    url = f"mqtt://127.0.0.1:{port}"
+    frame = spark.range(0, 6000, 1, 2).selectExpr("id", "concat('payload ', id) value")
+    try:
+        seen = threading.Event()
+
+        def kill():
+            with blocking.connect(url) as client, client.subscribe(f"{topic}/#") as consumer:
+                ready.set()
+                for _ in range(500):
+                    consumer.receive(60)
+                seen.set()
+            broker.end()
+            broker.start()
+
+        ready = threading.Event()
+        killer = threading.Thread(target=kill)
+        killer.start()
+        assert ready.wait(20)
+        report = write(frame, url, f"{topic}/{{id}}", value="value", retain=True, qos=1, max_backoff=1)
+        killer.join()
+        assert seen.is_set()
+        assert report.rows == 6000
+        with reading(url, f"{topic}/#") as reader:
+            rows = reader.rows(6000)
+        assert {row["topic"]: row["value"].decode() for row in rows} == {
+            f"{topic}/{number}": f"payload {number}" for number in range(6000)
+        }
+    finally:
+        broker.end()
+
+
+def test_a_broker_that_stops_answering_ends_the_task(embedded_mqtt, topic):
+    """The writer itself, without Spark around it."""
+    with Proxy(embedded_mqtt.port) as proxy:
+        stuck = threading.Event()
+
+        def verdict(passage, origin, packet):
+            # The first PUBACK waits, and with it all that comes after.
+            if origin == "broker" and packet.kind == 4:
+                stuck.wait(30)
+            return "pass"
+
+        proxy.verdict = verdict
+        writer = partition_writer(
+            proxy.url, topic, value="value", ack_timeout=0.5, operation_timeout=0.5, qos=1
+        )
+        try:
+            with pytest.raises(
+                errors.Timeout, match=r"within 0\.5 s \[Spark partition 0, attempt 0, after 0 "
+            ):
+                writer([{"value": "x"}])
+        finally:
+            stuck.set()

@@ -1,0 +1,387 @@
+"""The streaming source for MQTT: every message with QoS 1 and 2 is in a batch, over restarts and kills, and a
+batch that Spark runs again has the same rows."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import uuid
+
+import pytest
+
+from penstock import blocking, errors
+from penstock.spark import register
+from penstock.spark.source import QUIET, MqttStreamReader, source_config
+
+from support.mqtt.harness import Mosquitto
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def wide_mosquitto():
+    """One that drops nothing of a subscriber who is away."""
+    broker = Mosquitto(extra="max_queued_messages 0\n")
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded_mqtt", id="embedded"),
+        pytest.param("wide_mosquitto", marks=pytest.mark.real_mqtt, id="mosquitto"),
+    ]
+)
+def any_url(request):
+    return request.getfixturevalue(request.param).url
+
+
+@pytest.fixture
+def url(embedded_mqtt):
+    return embedded_mqtt.url
+
+
+@pytest.fixture
+def topic():
+    return f"t/{uuid.uuid4().hex[:12]}"
+
+
+def options(url, topic, folder, **more):
+    given = {"url": url, "topic": f"{topic}/#", "wal": str(folder / "wal"), "client_id": f"spark-{topic[2:]}"}
+    return given | {name: str(value) for name, value in more.items()}
+
+
+class Query:
+    """A running query, and the rows of each of its batches."""
+
+    def __init__(self, spark, tmp_path, url, topic, available_now=False, **more):
+        register(spark)
+        self.batches = {}
+        source = spark.readStream.format("penstock").options(**options(url, topic, tmp_path, **more)).load()
+        writer = source.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        self.query = writer.foreachBatch(self._take).start()
+
+    def _take(self, df, number):
+        self.batches[number] = df.collect()
+
+    @property
+    def rows(self):
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+    @property
+    def values(self):
+        return [int(row.value) for row in self.rows]
+
+    def wait_for(self, count):
+        def there():
+            if self.query.exception():
+                raise self.query.exception()
+            return len(self.rows) >= count
+
+        eventually(there, 60)
+
+    def stop(self):
+        # Not in the middle of a batch.
+        self.query.processAllAvailable()
+        self.query.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.query.stop()
+
+
+def publish(url, topic, numbers, qos=1, **fields):
+    with blocking.connect(url) as client, client.producer(topic, qos=qos, max_pending=10_000) as producer:
+        for number in numbers:
+            producer.send_nowait(b"%d" % number, topic=f"{topic}/{number % 3}", **fields)
+        producer.flush(60)
+
+
+def subscribed(url, topic):
+    """The session of the source is there from now on, so that nothing is missed."""
+    with blocking.connect(url, client_id=f"spark-{topic[2:]}", clean_start=False) as client:
+        client.consumer(f"{topic}/#", qos=2).close()
+
+
+def test_messages_become_rows(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    fields = {"properties": {"source": "till"}, "content_type": "text/plain"}
+    publish(url, topic, range(500), qos=2, **fields)
+    with Query(spark, tmp_path, url, topic, qos=2) as query:
+        query.wait_for(500)
+        assert query.values == list(range(500))
+        for row in query.rows:
+            assert row.topic == f"{topic}/{int(row.value) % 3}"
+            assert (row.qos, row.retain, row.content_type) == (2, False, "text/plain")
+            assert row.properties == {"source": "till"}
+            assert abs(row.received_time.timestamp() - time.time()) < 120
+        publish(url, topic, range(500, 600), qos=0)
+        query.wait_for(600)
+        assert query.rows[-1].properties == {}
+        assert query.rows[-1].content_type is None
+    assert query.values == list(range(600))
+
+
+def test_what_comes_while_the_query_is_down_is_in_a_batch_of_the_next(spark, any_url, topic, tmp_path):
+    with Query(spark, tmp_path, any_url, topic) as first:
+        # The broker has the session from here on.
+        publish_until_seen(any_url, topic, first)
+        first.stop()
+    publish(any_url, topic, range(1, 5001))
+    with Query(spark, tmp_path, any_url, topic) as second:
+        second.wait_for(5000)
+        second.stop()
+    values = [value for value in second.values if value]
+    assert values == list(range(1, 5001))
+    assert not set(first.batches) & set(second.batches)
+
+
+def publish_until_seen(url, topic, query):
+    def seen():
+        publish(url, topic, [0])
+        return bool(query.rows)
+
+    eventually(seen, 60)
+
+
+def test_the_time_to_connect_is_no_silence(url, topic, tmp_path, monkeypatch):
+    subscribed(url, topic)
+    publish(url, topic, range(95))
+    connect = blocking.connect
+
+    def slowly(*args, **options):
+        time.sleep(2 * QUIET)
+        return connect(*args, **options)
+
+    monkeypatch.setattr(blocking, "connect", slowly)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset()["row"] == 95
+    reader.stop()
+
+
+def test_what_is_available_is_what_the_log_has_room_for(url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(95))
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path, wal_limit=1)))
+    reader.prepareForTriggerAvailableNow()
+    assert 0 < reader.latestOffset()["row"] <= 95
+    reader.stop()
+
+
+def test_a_batch_that_is_run_again_has_the_same_rows(spark, url, topic, tmp_path, forget_the_last_commit):
+    subscribed(url, topic)
+    with Query(spark, tmp_path, url, topic) as first:
+        publish(url, topic, range(100))
+        first.wait_for(100)
+        first.stop()
+    last = forget_the_last_commit(tmp_path / "checkpoint")
+    publish(url, topic, range(100, 150))
+    with Query(spark, tmp_path, url, topic) as second:
+        second.wait_for(len(first.batches[last]) + 50)
+        second.stop()
+    assert second.batches[last] == first.batches[last]
+    before = [int(row.value) for number in range(last) for row in first.batches[number]]
+    assert before + second.values == list(range(150))
+
+
+def test_micro_batches_are_no_larger_than_asked_for_and_available_now_ends(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(95))
+    query = Query(spark, tmp_path, url, topic, available_now=True, max_rows_per_trigger=20)
+    assert query.query.awaitTermination(120)
+    assert [len(query.batches[number]) for number in sorted(query.batches)] == [20, 20, 20, 20, 15]
+    assert query.values == list(range(95))
+    # Committed rows are gone, but for the last segment, and the position stays.
+    publish(url, topic, range(95, 100))
+    again = Query(spark, tmp_path, url, topic, available_now=True)
+    assert again.query.awaitTermination(120)
+    assert again.values == list(range(95, 100))
+
+
+def test_rows_are_spread_over_tasks(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    try:
+        start = reader.initialOffset()
+        publish(url, topic, range(2000))
+        eventually(lambda: reader.latestOffset()["row"] == 2000, 30)
+        # On executors there is a copy.
+        copy = pickle.loads(pickle.dumps(reader))
+        parts = reader.partitions(start, {"row": 2000, "v": 1})
+        batches = [batch for part in parts for batch in copy.read(pickle.loads(pickle.dumps(part)))]
+        assert [int(value) for batch in batches for value in batch["value"].to_pylist()] == list(range(2000))
+        # As after a restart.
+        assert list(reader.partitions({"row": 2000, "v": 1}, {"row": 2000, "v": 1})) == []
+    finally:
+        reader.stop()
+
+
+def ingest(config):
+    """A driver, to be killed."""
+    reader = MqttStreamReader(config)
+    while True:
+        reader.latestOffset()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_driver_that_is_killed_loses_nothing(any_url, topic, tmp_path, qos):
+    subscribed(any_url, topic)
+    config = source_config(options(any_url, topic, tmp_path, qos=qos))
+    done = threading.Event()
+
+    def feed():
+        with blocking.connect(any_url) as client, client.producer(f"{topic}/x", qos=qos) as producer:
+            for number in range(6000):
+                producer.send(b"%d" % number)
+        done.set()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    context = multiprocessing.get_context("spawn")
+    kills = 0
+    while not done.is_set() or kills < 3:
+        process = context.Process(target=ingest, args=(config,))
+        process.start()
+        folder = tmp_path / "wal"
+        before = segments(folder)
+        # Killed whenever it has written something, in the middle of whatever it does then.
+        eventually(lambda: segments(folder) > before or done.is_set(), 60)  # noqa: B023
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+    feeder.join()
+    reader = MqttStreamReader(config)
+    try:
+        seen = set()
+
+        def all_there():
+            end = reader.latestOffset()
+            for part in reader.partitions({"row": 0, "v": 1}, end):
+                for batch in reader.read(part):
+                    seen.update(int(value) for value in batch["value"].to_pylist())
+            return len(seen) == 6000
+
+        eventually(all_there, 60)
+    finally:
+        reader.stop()
+
+
+def segments(folder):
+    return len(list(folder.glob("*.arrow")))
+
+
+def test_a_full_log_leaves_messages_at_the_broker(url, topic, tmp_path):
+    subscribed(url, topic)
+    config = source_config(options(url, topic, tmp_path, wal_limit="64KiB", receive_maximum=50))
+    reader = MqttStreamReader(config)
+    try:
+        reader.initialOffset()
+        publish(url, topic, [0] * 50, properties={"filler": "x" * 3000})
+        eventually(lambda: reader.latestOffset()["row"] > 0, 30)
+        publish(url, topic, [0] * 300, properties={"filler": "x" * 3000})
+        # What was gathered when it was full is there, and no more.
+        stuck = wait_until_still(lambda: reader.latestOffset()["row"])
+        assert stuck < 350
+        while reader.latestOffset()["row"] < 350:
+            reader.commit(reader.latestOffset())
+            time.sleep(0.01)
+    finally:
+        reader.stop()
+
+
+def wait_until_still(value, quiet=1.0):
+    """The value that has not changed for a while."""
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < quiet:
+        time.sleep(0.02)
+        if (now := value()) != last:
+            last, since = now, time.monotonic()
+    return last
+
+
+def test_a_log_of_another_checkpoint_is_refused(url, topic, tmp_path):
+    subscribed(url, topic)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    try:
+        with pytest.raises(errors.IoError, match="not the one that this checkpoint was made with"):
+            reader.latestOffset({"row": 10, "v": 1}, None)
+        with pytest.raises(errors.InvalidArgument, match="another version"):
+            reader.latestOffset({"row": 10, "v": 2}, None)
+    finally:
+        reader.stop()
+
+
+def test_a_second_query_on_the_same_log_is_refused(url, topic, tmp_path, monkeypatch):
+    subscribed(url, topic)
+    config = source_config(options(url, topic, tmp_path))
+    monkeypatch.setattr("penstock.spark.wal.Log.__init__.__kwdefaults__", {"patience": 0.1}, raising=True)
+    reader, other = MqttStreamReader(config), MqttStreamReader(config)
+    try:
+        reader.initialOffset()
+        with pytest.raises(errors.InvalidArgument, match="another query"):
+            other.initialOffset()
+    finally:
+        reader.stop()
+
+
+def test_a_session_that_another_takes_ends_the_query_by_name(url, topic, tmp_path):
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    try:
+        reader.initialOffset()
+        subscribed(url, topic)
+
+        def ended():
+            try:
+                reader.latestOffset()
+            except errors.Error as error:
+                assert isinstance(error, errors.SessionTakenOver)
+                return True
+            return False
+
+        eventually(ended, 20)
+    finally:
+        reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"wal": None}, errors.InvalidArgument, '"wal" is missing'),
+        ({"topic": None}, errors.InvalidArgument, '"topic" is missing'),
+        ({"client_id": None}, errors.InvalidArgument, '"client_id" is missing'),
+        ({"max_rows_per_triger": "1"}, errors.InvalidArgument, "did you mean 'max_rows_per_trigger'"),
+        ({"max_rows_per_trigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
+        ({"wal_limit": "much"}, errors.InvalidArgument, "wal_limit"),
+        ({"qos": "3"}, errors.InvalidArgument, "qos"),
+        ({"clean_start": "true"}, errors.Unsupported, "clean_start"),
+        ({"auto_ack": "true"}, errors.Unsupported, "auto_ack"),
+        ({"password": "secret-text"}, errors.InvalidArgument, "env:NAME"),
+        ({"url": "pulsar://h:6650"}, errors.Unsupported, "MQTT"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, change, kind, words):
+    given = options("mqtt://h:1", "t/x", tmp_path) | change
+    with pytest.raises(kind, match=words) as refused:
+        source_config({name: value for name, value in given.items() if value is not None})
+    assert "secret-text" not in str(refused.value)
+
+
+def test_reading_without_a_stream_or_with_another_schema_is_refused(spark, url, topic, tmp_path):
+    register(spark)
+    given = options(url, topic, tmp_path)
+    with pytest.raises(Exception, match=r"spark\.readStream"):
+        spark.read.format("penstock").options(**given).load().collect()
+    # Spark asks the planner for a reader with this schema when the query begins.
+    stream = spark.readStream.format("penstock").schema("value string").options(**given).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(Exception, match="its own schema"):
+        writer.start().awaitTermination(60)

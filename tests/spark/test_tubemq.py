@@ -1,0 +1,139 @@
+"""Spark into TubeMQ, embedded and real: every row arrives, with its key and its attributes, whichever door it
+leaves by; what is sent again has the same id."""
+
+import json
+import uuid
+
+import pytest
+
+from penstock import blocking, errors
+from penstock.spark import partition_writer, pool, write
+from penstock.tubemq import Position
+
+from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+ROWS = 25_000  # of the frame
+PAYLOADS = {f"payload {number}" for number in range(ROWS)}
+
+
+@pytest.fixture(scope="module")
+def embedded_tubemq():
+    broker = EmbeddedTubeMq()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded_tubemq", id="embedded"),
+        pytest.param("real_tubemq", marks=pytest.mark.real_tubemq, id="tubemq"),
+    ]
+)
+def service(request) -> TubeMqService:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def topic(service):
+    # The embedded broker makes a topic of its first message.
+    return service.topic(2) if service.is_real else f"t_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def own_pool():
+    yield
+    pool.close()
+
+
+@pytest.fixture(params=["batches", "data source"])
+def door(request, monkeypatch):
+    if request.param == "data source":
+        monkeypatch.setattr("penstock.spark.driver._arrow_batches", lambda df: None)
+    return request.param
+
+
+def read(url, topic, count, *, or_more=False):
+    """``count`` rows; fails when there are more, unless ``or_more``: then all until none comes."""
+    rows = []
+    with (
+        blocking.connect(url) as client,
+        client.consumer(topic, group(), position="first", auto_ack=True) as consumer,
+    ):
+        while len(rows) < count:
+            part = consumer.read_frame(10_000, timeout=2).to_pylist()
+            assert part or len(rows), "nothing came"
+            assert part, f"{len(rows)} of {count} rows came"
+            rows += part
+        while part := consumer.read_frame(10_000, timeout=1).to_pylist():
+            assert or_more, "more rows came"
+            rows += part
+    return rows
+
+
+def test_a_column_is_written_with_attributes(service, frame, topic, door):
+    report = write(
+        frame, service.url, topic, value="value", key="shop", properties="props", event_time="moment"
+    )
+    assert (report.rows, report.retries) == (ROWS, 0)
+    assert report.bytes == sum(map(len, PAYLOADS))
+    assert [part.partition for part in report.partitions] == [0, 1, 2]
+    assert all(isinstance(end, Position) for part in report.partitions for end in (part.first, part.last))
+    rows = read(service.url, topic, ROWS)
+    assert sorted(row["value"].decode() for row in rows) == sorted(PAYLOADS)
+    assert all(dict(row["properties"])["source"] == "spark" for row in rows)
+    assert {row["key"] for row in rows} == {str(number) for number in range(7)}
+
+
+def test_rows_as_json(service, frame, topic, door):
+    report = write(frame.select("id", "value"), service.url, topic)
+    rows = read(service.url, topic, ROWS)
+    assert report.bytes == sum(len(row["value"]) for row in rows)
+    assert sorted(json.loads(row["value"])["id"] for row in rows) == list(range(ROWS))
+
+
+def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, service, topic):
+    def fails_at_first(partition, iterator):
+        from pyspark.taskcontext import TaskContext
+
+        for number, row in enumerate(iterator):
+            if partition == 1 and number == 5000 and TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("first attempt")
+            yield row
+
+    frame = spark.range(0, 20_000, 1, 2).selectExpr("cast(id as string) value")
+    writer = partition_writer(service.url, topic, value="value", id_property="row-id", write_id="job-7")
+    frame.rdd.mapPartitionsWithIndex(fails_at_first).foreachPartition(writer)
+    rows = read(service.url, topic, 20_001, or_more=True)
+    seen = {}
+    for row in rows:
+        name = dict(row["properties"])["row-id"]
+        assert seen.setdefault(name, row["value"]) == row["value"]
+    assert seen == {
+        f"job-7/{partition}/{row}": b"%d" % (partition * 10_000 + row)
+        for partition in range(2)
+        for row in range(10_000)
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"value": "valeu"}, errors.InvalidArgument, "no column 'valeu'"),
+        ({"topic_column": "shop"}, errors.Unsupported, "topic_column is for MQTT"),
+        ({"compression": "zstd"}, errors.InvalidArgument, "no option 'compression'"),
+        ({"password": "secret-text"}, errors.InvalidArgument, "env:NAME"),
+        ({"id_property": "a=b"}, errors.InvalidArgument, "neither ',' nor '='"),
+        ({"id_property": "a", "write_id": "b,c"}, errors.InvalidArgument, "neither ',' nor '='"),
+    ],
+)
+def test_mistakes_show_on_the_driver_before_any_job(embedded_tubemq, frame, arguments, kind, words):
+    with pytest.raises(kind, match=words) as refused:
+        write(frame, embedded_tubemq.url, "t", **arguments)
+    assert "secret-text" not in str(refused.value)
+
+
+@pytest.mark.real_tubemq
+def test_a_topic_that_is_not_there_is_named_before_any_job(real_tubemq, frame):
+    with pytest.raises(errors.TopicNotFound, match="nowhere"):
+        write(frame, real_tubemq.url, "nowhere", value="value", operation_timeout=5)

@@ -1,0 +1,1 @@
+"""MQTT: servers, a recording proxy, packets written by hand, and clients of other authors."""

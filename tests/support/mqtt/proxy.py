@@ -1,0 +1,147 @@
+"""A proxy that records the packets between client and broker and cuts connections on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from support.mqtt import wire
+
+
+class Passage:
+    """One connection through the proxy."""
+
+    def __init__(self, client: socket.socket, broker: socket.socket) -> None:
+        self._sockets = {"client": client, "broker": broker}
+        #: Who said it, and the packet, in the order in which they were seen; all of them were forwarded but
+        #: the one that the connection was cut before.
+        self.packets: list[tuple[str, wire.Packet]] = []
+        #: "client", "broker" or "proxy".
+        self.closed_by: str | None = None
+        self.done = threading.Event()
+
+    def cut(self, by: str = "proxy") -> None:
+        if self.closed_by is None:
+            self.closed_by = by
+        for one in self._sockets.values():
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def pump(self, origin: str, verdict: Callable[[Passage, str, wire.Packet], str]) -> None:
+        source = self._sockets[origin]
+        target = self._sockets["broker" if origin == "client" else "client"]
+        buffer = bytearray()
+        try:
+            while data := source.recv(65536):
+                buffer += data
+                while (one := wire.take(buffer)) is not None:
+                    what = verdict(self, origin, one)
+                    self.packets.append((origin, one))
+                    if what != "cut before":
+                        target.sendall(one.raw)
+                    if what != "pass":
+                        self.cut()
+                        return
+        except OSError:
+            pass
+        except wire.Malformed:
+            # No MQTT, so nobody counts it.
+            with contextlib.suppress(OSError):
+                target.sendall(buffer)
+        finally:
+            self.cut(origin)
+
+    def close(self) -> None:
+        for one in self._sockets.values():
+            one.close()
+        self.done.set()
+
+
+class Proxy:
+    """Forwards packet by packet. ``verdict(passage, origin, packet)`` says for each what becomes of it:
+    "pass", "cut before" it is forwarded, or "cut after". It may be set anew at any time."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._lock = threading.Lock()
+        self.verdict: Callable[[Passage, str, wire.Packet], str] = lambda *_: "pass"
+        self.passages: list[Passage] = []
+        #: While it is set, connections are accepted and closed at once.
+        self.refuses = False
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            try:
+                if self.refuses:
+                    raise OSError
+                broker = socket.create_connection(("127.0.0.1", self._target), 5)
+            except OSError:
+                client.close()
+                continue
+            for one in (client, broker):
+                one.settimeout(None)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            passage = Passage(client, broker)
+            self.passages.append(passage)
+            threading.Thread(target=self._run, args=(passage,), daemon=True).start()
+
+    def _run(self, passage: Passage) -> None:
+        def verdict(*arguments: Any) -> str:
+            # One at a time: the two directions of a connection share their count.
+            with self._lock:
+                return self.verdict(*arguments)
+
+        other = threading.Thread(target=passage.pump, args=("broker", verdict), daemon=True)
+        other.start()
+        passage.pump("client", verdict)
+        other.join()
+        passage.close()
+
+    def cut_at(self, number: int, *, before: bool) -> None:
+        """Of the packets from now on, in both directions together, ends the connection at this one (from 0),
+        once; after that everything passes."""
+        seen = -1
+
+        def verdict(passage: Passage, origin: str, one: wire.Packet) -> str:
+            nonlocal seen
+            seen += 1
+            if seen == number:
+                return "cut before" if before else "cut after"
+            return "pass"
+
+        self.verdict = verdict
+
+    def cut(self) -> None:
+        """Ends the connections that are there."""
+        for passage in self.passages:
+            passage.cut()
+
+    @property
+    def packets(self) -> list[tuple[str, wire.Packet]]:
+        """Those of all connections."""
+        return [seen for passage in self.passages for seen in passage.packets]
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.cut()
+        for passage in self.passages:
+            passage.done.wait(5)

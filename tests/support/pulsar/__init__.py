@@ -1,0 +1,1 @@
+"""Pulsar: servers, frames written by hand, a load that knows what was acknowledged."""

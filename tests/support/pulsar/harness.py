@@ -1,0 +1,113 @@
+"""Servers that speak Pulsar: the embedded broker and Apache Pulsar."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any
+
+from support.scripts import ScriptedServer, free_port
+from support.service import EmbeddedBroker, Service
+
+PORTS = ("PORT", "WEB_PORT", "TLS_PORT", "WEB_TLS_PORT", "BOOKIE_PORT")
+
+
+class PulsarService(Service):
+    """A Pulsar broker, and what only its administrator can do."""
+
+    def topic(self, partitions: int = 0) -> str:
+        """A topic of this test alone. Without partitions it is created by its first use."""
+        topic = f"persistent://public/default/t-{uuid.uuid4().hex[:12]}"
+        if partitions:
+            self.create_topic(topic, partitions)
+        return topic
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        raise NotImplementedError
+
+    def delete_topic(self, topic: str) -> None:
+        raise NotImplementedError
+
+
+class EmbeddedPulsar(EmbeddedBroker, PulsarService):
+    """``penstock.Broker`` in a process of its own."""
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self.call("create_topic", topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        self.call("delete_topic", topic)
+
+
+class RealPulsar(ScriptedServer, PulsarService):
+    """Apache Pulsar standalone, downloaded once and started on free ports.
+
+    With ``url`` and ``admin`` it is a server that already runs, which is not stopped.
+    """
+
+    name = "pulsar"
+    start_timeout = 900
+    stop_by_kill = False
+
+    def __init__(self, *, secure: bool = False, url: str | None = None, admin: str | None = None) -> None:
+        self.secure = secure
+        self.is_ours = not (url and admin)
+        if url and admin:
+            self.url, self.admin = url, admin
+        else:
+            ports = {name: str(free_port()) for name in PORTS}
+            super().__init__(self.folder(), SECURE="1" if secure else "0", **ports)
+
+    def started(self, facts: dict[str, str]) -> None:
+        self.url, self.admin = facts["service_url"], facts["admin_url"]
+
+    def stop(self) -> None:
+        if self.is_ours:
+            super().stop()
+
+    # -- the secure server
+
+    def _secret(self, name: str) -> Path:
+        return self.data / "secure" / name
+
+    @property
+    def ca(self) -> Path:
+        return self._secret("ca.crt")
+
+    def token(self, role: str) -> str:
+        return self._secret(f"{role}.token").read_text().strip()
+
+    # -- administration
+
+    def rest(self, method: str, path: str, body: object = None, *, timeout: float = 30) -> Any:
+        headers = {"Content-Type": "application/json"}
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if self.secure:
+            headers["Authorization"] = f"Bearer {self.token('admin')}"
+            context = ssl.create_default_context(cafile=str(self.ca))
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.admin}/admin/v2/{path}", data, headers, method=method)
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return topic.replace("://", "/")
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        if partitions:
+            self.rest("PUT", f"{self.path(topic)}/partitions", partitions)
+        else:
+            self.rest("PUT", self.path(topic))
+
+    def delete_topic(self, topic: str) -> None:
+        self.rest("DELETE", f"{self.path(topic)}?force=true")
+
+    def unload(self, topic: str) -> None:
+        """Closes the topic in the broker: its clients must look it up and open it again."""
+        self.rest("PUT", f"{self.path(topic)}/unload")

@@ -1,0 +1,226 @@
+"""The official Java client of TubeMQ, in a process of its own that is told what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from support.scripts import BROKERS, run_script
+from support.tubemq.harness import TubeMqService
+
+TUBEMQ = BROKERS / "tubemq"
+
+
+class Refused(Exception):
+    """The Java client raised something, in its own words."""
+
+
+@dataclass
+class Seen:
+    """A message as the Java client received it."""
+
+    topic: str
+    data: bytes
+    partition: str
+    offset: int
+    message_id: int
+    type: str | None = None
+    time: str | None = None
+    #: As the wire has them, system attributes and all.
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def _seen(one: dict[str, Any]) -> Seen:
+    text = one.get("attributes") or ""
+    return Seen(
+        one["topic"],
+        bytes.fromhex(one["data"]),
+        one["partition"],
+        one["offset"],
+        one["message_id"],
+        one.get("type"),
+        one.get("time"),
+        dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair),
+    )
+
+
+class Java:
+    """The official Java client in a process of its own; any number of producers and consumers in it. Ended by
+    ``kill`` none of them says goodbye."""
+
+    def __init__(self, *options: str) -> None:
+        classpath = run_script(str(TUBEMQ / "fetch-tubemq"), timeout=600).strip()
+        self._errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [
+                *("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+                *("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
+                *("-Dio.netty.tryReflectionSetAccessible=true", "-Dtubemq.log.level=error"),
+                f"-Dlog4j.configurationFile={TUBEMQ / 'log4j2.xml'}",
+                *options,
+                *("-cp", classpath, "Peer"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            bufsize=1,
+        )
+        self._handles = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def errors(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def call(self, handle: str, verb: str, *arguments: Any) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([handle, verb, *arguments]) + "\n")
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the Java client ended with {self.process.wait(10)}: {self.errors[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer.get("ok")
+
+    def usage(self) -> dict[str, float]:
+        """``cpu`` in seconds, ``rss`` in bytes."""
+        return self.call("", "usage")
+
+    def _open(self, kind: str, service: TubeMqService | str, options: dict[str, Any]) -> str:
+        self._handles += 1
+        handle = f"{kind}{self._handles}"
+        masters = service if isinstance(service, str) else service.address
+        self.call(handle, kind, {"masters": masters} | options)
+        return handle
+
+    def producer(self, service: TubeMqService | str, *topics: str, **options: Any) -> JavaProducer:
+        producer = JavaProducer(self, self._open("producer", service, options))
+        if topics:
+            producer.publish(*topics)
+        return producer
+
+    def pull(
+        self, service: TubeMqService | str, group: str, topics: Any, *, wait: float = 30.0, **options: Any
+    ) -> JavaConsumer:
+        """Server balance. Waits until it has partitions; ``wait=0``: it does not."""
+        subscribed = {"group": group, "topics": _topics(topics)}
+        consumer = JavaConsumer(self, self._open("pull", service, subscribed | options))
+        if wait and not consumer.call("ready", int(wait * 1000)):
+            raise Refused(f"no partitions in {wait} s")
+        return consumer
+
+    def balance(
+        self, service: TubeMqService | str, group: str, topics: Any, *, connect: bool = True, **options: Any
+    ) -> JavaConsumer:
+        """Client balance. Connects to all partitions; ``offsets`` says where to begin."""
+        subscribed = {"group": group, "topics": _topics(topics)}
+        consumer = JavaConsumer(self, self._open("balance", service, subscribed | options))
+        if connect:
+            consumer.call("connect_all", {"offsets": options.get("offsets", {})})
+        return consumer
+
+    def kill(self) -> None:
+        """Nobody says goodbye."""
+        self.process.kill()
+        self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self._errors.close()
+
+
+def _topics(topics: str | Iterable[str] | dict[str, Iterable[str]]) -> dict[str, list[str]]:
+    """With their filters: none is every message."""
+    if isinstance(topics, dict):
+        return {name: list(filters) for name, filters in topics.items()}
+    return {name: [] for name in ([topics] if isinstance(topics, str) else topics)}
+
+
+class _Handle:
+    def __init__(self, java: Java, handle: str) -> None:
+        self.java, self.handle = java, handle
+
+    def call(self, verb: str, *arguments: Any) -> Any:
+        return self.java.call(self.handle, verb, *arguments)
+
+    def close(self) -> None:
+        self.call("close")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The process may have been killed.
+        with contextlib.suppress(RuntimeError, Refused, OSError, ValueError):
+            self.close()
+
+
+class JavaProducer(_Handle):
+    def publish(self, *topics: str, timeout: float = 10.0) -> None:
+        """Returns when each topic takes messages."""
+        self.call("publish", list(topics))
+        deadline = time.monotonic() + timeout
+        for topic in topics:
+            while not self.call("accepts", topic):
+                assert time.monotonic() < deadline, f"{topic} takes no messages"
+                time.sleep(0.01)
+
+    def send(self, topic: str, data: bytes, **options: Any) -> dict[str, Any]:
+        """``type``, ``time``, ``attributes``. What the broker said."""
+        return self.call("send", topic, data.hex(), options)
+
+    def send_all(self, topic: str, payloads: Iterable[bytes], **options: Any) -> list[dict[str, Any]]:
+        """One behind the other without waiting; all of them succeed."""
+        results = self.call("send_all", topic, [data.hex() for data in payloads], options)
+        assert all(one["success"] for one in results), results
+        return results
+
+    def load(self, topic: str, **options: Any) -> dict[str, Any]:
+        return self.call("load", topic, options)
+
+
+class JavaConsumer(_Handle):
+    def receive(self, count: int, timeout: float = 10.0, confirm: str = "yes") -> list[Seen]:
+        """At least that many messages: packs come as a whole. ``packs`` says what came."""
+        answer = self.call("receive", count, int(timeout * 1000), confirm)
+        self.packs: list[dict[str, Any]] = answer["packs"]
+        messages = [_seen(one) for one in answer["messages"]]
+        assert len(messages) >= count, f"{len(messages)} of {count} messages; last: {answer.get('last')}"
+        return messages
+
+    def nothing(self, wait: float = 0.5) -> None:
+        answer = self.call("receive", 1, int(wait * 1000), "yes")
+        assert not answer["messages"], answer["messages"]
+
+    def confirm(self, context: str, consumed: bool = True) -> Any:
+        return self.call("confirm", context, consumed)
+
+    def partitions(self) -> dict[str, dict[str, int]]:
+        """``offset`` and ``max`` by "broker:topic:partition"."""
+        return self.call("partitions")
+
+    def load(self, **options: Any) -> dict[str, Any]:
+        return self.call("load", options)
