@@ -7,6 +7,7 @@
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
+# make audit    known vulnerabilities of the crates; needs github.com
 # make build    .venv with the engine in it
 # make clean    removes what was built
 
@@ -37,7 +38,7 @@ TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test
+	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -86,7 +87,7 @@ demo:
 
 test: test-prerequisites
 	@start=$$(date +%s); \
-	for target in fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
+	for target in fmt clippy deny rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
 		$(MAKE) --no-print-directory $$target; \
 	done; \
 	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
@@ -117,6 +118,14 @@ rust-check:
 
 fuzz-test:
 	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a decoder" tools/fuzz $(FUZZ_SECONDS_IN_TEST)
+
+# Licences and sources of the crates. The first run of a target folder builds cargo-deny.
+deny:
+	@$(STEP) "licences, bans and sources of the crates" tools/deny
+
+# Not part of `make test`: it needs the RustSec database from github.com, and says loudly when that is out of reach.
+audit:
+	@$(STEP) "advisories" tools/deny advisories
 
 lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
