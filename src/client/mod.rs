@@ -1,20 +1,21 @@
-//! What a user holds: the engine's thread, clients, producers and consumers.
+//! Clients, producers and consumers, and the engine thread that runs them.
 //!
-//! * [`options`]: every knob with its default
-//! * `outbox`: publications in a file until the broker has them
-//! * [`events`]: what producers and consumers tell their owner
-//! * [`pulsar`], [`mqtt`], [`tubemq`]: the clients, one for each protocol
-//! * [`handle`]: one of any protocol, for the bindings
+//! * [`pulsar`], [`mqtt`], [`tubemq`]: one client for each protocol; none of them imports another
+//! * [`handle`]: a client, consumer or message of any protocol, for the bindings
+//! * [`events`]: callbacks from producers and consumers to their owner
+//! * [`credentials`]: tokens and passwords
+//! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
+//! * `registry`: what a client has open
 //!
-//! An [`Engine`] owns one named thread with a current-thread tokio runtime: on two cores that beats a
-//! multi-threaded one by 5 to 10 µs a round trip, and leaves the other core to the caller.
+//! An [`Engine`] owns one named thread with a current-thread tokio runtime. On two cores that beats a multi-threaded
+//! runtime by 5 to 10 µs a round trip, and leaves the other core to the caller.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,7 +24,9 @@ pub mod credentials;
 pub mod events;
 pub mod handle;
 pub mod mqtt;
+mod outcomes;
 pub mod pulsar;
+mod registry;
 pub mod tubemq;
 
 /// The thread that all clients of a process share.
@@ -35,7 +38,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread. `threads` above 1 gives a multi-threaded runtime for machines with many TLS
+    /// Starts the thread. With `threads` above 1 the runtime is multi-threaded, for machines with many TLS
     /// connections.
     pub fn start(threads: usize) -> Result<Self> {
         let mut builder = if threads > 1 {
@@ -54,14 +57,14 @@ impl Engine {
             runtime.block_on(async {
                 let _ = stopped.await;
             });
-            // Tasks that are still running must not hold the process back.
+            // Running tasks must not keep the process from exiting.
             runtime.shutdown_background();
         })?;
         start.recv().map_err(|_| Error::new(ErrorKind::Io, "the engine's thread did not start"))?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where to spawn.
+    /// The runtime's handle, to spawn tasks on.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -87,4 +90,18 @@ fn random_bits() -> u64 {
     use std::hash::BuildHasher;
     // Each state is seeded by the operating system.
     RandomState::new().hash_one(0)
+}
+
+/// Calls `look` now and after each notification of `changed` until it returns something. A notification between the
+/// look and the wait is not missed.
+async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        let notified = changed.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if let Some(found) = look() {
+            return found;
+        }
+        notified.await;
+    }
 }

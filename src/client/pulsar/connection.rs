@@ -1,7 +1,8 @@
-//! A connection with what is attached to it, and the pool of connections.
+//! A connection with its routes, and the connection pool.
 //!
-//! Producers and consumers outlive a connection. While attached they are in its routes; when it ends they
-//! are told, and their supervisors look for another.
+//! Producers and consumers outlive a connection. While the broker serves a partition over a connection, the
+//! partition is in the connection's routes, as a [`ProducerRoute`] or a [`ConsumerRoute`]. When the connection ends,
+//! [`detach`](ProducerRoute::detach) reaches each of them, and their supervisors open another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
-use crate::client::pulsar::consumer::ConsumerPart;
 use crate::client::pulsar::options::ClientOptions;
-use crate::client::pulsar::producer::ProducerPart;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
@@ -21,24 +20,67 @@ use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::pulsar::command::Command;
 use crate::pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
+use crate::pulsar::frame::Payload;
+use crate::pulsar::{hot, pb};
 use crate::sync::{Mutex, Rank};
+use crate::transmit::Transmit;
+
+/// How a partition lost its place at the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The connection ended.
+    ConnectionEnded,
+    /// The broker closed the producer or consumer and keeps the connection.
+    ClosedByBroker,
+}
+
+/// A producer's partition, as its connection sees it.
+pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
+    /// Adds what is due to `out`; returns the time of the next turn.
+    fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
+
+    fn handle_receipt(&self, now: Instant, receipt: &hot::SendReceipt) -> Result<()>;
+
+    fn handle_send_error(&self, now: Instant, error: &pb::CommandSendError) -> Result<()>;
+
+    /// The route is gone: stop sending at once.
+    fn detach(&self, now: Instant, loss: Loss);
+}
+
+/// A consumer's partition, as its connection sees it.
+pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
+    /// Adds what is due to `out`; returns the time of the next turn.
+    fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
+
+    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload);
+
+    /// Whether this consumer is the one served, on a Failover subscription.
+    fn set_active(&self, active: bool);
+
+    /// The topic was terminated and every message acknowledged: no more will come.
+    fn reached_end(&self);
+
+    /// The route is gone.
+    fn detach(&self, loss: Loss);
+}
 
 /// What the driver runs: the protocol and the routes.
 #[derive(Debug)]
 pub(super) struct Attached {
     protocol: Protocol,
+    /// Callers that wait for an answer, by request id.
     waiting: HashMap<u64, oneshot::Sender<Result<Command>>>,
-    pub(super) producers: HashMap<u64, Arc<ProducerPart>>,
-    pub(super) consumers: HashMap<u64, Arc<ConsumerPart>>,
+    pub(super) producers: HashMap<u64, Arc<dyn ProducerRoute>>,
+    pub(super) consumers: HashMap<u64, Arc<dyn ConsumerRoute>>,
     ready: watch::Sender<Option<Result<ServerInfo>>>,
     challenged: Arc<Notify>,
-    /// Set when a part finds that the broker broke the protocol.
+    /// Set when a partition finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
 }
 
 impl Attached {
-    /// The protocol, to send and ask.
+    /// The protocol, to queue commands and requests.
     pub(super) fn protocol(&mut self) -> &mut Protocol {
         &mut self.protocol
     }
@@ -62,12 +104,12 @@ impl Attached {
             }
             Command::CloseProducer(close) => {
                 if let Some(part) = self.producers.remove(&close.producer_id) {
-                    part.detach(now);
+                    part.detach(now, Loss::ClosedByBroker);
                 }
             }
             Command::CloseConsumer(close) => {
                 if let Some(part) = self.consumers.remove(&close.consumer_id) {
-                    part.detach();
+                    part.detach(Loss::ClosedByBroker);
                 }
             }
             Command::ActiveConsumerChange(change) => {
@@ -80,7 +122,8 @@ impl Attached {
                     part.reached_end();
                 }
             }
-            // A close of the producer or consumer follows; the lookup then finds the new place.
+            // TOPIC_MIGRATED, for one: a close of the producer or consumer follows, and the lookup then finds the
+            // new broker.
             _ => {}
         }
     }
@@ -144,22 +187,22 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// What the broker said of itself.
+    /// What the broker said in CONNECTED.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
     }
 
-    /// Whether it still stands.
+    /// Whether it has not ended.
     pub(super) fn is_alive(&self) -> bool {
         !*self.ended.borrow()
     }
 
-    /// The host and the driver's bell.
+    /// The routes and the protocol, and how to wake the driver.
     pub(super) fn session(&self) -> &Arc<Session<Attached>> {
         &self.session
     }
 
-    /// Asks and waits for the answer, at most the operation timeout. Dropping the future forgets the
+    /// Sends a request and waits for the answer, at most the operation timeout. Dropping the future abandons the
     /// request; the broker may still carry it out.
     pub(super) async fn request(&self, command: impl FnOnce(u64) -> Command) -> Result<Command> {
         let (answer, answered) = oneshot::channel();
@@ -181,6 +224,30 @@ impl Connection {
         result
     }
 
+    /// Takes a partition out of the routes.
+    pub(super) fn remove_route(&self, part: PartId) {
+        // Dropped after the lock: it may be the last reference.
+        let _routes = {
+            let mut host = self.session.lock();
+            match part {
+                PartId::Producer(id) => (host.producers.remove(&id), None),
+                PartId::Consumer(id) => (None, host.consumers.remove(&id)),
+            }
+        };
+    }
+
+    /// Closes a partition at the broker. A failure is ignored: the broker forgets the partition with the connection.
+    pub(super) async fn close_part(&self, part: PartId) {
+        let _ = self.request(|request_id| part.close_command(request_id)).await;
+    }
+
+    /// Closes a partition at the broker without waiting for the answer.
+    pub(super) fn close_part_quietly(&self, part: PartId) {
+        let close = |request_id| part.close_command(request_id);
+        self.session.lock().protocol.request(Instant::now(), close);
+        self.session.wake();
+    }
+
     /// Writes what is queued and ends the connection.
     pub(super) fn close(&self) {
         self.session.lock().closing = true;
@@ -188,7 +255,47 @@ impl Connection {
     }
 }
 
-/// Forgets a request whose future is dropped.
+/// The id under which the broker knows a partition.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PartId {
+    Producer(u64),
+    Consumer(u64),
+}
+
+impl PartId {
+    fn close_command(self, request_id: u64) -> Command {
+        match self {
+            Self::Producer(producer_id) => Command::CloseProducer(pb::CommandCloseProducer {
+                producer_id,
+                request_id,
+                ..Default::default()
+            }),
+            Self::Consumer(consumer_id) => Command::CloseConsumer(pb::CommandCloseConsumer {
+                consumer_id,
+                request_id,
+                ..Default::default()
+            }),
+        }
+    }
+}
+
+/// Undoes an open that failed or was given up: takes the partition out of the routes and closes it at the broker,
+/// which would otherwise keep a registration that makes the next attempt busy.
+pub(super) struct Withdraw<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) part: PartId,
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        self.connection.remove_route(self.part);
+        if self.connection.is_alive() {
+            self.connection.close_part_quietly(self.part);
+        }
+    }
+}
+
+/// Abandons a request whose future is dropped.
 struct Abandon<'a> {
     session: &'a Session<Attached>,
     request_id: u64,
@@ -202,7 +309,7 @@ impl Drop for Abandon<'_> {
     }
 }
 
-/// Which connection: where the socket goes, and for whom behind a proxy.
+/// Key of a connection: the address, the broker behind a proxy, and a number when there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     physical: Address,
@@ -232,8 +339,8 @@ impl Pool {
         Ok(Self { options, tls, slots: Mutex::new(Rank::Pool, HashMap::new()) })
     }
 
-    /// The connection to `physical`, on behalf of the broker `proxy_to` if that is behind it. `spread`
-    /// chooses among several connections to one broker. Callers that come together share one attempt.
+    /// The connection to `physical`, or through it to the broker `proxy_to`. `spread` chooses among several
+    /// connections to one broker. Concurrent callers share one attempt.
     pub(super) async fn get(
         self: &Arc<Self>,
         physical: &Address,
@@ -255,7 +362,7 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Every connection that stands.
+    /// Every live connection.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
         let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
@@ -308,7 +415,7 @@ impl Pool {
     }
 }
 
-/// Drives the socket to its end, then tells everybody who hangs on it.
+/// Drives the socket until it ends, then fails the open requests and detaches the routes.
 async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<bool>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -338,14 +445,14 @@ where
     let consumers = std::mem::take(&mut host.consumers);
     drop(host);
     for part in producers.into_values() {
-        part.detach(now);
+        part.detach(now, Loss::ConnectionEnded);
     }
     for part in consumers.into_values() {
-        part.detach();
+        part.detach(Loss::ConnectionEnded);
     }
 }
 
-/// Answers the broker's challenges with fresh credentials for as long as the connection stands.
+/// Answers the broker's challenges with fresh credentials until the connection ends.
 async fn refresh(
     session: Arc<Session<Attached>>,
     options: ClientOptions,
@@ -365,7 +472,7 @@ async fn refresh(
     }
 }
 
-/// The credentials of the moment.
+/// Current credentials; a token supplier is called each time.
 async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
     let token = match &options.token {
         None if options.tls.certificate.is_some() => {

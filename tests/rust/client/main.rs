@@ -1,5 +1,6 @@
-//! The client's durable state across kills of its process.
+//! The client over lost connections and across kills of its process.
 
 #[cfg(feature = "broker")]
 mod mqtt_outbox;
 mod mqtt_outbox_store;
+mod pulsar_reopen;

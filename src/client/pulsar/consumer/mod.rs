@@ -1,20 +1,21 @@
 //! A consumer over the partitions of one or several topics.
 //!
-//! Each partition is a `ConsumerPart` (in `part`): the sans-IO machine behind a short lock, and a supervisor
+//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
 //! that subscribes again whenever its connection ends or the broker closes the consumer.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::client::events::{ConsumerEvents, Signal};
-use crate::client::pulsar::Shared;
 use crate::client::pulsar::options::ConsumerOptions;
+use crate::client::pulsar::part::supervise;
+use crate::client::pulsar::shared::Shared;
+use crate::client::registry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::Consumer as Machine;
 use crate::pulsar::topic::TopicName;
@@ -22,45 +23,20 @@ use crate::pulsar::{Message, MessageId, pb};
 
 mod part;
 
-pub(super) use part::ConsumerPart;
-use part::{close_command, supervise};
-
-/// Where [`Consumer::seek`] goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeekTo {
-    /// Behind this message, or, with `inclusive`, to it.
-    Id {
-        /// Of the message.
-        id: MessageId,
-        /// Whether it is given again.
-        inclusive: bool,
-    },
-    /// To the first message published at or after this time in milliseconds since 1970.
-    Time(u64),
-}
+pub use part::SeekTo;
+use part::{PartitionConsumer, Supervisor};
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]
 pub struct Consumer(Arc<Inner>);
 
-/// Does not keep the consumer alive.
-#[derive(Clone, Debug)]
-pub struct WeakConsumer(Weak<Inner>);
-
-impl WeakConsumer {
-    /// The consumer, unless it is gone.
-    pub fn upgrade(&self) -> Option<Consumer> {
-        self.0.upgrade().map(Consumer)
-    }
-}
-
 #[derive(Debug)]
-struct Inner {
+pub(in crate::client) struct Inner {
     topic: String,
     subscription: String,
-    parts: Vec<Arc<ConsumerPart>>,
+    parts: Vec<Arc<PartitionConsumer>>,
     by_topic: HashMap<Arc<str>, usize>,
-    /// The part that is served first next time, so that none starves.
+    /// The partition that is served first next time, so that none starves.
     next: AtomicUsize,
     signal: Arc<Signal>,
     closed: AtomicBool,
@@ -70,8 +46,20 @@ impl Drop for Inner {
     fn drop(&mut self) {
         for part in &self.parts {
             part.stop();
-            part.tell_broker_of_close();
+            part.close_quietly();
         }
+    }
+}
+
+impl registry::Shared for Consumer {
+    type Inner = Inner;
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    fn from_inner(inner: Arc<Inner>) -> Self {
+        Self(inner)
     }
 }
 
@@ -99,18 +87,12 @@ impl Consumer {
         let mut by_topic = HashMap::with_capacity(names.len());
         let mut opening = Vec::with_capacity(names.len());
         for (topic, partition) in names {
-            let part = Arc::new(ConsumerPart::new(
-                &shared,
-                topic,
-                partition,
-                &subscription,
-                &options,
-                Arc::clone(&signal),
-            ));
+            let signal = Arc::clone(&signal);
+            let part =
+                Arc::new(PartitionConsumer::new(&shared, topic, partition, &subscription, &options, signal));
             let (ready, opened) = oneshot::channel();
-            let task =
-                tokio::spawn(supervise(Arc::clone(&shared), Arc::clone(&part), options.clone(), ready));
-            *part.task.lock() = Some(task.abort_handle());
+            let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());
+            part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
             by_topic.insert(Arc::clone(&part.topic), parts.len());
             parts.push(part);
             opening.push(opened);
@@ -130,7 +112,7 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Moves up to `max` messages to `out` and gives their number; 0 when there are none now.
+    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
         let count = self.0.parts.len();
@@ -151,19 +133,19 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// Messages that [`Self::take`] would give now.
+    /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
         self.0.parts.iter().map(|part| part.machine().available()).sum()
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is
-    /// something to take already (a message or the end).
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
+    /// already: a message or the end.
     pub fn arm(&self) -> bool {
         self.0.signal.arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire))
     }
 
-    /// Acknowledges messages, each named by the topic it came from and its id. Gathered for the
-    /// acknowledgement group time.
+    /// Acknowledges messages, each by its topic and id. Acknowledgements are gathered for the acknowledgement group
+    /// time.
     pub fn ack(&self, messages: &[(Arc<str>, MessageId)]) -> Result<()> {
         self.each(messages, |machine, now, id| {
             machine.ack(now, id);
@@ -176,7 +158,7 @@ impl Consumer {
         self.each(&[(Arc::clone(topic), id)], |machine, now, id| machine.ack_cumulative(now, id))
     }
 
-    /// Acknowledges and waits until the broker says it has taken note.
+    /// Acknowledges and waits for the broker's receipt.
     pub async fn ack_receipt(&self, messages: &[(Arc<str>, MessageId)], cumulative: bool) -> Result<()> {
         self.check_open()?;
         let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::new();
@@ -186,9 +168,9 @@ impl Consumer {
         for (index, ids) in by_part {
             let part = &self.0.parts[index];
             let connection = part.connection().ok_or_else(|| {
-                Error::new(ErrorKind::Disconnected, "not connected: the message will be given again")
+                Error::new(ErrorKind::Disconnected, "not connected: the message will be delivered again")
             })?;
-            // `None`: batches that are only partly acknowledged, which the broker is told of later.
+            // `None`: batches that are only partly acknowledged, which the broker hears of later.
             let Some(mut ack) =
                 part.change(|machine| machine.receipt_ack(Instant::now(), &ids, cumulative))?
             else {
@@ -205,7 +187,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Gives messages back: they come again after `delay`, or the consumer's own when `None`.
+    /// Negatively acknowledges messages: they are delivered again after `delay`, or after the consumer's nack delay
+    /// when `None`.
     pub fn nack(&self, messages: &[(Arc<str>, MessageId)], delay: Option<Duration>) -> Result<()> {
         self.each(messages, |machine, now, id| {
             machine.nack(now, id, delay);
@@ -213,7 +196,7 @@ impl Consumer {
         })
     }
 
-    /// Asks for everything again that is not acknowledged.
+    /// Asks the broker to deliver again everything that is not acknowledged.
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
         let now = Instant::now();
@@ -223,7 +206,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Moves the subscription. Resolves when the consumer is subscribed again at the new place.
+    /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
     pub async fn seek(&self, to: SeekTo) -> Result<()> {
         self.check_open()?;
         match to {
@@ -232,7 +215,10 @@ impl Consumer {
             {
                 let part =
                     self.0.parts.iter().find(|part| part.partition == id.partition).ok_or_else(|| {
-                        Error::new(ErrorKind::InvalidArgument, format!("no partition {} here", id.partition))
+                        Error::new(
+                            ErrorKind::InvalidArgument,
+                            format!("this consumer has no partition {}", id.partition),
+                        )
                     })?;
                 part.seek(to).await
             }
@@ -241,7 +227,8 @@ impl Consumer {
             {
                 Err(Error::new(
                     ErrorKind::InvalidArgument,
-                    "a message id without a partition cannot be sought on several partitions",
+                    "a message id without a partition is ambiguous on several partitions: seek to a time, or to the \
+                     id of a received message",
                 ))
             }
             _ => {
@@ -269,25 +256,15 @@ impl Consumer {
         self.close().await
     }
 
-    /// Sends what is gathered and closes the consumer at the broker. Messages taken but not acknowledged
-    /// are given to others, or come again.
+    /// Sends gathered acknowledgements and closes the consumer at the broker. Messages that were taken and not
+    /// acknowledged are delivered again, to this or another consumer.
     pub async fn close(&self) -> Result<()> {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         for part in &self.0.parts {
             part.stop();
-            part.change(|machine| machine.flush_acks());
-            if let Some(connection) = part.connection() {
-                {
-                    let mut host = connection.session().lock();
-                    part.turn(Instant::now(), host.protocol().transmit());
-                }
-                let id = part.id;
-                // The broker forgets the consumer with the connection anyway.
-                let _ = connection.request(|request_id| close_command(id, request_id)).await;
-            }
-            part.leave();
+            part.close().await;
         }
         self.0.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));
         Ok(())
@@ -318,7 +295,7 @@ impl Consumer {
         Ok(ids)
     }
 
-    /// The topics, as they were asked for, joined by commas.
+    /// The topics as they were requested, joined by commas.
     pub fn topic(&self) -> &str {
         &self.0.topic
     }
@@ -330,11 +307,7 @@ impl Consumer {
 
     /// Whether every partition of a Failover subscription is served by this consumer.
     pub fn is_active(&self) -> bool {
-        self.0.parts.iter().all(|part| part.active.load(Ordering::Acquire))
-    }
-
-    pub(super) fn downgrade(&self) -> WeakConsumer {
-        WeakConsumer(Arc::downgrade(&self.0))
+        self.0.parts.iter().all(|part| part.is_active())
     }
 
     fn each(
@@ -359,7 +332,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// The part a message came from. An id alone, with an empty topic, is told by its partition.
+    /// Index of the partition that a message came from. An id without a topic is found by its partition.
     fn part_index(&self, topic: &Arc<str>, id: &MessageId) -> Result<usize> {
         let parts = &self.0.parts;
         if parts.len() == 1 && (topic.is_empty() || *topic == parts[0].topic) {
@@ -374,7 +347,7 @@ impl Consumer {
         found.ok_or_else(|| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                format!("{id} of {topic:?} is not from a topic of this consumer; give the message instead of its id"),
+                format!("{id} of {topic:?} is not from a topic of this consumer: pass the message instead of its id"),
             )
         })
     }

@@ -1,20 +1,18 @@
-//! One partition of a consumer, and the supervisor that subscribes it again.
+//! One partition of a consumer, how its supervisor subscribes it, and seek.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
-use super::{SeekTo, Signal};
-use crate::client::pulsar::connection::Connection;
+use crate::client::events::Signal;
+use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId, Withdraw};
 use crate::client::pulsar::options::ConsumerOptions;
-use crate::client::pulsar::producer::key_values;
-use crate::client::pulsar::{Shared, is_terminal};
+use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
+use crate::client::pulsar::shared::{Shared, key_values};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
-use crate::net::backoff::Backoff;
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{Consumer as Machine, Options as MachineOptions};
 use crate::pulsar::frame::Payload;
@@ -23,29 +21,42 @@ use crate::pulsar::{MessageId, hot, pb};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
 
+/// How long a seek that was answered waits for the broker to close the old subscription.
+const SEEK_CLOSE: Duration = Duration::from_secs(1);
+
+/// Target of [`Consumer::seek`](super::Consumer::seek).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// A message: the next one received is the one behind it, or, with `inclusive`, the message itself.
+    Id {
+        /// Id of the message.
+        id: MessageId,
+        /// Whether the message itself is received again.
+        inclusive: bool,
+    },
+    /// The first message published at or after this time in milliseconds since 1970.
+    Time(u64),
+}
+
 /// One partition of a consumer.
 #[derive(Debug)]
-pub(in crate::client::pulsar) struct ConsumerPart {
+pub(super) struct PartitionConsumer {
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
     subscription: String,
+    /// Name at the broker.
     name: String,
     machine: Mutex<Machine>,
-    connection: Mutex<Option<Arc<Connection>>>,
-    /// Rung when the connection is lost or the broker closes the consumer.
-    lost: Notify,
-    /// Rung when it is subscribed.
-    attached: Notify,
-    /// Set while a seek waits for its answer: subscribing again must wait for the new filter.
-    seeking: AtomicBool,
-    pub(super) active: AtomicBool,
+    state: PartWatch,
+    /// Whether this consumer is the one served, on a Failover subscription.
+    active: AtomicBool,
     signal: Arc<Signal>,
-    pub(super) task: Mutex<Option<AbortHandle>>,
+    task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
 }
 
-impl ConsumerPart {
+impl PartitionConsumer {
     pub(super) fn new(
         shared: &Shared,
         topic: String,
@@ -81,10 +92,7 @@ impl ConsumerPart {
             subscription: subscription.to_owned(),
             name,
             machine: Mutex::new(Rank::Machine, machine),
-            connection: Mutex::default(),
-            lost: Notify::new(),
-            attached: Notify::new(),
-            seeking: AtomicBool::new(false),
+            state: PartWatch::new(),
             active: AtomicBool::new(true),
             signal,
             task: Mutex::default(),
@@ -92,106 +100,99 @@ impl ConsumerPart {
         }
     }
 
+    /// Notes the supervisor's task, for [`Self::stop`].
+    pub(super) fn start(&self, task: JoinHandle<()>) {
+        *self.task.lock() = Some(task.abort_handle());
+    }
+
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock()
     }
 
-    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
-        self.connection.lock().clone()
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
     }
 
-    /// Changes the machine and rings the driver if that gave it something to do, or to do sooner.
+    /// The connection over which it is subscribed now.
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        self.state.connection()
+    }
+
+    /// Changes the machine, and wakes the driver if that made something due, or due sooner.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = self.machine();
         let due = machine.poll_timeout();
         let result = act(&mut machine);
-        let ring = machine.wants_transmit() || machine.poll_timeout() != due;
+        let wake = machine.wants_transmit() || machine.poll_timeout() != due;
         drop(machine);
-        if ring && let Some(connection) = self.connection() {
+        if wake && let Some(connection) = self.connection() {
             connection.session().wake();
         }
         result
     }
 
-    /// The connection, once it is subscribed, at most the operation timeout from now.
+    /// The connection, waiting at most the operation timeout until it is subscribed.
     pub(super) async fn attached(&self) -> Result<Arc<Connection>> {
-        let wait = async {
-            loop {
-                let attached = self.attached.notified();
-                tokio::pin!(attached);
-                attached.as_mut().enable();
-                if let Some(connection) = self.connection() {
-                    return connection;
-                }
-                attached.await;
-            }
-        };
-        tokio::time::timeout(self.operation_timeout, wait).await.map_err(|_| {
-            Error::new(
-                ErrorKind::Timeout,
-                format!("not subscribed again within {:?}", self.operation_timeout),
-            )
-            .with_topic(Arc::clone(&self.topic))
+        match tokio::time::timeout(self.operation_timeout, self.state.attached()).await {
+            Ok(Some(connection)) => Ok(connection),
+            Ok(None) => Err(self.ended()),
+            Err(_) => Err(self.not_subscribed()),
+        }
+    }
+
+    /// Why it has ended.
+    fn ended(&self) -> Error {
+        self.signal.ended().unwrap_or_else(|| {
+            Error::new(ErrorKind::Closed, "the consumer was closed").with_topic(Arc::clone(&self.topic))
         })
     }
 
-    pub(in crate::client::pulsar) fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
-        let mut machine = self.machine();
-        machine.handle_timeout(now);
-        machine.poll_transmit(now, out);
-        machine.poll_timeout()
+    fn not_subscribed(&self) -> Error {
+        let text = format!("not subscribed again within {:?}", self.operation_timeout);
+        Error::new(ErrorKind::Timeout, text).with_topic(Arc::clone(&self.topic))
     }
 
-    pub(in crate::client::pulsar) fn handle_entry(
-        &self,
-        now: Instant,
-        delivery: hot::Delivery,
-        payload: Payload,
-    ) {
-        let mut machine = self.machine();
-        // A broken entry has been put away with a validation error; there is nobody to tell but the broker.
-        let _ = machine.handle_message(now, delivery, payload);
-        let readable = machine.available() > 0;
-        drop(machine);
-        if readable {
-            self.signal.ring();
+    /// Moves the subscription; resolves when it is subscribed again at the new position.
+    pub(super) async fn seek(&self, to: SeekTo) -> Result<()> {
+        let begun = tokio::time::timeout(self.operation_timeout, self.state.begin_seek()).await;
+        let seek = match begun.map_err(|_| self.not_subscribed())? {
+            Ok(seek) => seek,
+            Err(SeekRefused::UnderWay) => {
+                return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
+                    .with_topic(Arc::clone(&self.topic)));
+            }
+            Err(SeekRefused::Closed) => return Err(self.ended()),
+        };
+        let answer = self.ask_seek(&seek, to).await;
+        self.settle_seek(to, answer)?;
+        // The broker closes the consumer around its answer.
+        let _ = tokio::time::timeout(SEEK_CLOSE, seek.end()).await;
+        self.attached().await.map(drop)
+    }
+
+    async fn ask_seek(&self, seek: &Seek<'_>, to: SeekTo) -> Result<Command> {
+        let connection = &seek.connection;
+        self.machine().begin_seek();
+        // What was acknowledged before the seek must reach the broker before it.
+        {
+            let mut host = connection.session().lock();
+            self.machine().flush_acks();
+            self.turn(Instant::now(), host.protocol().transmit());
         }
-    }
-
-    pub(in crate::client::pulsar) fn set_active(&self, active: bool) {
-        self.active.store(active, Ordering::Release);
-    }
-
-    /// The topic was terminated and everything acknowledged: no more will come.
-    pub(in crate::client::pulsar) fn reached_end(&self) {
-        self.signal.ring();
-    }
-
-    pub(in crate::client::pulsar) fn detach(&self) {
-        self.machine().detach();
-        *self.connection.lock() = None;
-        self.lost.notify_one();
-    }
-
-    pub(super) fn leave(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.lock().take()?;
-        connection.session().lock().consumers.remove(&self.id);
-        self.machine().detach();
-        Some(connection)
-    }
-
-    /// For a handle that is dropped without `close`: nobody waits for the answer.
-    pub(super) fn tell_broker_of_close(&self) {
-        if let Some(connection) = self.leave() {
-            close_quietly(&connection, self.id);
-        }
-    }
-
-    pub(super) fn stop(&self) {
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            task.abort();
-        }
+        let seek = |request_id| {
+            let (message_id, message_publish_time) = match to {
+                SeekTo::Id { id, .. } => (Some(whole_entry(id)), None),
+                SeekTo::Time(ms) => (None, Some(ms)),
+            };
+            let consumer_id = self.id;
+            Command::Seek(Box::new(pb::CommandSeek {
+                consumer_id,
+                request_id,
+                message_id,
+                message_publish_time,
+            }))
+        };
+        connection.request(seek).await
     }
 
     fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
@@ -207,129 +208,102 @@ impl ConsumerPart {
         Ok(())
     }
 
-    pub(super) async fn seek(&self, to: SeekTo) -> Result<()> {
-        if self.seeking.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
-                .with_topic(Arc::clone(&self.topic)));
+    /// Stops the supervisor.
+    pub(super) fn stop(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            task.abort();
         }
-        let over = SeekOver(self);
-        let connection = self.attached().await?;
-        self.machine().begin_seek();
-        // What was acknowledged before the seek must reach the broker before it.
-        {
-            let mut host = connection.session().lock();
-            self.machine().flush_acks();
-            self.turn(Instant::now(), host.protocol().transmit());
-        }
-        let consumer_id = self.id;
-        let answer = connection
-            .request(|request_id| {
-                let (message_id, time) = match to {
-                    SeekTo::Id { id, .. } => {
-                        let whole = MessageId { batch_index: -1, batch_size: 0, partition: -1, ..id };
-                        (Some(whole.into()), None)
-                    }
-                    SeekTo::Time(ms) => (None, Some(ms)),
-                };
-                Command::Seek(Box::new(pb::CommandSeek {
-                    consumer_id,
-                    request_id,
-                    message_id,
-                    message_publish_time: time,
-                }))
-            })
-            .await;
-        self.settle_seek(to, answer)?;
-        drop(over);
-        // The broker closes the consumer around its answer; wait for the new subscription.
-        let lost = tokio::time::timeout(Duration::from_secs(1), async {
-            while self
-                .connection()
-                .is_some_and(|current| Arc::ptr_eq(&current, &connection) && self.machine().is_attached())
+    }
+
+    /// Sends the gathered acknowledgements, closes it at the broker and waits for the answer.
+    pub(super) async fn close(&self) {
+        self.change(|machine| machine.flush_acks());
+        if let Some(connection) = self.connection() {
             {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                let mut host = connection.session().lock();
+                self.turn(Instant::now(), host.protocol().transmit());
             }
-        });
-        let _ = lost.await;
-        self.attached().await.map(drop)
+            connection.close_part(PartId::Consumer(self.id)).await;
+        }
+        self.leave();
+    }
+
+    /// Closes it at the broker without waiting for the answer: the handle was dropped.
+    pub(super) fn close_quietly(&self) {
+        if let Some(connection) = self.leave() {
+            connection.close_part_quietly(PartId::Consumer(self.id));
+        }
+    }
+
+    /// Takes it out of its connection's routes for good.
+    fn leave(&self) -> Option<Arc<Connection>> {
+        let connection = self.state.close()?;
+        connection.remove_route(PartId::Consumer(self.id));
+        self.machine().detach();
+        Some(connection)
     }
 }
 
-/// Lets the supervisor go on when a seek ends, however it ends.
-struct SeekOver<'a>(&'a ConsumerPart);
+impl ConsumerRoute for PartitionConsumer {
+    fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
+        let mut machine = self.machine();
+        machine.handle_timeout(now);
+        machine.poll_transmit(now, out);
+        machine.poll_timeout()
+    }
 
-impl Drop for SeekOver<'_> {
-    fn drop(&mut self) {
-        self.0.seeking.store(false, Ordering::Release);
+    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
+        let mut machine = self.machine();
+        // A broken entry has been acknowledged with a validation error, which tells the broker; the user never sees
+        // the entry.
+        let _ = machine.handle_message(now, delivery, payload);
+        let readable = machine.available() > 0;
+        drop(machine);
+        if readable {
+            self.signal.ring();
+        }
+    }
+
+    fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Release);
+    }
+
+    fn reached_end(&self) {
+        self.signal.ring();
+    }
+
+    fn detach(&self, loss: Loss) {
+        if self.state.concerns(loss) {
+            self.machine().detach();
+            self.state.lose();
+        }
     }
 }
 
-pub(super) fn close_command(consumer_id: u64, request_id: u64) -> Command {
-    Command::CloseConsumer(pb::CommandCloseConsumer { consumer_id, request_id, ..Default::default() })
-}
-
-/// Asks the broker to forget the consumer without waiting for the answer.
-fn close_quietly(connection: &Connection, consumer_id: u64) {
-    let ask = |request_id| close_command(consumer_id, request_id);
-    connection.session().lock().protocol().request(Instant::now(), ask);
-    connection.session().wake();
-}
-
-/// Subscribes, and again each time that ends, until it is hopeless.
-pub(super) async fn supervise(
+/// Opens a partition for [`supervise`](crate::client::pulsar::part::supervise).
+pub(super) struct Supervisor {
     shared: Arc<Shared>,
-    part: Arc<ConsumerPart>,
+    part: Arc<PartitionConsumer>,
     options: ConsumerOptions,
-    ready: oneshot::Sender<Result<()>>,
-) {
-    let mut ready = Some(ready);
-    let mut backoff = Backoff::new(shared.options.max_backoff);
-    let first_deadline = Instant::now() + shared.options.operation_timeout;
-    loop {
-        while part.seeking.load(Ordering::Acquire) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        match open(&shared, &part, &options).await {
-            Ok(()) => {
-                backoff.reset();
-                part.attached.notify_waiters();
-                if let Some(ready) = ready.take() {
-                    let _ = ready.send(Ok(()));
-                }
-                part.lost.notified().await;
-            }
-            Err(error) => {
-                let hopeless = is_terminal(&error, ready.is_some())
-                    || (ready.is_some() && Instant::now() >= first_deadline);
-                if hopeless {
-                    let error = error.with_topic(Arc::clone(&part.topic));
-                    if let Some(ready) = ready.take() {
-                        let _ = ready.send(Err(error.clone()));
-                    }
-                    part.signal.end(error);
-                    return;
-                }
-            }
-        }
-        tokio::time::sleep(backoff.pause()).await;
-    }
 }
 
-async fn open(shared: &Arc<Shared>, part: &Arc<ConsumerPart>, options: &ConsumerOptions) -> Result<()> {
-    let connection = shared.lookup.broker(&part.topic, part.id).await?;
-    connection.session().lock().consumers.insert(part.id, Arc::clone(part));
-    let guard = Withdraw { connection: &connection, id: part.id };
-    // A reader's cursor dies with its connection: it goes on behind what was taken last. A durable
-    // subscription's position is the broker's.
-    let resume = part.machine().resume_position();
-    let start = match resume {
-        Some(id) => Some(id),
-        None if options.durable => None,
-        None => Some(options.position),
-    };
-    let earliest = options.position == MessageId::EARLIEST;
-    connection
-        .request(|request_id| {
+impl Supervisor {
+    pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionConsumer>, options: ConsumerOptions) -> Self {
+        Self { shared, part, options }
+    }
+
+    /// Sends SUBSCRIBE and waits for its answer.
+    async fn subscribe(&self, connection: &Connection) -> Result<()> {
+        let (part, options) = (&self.part, &self.options);
+        // A reader's cursor ends with its connection: it goes on behind the last message taken. The position of a
+        // durable subscription is kept by the broker.
+        let start = match part.machine().resume_position() {
+            _ if options.durable => None,
+            resume => Some(whole_entry(resume.unwrap_or(options.position))),
+        };
+        let earliest = options.position == MessageId::EARLIEST;
+        let subscribe = |request_id| {
             Command::Subscribe(Box::new(pb::CommandSubscribe {
                 topic: part.topic.to_string(),
                 subscription: part.subscription.clone(),
@@ -339,44 +313,56 @@ async fn open(shared: &Arc<Shared>, part: &Arc<ConsumerPart>, options: &Consumer
                 consumer_name: Some(part.name.clone()),
                 priority_level: (options.priority != 0).then_some(options.priority),
                 durable: Some(options.durable),
-                start_message_id: if options.durable { None } else { start.map(start_id) },
+                start_message_id: start,
                 metadata: key_values(&options.properties),
                 read_compacted: options.read_compacted.then_some(true),
                 initial_position: Some(if earliest { Position::Earliest } else { Position::Latest } as i32),
                 subscription_properties: key_values(&options.subscription_properties),
                 ..Default::default()
             }))
-        })
-        .await?;
-    {
-        let host = connection.session().lock();
-        if !connection.is_alive() || !host.consumers.contains_key(&part.id) {
-            return Err(Error::new(ErrorKind::Disconnected, "the consumer was closed while it subscribed"));
-        }
-        part.machine().attach(Instant::now());
-        *part.connection.lock() = Some(Arc::clone(&connection));
+        };
+        connection.request(subscribe).await.map(drop)
     }
-    std::mem::forget(guard);
-    connection.session().wake();
-    Ok(())
 }
 
-/// The entry to start at. The broker starts at whole entries; the machine filters inside.
-fn start_id(id: MessageId) -> pb::MessageIdData {
-    pb::MessageIdData::from(MessageId { batch_index: -1, batch_size: 0, partition: -1, ..id })
-}
-
-/// Undoes a subscription that failed or was given up.
-struct Withdraw<'a> {
-    connection: &'a Arc<Connection>,
-    id: u64,
-}
-
-impl Drop for Withdraw<'_> {
-    fn drop(&mut self) {
-        self.connection.session().lock().consumers.remove(&self.id);
-        if self.connection.is_alive() {
-            close_quietly(self.connection, self.id);
-        }
+impl Supervised for Supervisor {
+    fn state(&self) -> &PartWatch {
+        &self.part.state
     }
+
+    fn topic(&self) -> &str {
+        &self.part.topic
+    }
+
+    async fn open(&self, _attempt: u64) -> Result<()> {
+        let part = &self.part;
+        let connection = self.shared.lookup.broker(&part.topic, part.id).await?;
+        // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the success is seen.
+        let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
+        connection.session().lock().consumers.insert(part.id, route);
+        let withdraw = Withdraw { connection: &connection, part: PartId::Consumer(part.id) };
+        self.subscribe(&connection).await?;
+        {
+            let host = connection.session().lock();
+            let lost = !connection.is_alive() || !host.consumers.contains_key(&part.id);
+            if lost || !part.state.opened(&connection) {
+                drop(host);
+                let text = "the consumer was closed while it subscribed";
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
+            part.machine().attach(Instant::now());
+        }
+        std::mem::forget(withdraw);
+        connection.session().wake();
+        Ok(())
+    }
+
+    fn fail(&self, error: Error) {
+        self.part.signal.end(error);
+    }
+}
+
+/// Id of the entry of `id`: brokers start at whole entries, and the machine filters inside.
+fn whole_entry(id: MessageId) -> pb::MessageIdData {
+    MessageId { batch_index: -1, batch_size: 0, partition: -1, ..id }.into()
 }

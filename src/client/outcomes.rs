@@ -1,0 +1,67 @@
+//! The outcomes of pushed messages on their way from a machine to [`ProducerEvents`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::client::budget::Budget;
+use crate::client::events::{ProducerEvents, SendOutcome};
+use crate::client::until;
+use crate::error::{Error, ErrorKind, Result};
+
+/// One queue of a producer: charges the memory budget, reports outcomes, and wakes callers that wait for room or
+/// for the last outcome.
+#[derive(Debug)]
+pub(super) struct Outcomes {
+    budget: Arc<Budget>,
+    events: Arc<dyn ProducerEvents>,
+    /// A push was refused because the window is full; [`ProducerEvents::room`] is owed.
+    refused: AtomicBool,
+    idle: Notify,
+}
+
+impl Outcomes {
+    pub(super) fn new(budget: Arc<Budget>, events: Arc<dyn ProducerEvents>) -> Self {
+        Self { budget, events, refused: AtomicBool::new(false), idle: Notify::new() }
+    }
+
+    /// Charges `bytes` for a message that `push` hands to the machine. A refused message is refunded.
+    pub(super) fn admit<T>(&self, bytes: usize, push: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.budget.acquire(bytes, &self.events)?;
+        push().inspect_err(|error| {
+            self.budget.release(bytes);
+            if error.kind() == ErrorKind::QueueFull {
+                self.refused.store(true, Ordering::Release);
+            }
+        })
+    }
+
+    /// Reports outcomes, each with its slot, and refunds `bytes`. The machine's lock must have been released; `idle`
+    /// says whether the machine had nothing pending any more.
+    pub(super) fn deliver(&self, outcomes: Vec<(usize, SendOutcome)>, bytes: usize, idle: bool) {
+        if outcomes.is_empty() {
+            return;
+        }
+        self.budget.release(bytes);
+        for (slot, outcome) in outcomes {
+            self.events.sent(slot, outcome);
+        }
+        if idle {
+            self.idle.notify_waiters();
+        }
+        if self.refused.swap(false, Ordering::AcqRel) {
+            self.events.room();
+        }
+    }
+
+    /// Resolves when `is_idle` says that nothing is pending.
+    pub(super) async fn idle(&self, is_idle: impl Fn() -> bool) {
+        until(&self.idle, || is_idle().then_some(())).await;
+    }
+
+    /// Reports that the producer has ended.
+    pub(super) fn closed(&self, error: Error) {
+        self.events.closed(error);
+    }
+}

@@ -1,0 +1,277 @@
+//! The states of one partition of a producer or consumer, and the supervisor that opens it again.
+//!
+//! ```text
+//!              the broker accepted it            seek
+//!   Opening ──────────────────────────► Open ──────────► Seeking ───┐ the broker closes it, as it
+//!      ▲                                │  ▲               │  ▲     │ does around its answer, or
+//!      │ after a pause                  │  └───────────────┘  └─────┘ the connection ends
+//!      │                                │   answered, still open      │
+//!      │                                ▼                             │ answered
+//!      └────────────────────────────── Lost ◄─────────────────────────┘
+//!
+//!   any ── close, drop, or an error that another attempt cannot mend ──► Closed
+//! ```
+//! The state sits in one `tokio::sync::watch` channel: a change and its notification are one step, so there is no
+//! permit that could outlive the loss it stood for. A connection that ends while the partition is `Opening` changes
+//! nothing here; the attempt itself fails. The supervisor does not open a partition while it is `Seeking`, because
+//! the answer decides where the new subscription starts.
+//!
+//! The state and the machine behind a partition have locks of their own. The state is never locked across a call.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{oneshot, watch};
+
+use crate::client::pulsar::connection::{Connection, Loss};
+use crate::client::pulsar::options::ClientOptions;
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::backoff::Backoff;
+
+/// State of a partition. The module has the diagram.
+#[derive(Clone, Debug)]
+pub(super) enum PartState {
+    /// The supervisor is opening it, for the first time or again.
+    Opening,
+    /// The broker serves it over this connection.
+    Open(Arc<Connection>),
+    /// A SEEK has been sent and not been answered. The connection is gone once the broker has closed the consumer.
+    /// Consumers only.
+    Seeking(Option<Arc<Connection>>),
+    /// Its connection ended or the broker closed it; the supervisor opens it again after a pause.
+    Lost,
+    /// It has ended for good.
+    Closed,
+}
+
+impl PartState {
+    fn connection(&self) -> Option<&Arc<Connection>> {
+        match self {
+            Self::Open(connection) | Self::Seeking(Some(connection)) => Some(connection),
+            Self::Opening | Self::Seeking(None) | Self::Lost | Self::Closed => None,
+        }
+    }
+}
+
+/// Why [`PartWatch::begin_seek`] did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeekRefused {
+    /// Another seek has not been answered.
+    UnderWay,
+    /// The consumer has ended.
+    Closed,
+}
+
+/// The state of a partition with its transitions.
+#[derive(Debug)]
+pub(super) struct PartWatch(watch::Sender<PartState>);
+
+impl PartWatch {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(PartState::Opening))
+    }
+
+    /// The connection over which the broker serves it now.
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        self.0.borrow().connection().cloned()
+    }
+
+    /// The connection, once there is one; `None` when the partition has ended.
+    pub(super) async fn attached(&self) -> Option<Arc<Connection>> {
+        let mut state = self.0.subscribe();
+        let reached = state.wait_for(|s| s.connection().is_some() || matches!(s, PartState::Closed)).await;
+        reached.ok().and_then(|state| state.connection().cloned())
+    }
+
+    /// To `Opening`, as soon as no seek is under way. Returns false when the partition has ended.
+    pub(super) async fn begin_opening(&self) -> bool {
+        let mut state = self.0.subscribe();
+        // The reference to the state is dropped before the state is changed.
+        let _ = state.wait_for(|state| !matches!(state, PartState::Seeking(_))).await;
+        self.0.send_if_modified(|state| match state {
+            PartState::Closed => false,
+            _ => {
+                *state = PartState::Opening;
+                true
+            }
+        })
+    }
+
+    /// To `Open`. Returns false when the partition ended while it was opened.
+    pub(super) fn opened(&self, connection: &Arc<Connection>) -> bool {
+        self.0.send_if_modified(|state| match state {
+            PartState::Closed => false,
+            _ => {
+                *state = PartState::Open(Arc::clone(connection));
+                true
+            }
+        })
+    }
+
+    /// Whether `loss` is of the connection that serves the partition, and not an echo of an earlier one.
+    pub(super) fn concerns(&self, loss: Loss) -> bool {
+        match self.0.borrow().connection() {
+            Some(connection) => loss == Loss::ClosedByBroker || !connection.is_alive(),
+            None => false,
+        }
+    }
+
+    /// To `Lost`, or, while a seek is under way, to `Seeking` without a connection.
+    pub(super) fn lose(&self) {
+        self.0.send_if_modified(|state| {
+            *state = match state {
+                PartState::Open(_) => PartState::Lost,
+                PartState::Seeking(Some(_)) => PartState::Seeking(None),
+                _ => return false,
+            };
+            true
+        });
+    }
+
+    /// Resolves when nothing is open any more.
+    async fn lost(&self) {
+        let mut state = self.0.subscribe();
+        let _ = state.wait_for(|state| state.connection().is_none()).await;
+    }
+
+    /// From `Open`, which is waited for, to `Seeking`. The seek ends when what is returned is dropped.
+    pub(super) async fn begin_seek(&self) -> Result<Seek<'_>, SeekRefused> {
+        loop {
+            let mut begun = None;
+            self.0.send_if_modified(|state| {
+                let PartState::Open(connection) = state else { return false };
+                let connection = Arc::clone(connection);
+                begun = Some(Arc::clone(&connection));
+                *state = PartState::Seeking(Some(connection));
+                true
+            });
+            if let Some(connection) = begun {
+                return Ok(Seek { part: self, connection });
+            }
+            match &*self.0.borrow() {
+                PartState::Seeking(_) => return Err(SeekRefused::UnderWay),
+                PartState::Closed => return Err(SeekRefused::Closed),
+                _ => {}
+            }
+            if self.attached().await.is_none() {
+                return Err(SeekRefused::Closed);
+            }
+        }
+    }
+
+    /// To `Closed`. Returns the connection that served the partition.
+    pub(super) fn close(&self) -> Option<Arc<Connection>> {
+        self.0.send_replace(PartState::Closed).connection().cloned()
+    }
+}
+
+/// A seek under way.
+#[derive(Debug)]
+pub(super) struct Seek<'a> {
+    part: &'a PartWatch,
+    pub(super) connection: Arc<Connection>,
+}
+
+impl Seek<'_> {
+    /// Ends the seek after its answer. What is returned resolves when the subscription it was sent on is gone, at
+    /// once if it is already.
+    pub(super) fn end(self) -> impl Future<Output = ()> + use<> {
+        let mut state = self.part.0.subscribe();
+        drop(self);
+        let still_open = matches!(&*state.borrow_and_update(), PartState::Open(_));
+        async move {
+            if still_open {
+                let _ = state.changed().await;
+            }
+        }
+    }
+}
+
+impl Drop for Seek<'_> {
+    fn drop(&mut self) {
+        self.part.0.send_if_modified(|state| {
+            *state = match state {
+                PartState::Seeking(Some(connection)) => PartState::Open(Arc::clone(connection)),
+                PartState::Seeking(None) => PartState::Lost,
+                _ => return false,
+            };
+            true
+        });
+    }
+}
+
+/// A partition as its supervisor sees it.
+pub(super) trait Supervised: Send + Sync {
+    fn state(&self) -> &PartWatch;
+
+    fn topic(&self) -> &str;
+
+    /// Looks its broker up, connects, and opens it there. `attempt` counts from 0.
+    fn open(&self, attempt: u64) -> impl Future<Output = Result<()>> + Send;
+
+    /// Runs while there is no connection, and never ends.
+    fn while_detached(&self) -> impl Future<Output = Infallible> + Send {
+        std::future::pending()
+    }
+
+    /// Ends it with an error that another attempt cannot mend.
+    fn fail(&self, error: Error);
+}
+
+/// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
+/// the first success or of the failure.
+pub(super) async fn supervise(
+    part: impl Supervised,
+    options: ClientOptions,
+    ready: oneshot::Sender<Result<()>>,
+) {
+    let mut ready = Some(ready);
+    let mut backoff = Backoff::new(options.max_backoff);
+    let first_deadline = Instant::now() + options.operation_timeout;
+    for attempt in 0.. {
+        if !part.state().begin_opening().await {
+            return;
+        }
+        let opened = tokio::select! {
+            opened = part.open(attempt) => opened,
+            never = part.while_detached() => match never {},
+        };
+        match opened {
+            Ok(()) => {
+                backoff.reset();
+                if let Some(ready) = ready.take() {
+                    let _ = ready.send(Ok(()));
+                }
+                part.state().lost().await;
+            }
+            Err(error) => {
+                let first = ready.is_some();
+                if is_terminal(&error, first) || (first && Instant::now() >= first_deadline) {
+                    let error = error.with_topic(part.topic());
+                    if let Some(ready) = ready.take() {
+                        let _ = ready.send(Err(error.clone()));
+                    }
+                    part.fail(error);
+                    part.state().close();
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            never = part.while_detached() => match never {},
+        }
+    }
+}
+
+/// Whether another attempt to open cannot succeed after `error`.
+fn is_terminal(error: &Error, first: bool) -> bool {
+    match error.kind() {
+        // The first open fails immediately. A reconnect retries, because the broker may still hold our previous
+        // registration.
+        ErrorKind::ProducerBusy | ErrorKind::ConsumerBusy | ErrorKind::QuotaExceeded => first,
+        _ => !error.retriable(),
+    }
+}

@@ -1,0 +1,217 @@
+//! A producer over the partitions of a topic.
+//!
+//! Each partition is a `PartitionProducer` (in `part`): the sans-IO machine behind one short lock that the
+//! submitting thread and the driver share, and a supervisor task that opens it again whenever its connection ends.
+//!
+//! ```text
+//! Producer ── push ──► PartitionProducer.machine ──► driver's turn ──► socket
+//!                            ▲                           │ receipt
+//!      supervisor: lookup, connect, PRODUCER             └──► ProducerEvents::sent
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::client::events::ProducerEvents;
+use crate::client::pulsar::options::ProducerOptions;
+use crate::client::pulsar::part::supervise;
+use crate::client::pulsar::shared::Shared;
+use crate::client::{random_bits, registry};
+use crate::clock::wall_ms;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::Outgoing;
+use crate::pulsar::producer::Producer as Machine;
+use crate::pulsar::topic::{Router, TopicName};
+use crate::sync::{Mutex, MutexGuard};
+
+mod part;
+
+use part::{PartitionProducer, Supervisor};
+
+/// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
+#[derive(Clone, Debug)]
+pub struct Producer(Arc<Inner>);
+
+#[derive(Debug)]
+pub(in crate::client) struct Inner {
+    topic: String,
+    parts: Vec<Arc<PartitionProducer>>,
+    router: Mutex<Router>,
+    closed: AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            part.stop();
+            part.close_quietly();
+        }
+    }
+}
+
+impl registry::Shared for Producer {
+    type Inner = Inner;
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    fn from_inner(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+}
+
+impl Producer {
+    pub(super) async fn open(
+        shared: Arc<Shared>,
+        topic: TopicName,
+        options: ProducerOptions,
+        events: Arc<dyn ProducerEvents>,
+    ) -> Result<Self> {
+        let name = topic.to_string();
+        let count =
+            if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
+        let topics: Vec<(String, i32)> = if count == 0 {
+            vec![(name.clone(), topic.partition().map_or(-1, |p| p as i32))]
+        } else {
+            (0..count).map(|p| (topic.with_partition(p).to_string(), p as i32)).collect()
+        };
+        let mut parts = Vec::with_capacity(topics.len());
+        let mut opening = Vec::with_capacity(topics.len());
+        for (slot, (topic, partition)) in topics.into_iter().enumerate() {
+            let events = Arc::clone(&events);
+            let part = Arc::new(PartitionProducer::new(&shared, topic, partition, slot, &options, events));
+            let (ready, opened) = oneshot::channel();
+            let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());
+            part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
+            parts.push(part);
+            opening.push(opened);
+        }
+        // Like the Java client, a message without a key stays with one partition for ten batching delays.
+        let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
+        let router = Router::new(parts.len() as u32, options.hashing, options.routing, stay, random_bits());
+        let router = Mutex::leaf(router);
+        // From here on dropping the producer stops the supervisors, also those that have not opened yet.
+        let producer = Self(Arc::new(Inner { topic: name, parts, router, closed: AtomicBool::new(false) }));
+        for opened in opening {
+            opened.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the producer was closed")))?;
+        }
+        Ok(producer)
+    }
+
+    /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
+    /// `park`, a message beyond the window waits in the overflow queue, which holds as many as the window.
+    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
+        self.check_open()?;
+        let slot = self.route(message, Instant::now());
+        let part = &self.0.parts[slot];
+        part.push(&mut part.machine(), Instant::now(), wall_ms(), message, park)?;
+        part.notify();
+        Ok(slot)
+    }
+
+    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
+    /// that was taken; the refused message is the one after those.
+    pub fn push_many<'a>(
+        &self,
+        messages: &mut dyn Iterator<Item = Outgoing<'a>>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        self.check_open()?;
+        let (now, wall) = (Instant::now(), wall_ms());
+        // One lock for a run of neighbours, so that they get into one batch before the driver looks.
+        let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
+        let mut result = Ok(());
+        for message in messages {
+            let slot = self.route(&message, now);
+            let part = &self.0.parts[slot];
+            if held.as_ref().is_none_or(|(current, _)| *current != slot) {
+                if let Some((last, machine)) = held.take() {
+                    drop(machine);
+                    self.0.parts[last].notify();
+                }
+                held = Some((slot, part.machine()));
+            }
+            let (_, machine) = held.as_mut().expect("just set");
+            if let Err(error) = part.push(machine, now, wall, &message, false) {
+                result = Err(error);
+                break;
+            }
+            each(slot);
+        }
+        if let Some((last, machine)) = held {
+            drop(machine);
+            self.0.parts[last].notify();
+        }
+        result
+    }
+
+    /// Number of slots: one per partition, at least one.
+    pub fn slots(&self) -> usize {
+        self.0.parts.len()
+    }
+
+    /// Closes the open batches now instead of when they are due.
+    pub fn flush(&self) {
+        for part in &self.0.parts {
+            part.machine().flush();
+            part.wake();
+        }
+    }
+
+    /// Waits for every pending message, each at most until its send timeout, then closes the producer at the broker.
+    pub async fn close(&self) -> Result<()> {
+        if self.0.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.flush();
+        for part in &self.0.parts {
+            part.idle().await;
+        }
+        for part in &self.0.parts {
+            part.stop();
+            part.close().await;
+            part.fail(Error::new(ErrorKind::Closed, "the producer was closed"));
+        }
+        Ok(())
+    }
+
+    /// Number of messages without a receipt.
+    pub fn pending(&self) -> usize {
+        self.0.parts.iter().map(|part| part.machine().pending_messages()).sum()
+    }
+
+    /// Name of the first partition's producer at the broker.
+    pub fn name(&self) -> String {
+        self.0.parts[0].name().unwrap_or_default()
+    }
+
+    /// Full name of the topic.
+    pub fn topic(&self) -> &str {
+        &self.0.topic
+    }
+
+    /// The last sequence id that the broker or this producer assigned, -1 before the first.
+    pub fn last_sequence_id(&self) -> i64 {
+        self.0.parts.iter().map(|part| part.machine().last_sequence_id()).max().unwrap_or(-1)
+    }
+
+    fn route(&self, message: &Outgoing<'_>, now: Instant) -> usize {
+        if self.0.parts.len() == 1 {
+            return 0;
+        }
+        self.0.router.lock().pick(message.key, now) as usize
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(
+                Error::new(ErrorKind::Closed, "the producer is closed").with_topic(self.0.topic.as_str())
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! One partition of a producer, and how its supervisor opens it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::client::outcomes::Outcomes;
+use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
+use crate::client::pulsar::options::{AccessMode, ProducerOptions};
+use crate::client::pulsar::part::{PartWatch, Supervised};
+use crate::client::pulsar::shared::{Shared, key_values};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
+use crate::pulsar::{MessageId, Outgoing, hot, pb};
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::transmit::Transmit;
+
+/// Most bytes that a producer adds to the socket's queue in one turn.
+const TURN: usize = 256 << 10;
+/// Longest time between two looks at send timeouts while there is no connection.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One partition of a producer.
+#[derive(Debug)]
+pub(super) struct PartitionProducer {
+    id: u64,
+    slot: usize,
+    topic: String,
+    partition: i32,
+    machine: Mutex<Machine>,
+    /// The driver has been woken and has not looked yet.
+    notified: AtomicBool,
+    state: PartWatch,
+    registration: Mutex<Registration>,
+    outcomes: Outcomes,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// What the broker said when it opened the producer, to be repeated when it is opened again.
+#[derive(Clone, Debug)]
+struct Registration {
+    name: Option<String>,
+    topic_epoch: Option<u64>,
+}
+
+impl PartitionProducer {
+    pub(super) fn new(
+        shared: &Shared,
+        topic: String,
+        partition: i32,
+        slot: usize,
+        options: &ProducerOptions,
+        events: Arc<dyn ProducerEvents>,
+    ) -> Self {
+        let id = shared.next_id();
+        let machine = Machine::new(
+            id,
+            MachineOptions {
+                batching: options.batching,
+                batch_max_messages: options.batch_max_messages,
+                batch_max_bytes: options.batch_max_bytes,
+                batch_delay: options.batching_delay,
+                compression: options.compression,
+                send_timeout: options.send_timeout,
+                max_pending: options.max_pending,
+                initial_sequence_id: options.initial_sequence_id,
+                chunking: options.chunking,
+                key_based: options.key_based_batching,
+            },
+        );
+        Self {
+            id,
+            slot,
+            topic,
+            partition,
+            machine: Mutex::new(Rank::Machine, machine),
+            notified: AtomicBool::new(false),
+            state: PartWatch::new(),
+            registration: Mutex::leaf(Registration { name: options.name.clone(), topic_epoch: None }),
+            outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
+            task: Mutex::default(),
+        }
+    }
+
+    /// Notes the supervisor's task, for [`Self::stop`].
+    pub(super) fn start(&self, task: JoinHandle<()>) {
+        *self.task.lock() = Some(task.abort_handle());
+    }
+
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock()
+    }
+
+    /// Name at the broker.
+    pub(super) fn name(&self) -> Option<String> {
+        self.registration.lock().name.clone()
+    }
+
+    /// Wakes the driver, unless it has been woken and has not looked yet.
+    pub(super) fn notify(&self) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(connection) = self.state.connection() {
+            connection.session().wake();
+        }
+    }
+
+    /// Pushes a message to the machine, which the caller has locked. [`Self::notify`] is to follow.
+    pub(super) fn push(
+        &self,
+        machine: &mut Machine,
+        now: Instant,
+        wall: u64,
+        message: &Outgoing<'_>,
+        park: bool,
+    ) -> Result<()> {
+        let pushed = self.outcomes.admit(message.payload.len(), || {
+            if park { machine.push(now, wall, message) } else { machine.try_push(now, wall, message) }
+        });
+        pushed.map(drop).map_err(|error| error.with_topic(self.topic.as_str()))
+    }
+
+    /// Ends everything pending with `error`.
+    pub(super) fn fail(&self, error: Error) {
+        let mut machine = self.machine();
+        machine.close(error.clone().with_topic(self.topic.as_str()));
+        self.deliver(machine);
+        self.outcomes.closed(error);
+    }
+
+    /// Reports the machine's events after releasing its lock.
+    fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
+        let mut outcomes = Vec::new();
+        let mut bytes = 0;
+        while let Some(event) = machine.poll_event() {
+            let (freed, outcome) = match event {
+                Event::Sent { count, ledger, entry, batch, bytes, .. } => {
+                    let mut id = MessageId::new(ledger, entry).in_partition(self.partition);
+                    if batch {
+                        id.batch_size = count as i32;
+                    }
+                    (bytes, SendOutcome::Stored { count, receipt: Receipt::Id(id) })
+                }
+                Event::Failed { count, error, bytes } => {
+                    (bytes, SendOutcome::Failed { count, error: error.with_topic(self.topic.as_str()) })
+                }
+            };
+            bytes += freed;
+            outcomes.push((self.slot, outcome));
+        }
+        let idle = machine.is_idle();
+        drop(machine);
+        self.outcomes.deliver(outcomes, bytes, idle);
+    }
+
+    /// Resolves when nothing is pending.
+    pub(super) async fn idle(&self) {
+        self.outcomes.idle(|| self.machine().is_idle()).await;
+    }
+
+    /// Stops the supervisor.
+    pub(super) fn stop(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+
+    /// Closes it at the broker and waits for the answer.
+    pub(super) async fn close(&self) {
+        if let Some(connection) = self.state.connection() {
+            connection.close_part(PartId::Producer(self.id)).await;
+        }
+        self.leave();
+    }
+
+    /// Closes it at the broker without waiting for the answer: the handle was dropped.
+    pub(super) fn close_quietly(&self) {
+        if let Some(connection) = self.leave() {
+            connection.close_part_quietly(PartId::Producer(self.id));
+        }
+    }
+
+    /// Takes it out of its connection's routes for good.
+    fn leave(&self) -> Option<Arc<Connection>> {
+        let connection = self.state.close()?;
+        connection.remove_route(PartId::Producer(self.id));
+        self.machine().detach();
+        Some(connection)
+    }
+}
+
+impl ProducerRoute for PartitionProducer {
+    fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
+        // Cleared before looking, so that a push after the look wakes the driver again.
+        self.notified.store(false, Ordering::Release);
+        let mut machine = self.machine();
+        machine.handle_timeout(now);
+        let more = machine.poll_transmit(now, out, TURN);
+        let due = if more { Some(now) } else { machine.poll_timeout() };
+        self.deliver(machine);
+        due
+    }
+
+    fn handle_receipt(&self, now: Instant, receipt: &hot::SendReceipt) -> Result<()> {
+        let mut machine = self.machine();
+        let result = machine.handle_receipt(now, receipt);
+        self.deliver(machine);
+        result
+    }
+
+    fn handle_send_error(&self, now: Instant, error: &pb::CommandSendError) -> Result<()> {
+        let mut machine = self.machine();
+        let result = machine.handle_send_error(now, error);
+        self.deliver(machine);
+        result
+    }
+
+    fn detach(&self, now: Instant, loss: Loss) {
+        if !self.state.concerns(loss) {
+            return;
+        }
+        let mut machine = self.machine();
+        machine.detach();
+        machine.handle_timeout(now);
+        self.deliver(machine);
+        self.state.lose();
+    }
+}
+
+/// Opens a partition for [`supervise`](crate::client::pulsar::part::supervise).
+pub(super) struct Supervisor {
+    shared: Arc<Shared>,
+    part: Arc<PartitionProducer>,
+    options: ProducerOptions,
+}
+
+impl Supervisor {
+    pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionProducer>, options: ProducerOptions) -> Self {
+        Self { shared, part, options }
+    }
+
+    /// Sends PRODUCER and waits for its answer.
+    async fn register(&self, connection: &Connection, epoch: u64) -> Result<pb::CommandProducerSuccess> {
+        let Registration { name, topic_epoch } = self.part.registration.lock().clone();
+        let options = &self.options;
+        let answer = connection.request(|request_id| {
+            Command::Producer(Box::new(pb::CommandProducer {
+                topic: self.part.topic.clone(),
+                producer_id: self.part.id,
+                request_id,
+                producer_name: name,
+                user_provided_producer_name: Some(options.name.is_some()),
+                epoch: Some(epoch),
+                metadata: key_values(&options.properties),
+                producer_access_mode: Some(options.access_mode as i32),
+                topic_epoch,
+                ..Default::default()
+            }))
+        });
+        // Only WaitForExclusive waits without a deadline: it was asked to wait for its turn.
+        let answer = if options.access_mode == AccessMode::WaitForExclusive {
+            answer.await?
+        } else {
+            let limit = self.shared.options.operation_timeout;
+            tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
+                Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("the broker did not make the producer ready within {limit:?}"),
+                ))
+            })?
+        };
+        match answer {
+            Command::ProducerSuccess(success) => Ok(success),
+            other => Err(Error::protocol(format!("PRODUCER was answered by {}", other.name()))),
+        }
+    }
+}
+
+impl Supervised for Supervisor {
+    fn state(&self) -> &PartWatch {
+        &self.part.state
+    }
+
+    fn topic(&self) -> &str {
+        &self.part.topic
+    }
+
+    async fn open(&self, attempt: u64) -> Result<()> {
+        let part = &self.part;
+        let connection = self.shared.lookup.broker(&part.topic, part.id).await?;
+        // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
+        let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
+        connection.session().lock().producers.insert(part.id, route);
+        let withdraw = Withdraw { connection: &connection, part: PartId::Producer(part.id) };
+        let success = self.register(&connection, attempt).await?;
+        {
+            let mut registration = part.registration.lock();
+            registration.topic_epoch = success.topic_epoch.or(registration.topic_epoch);
+        }
+        {
+            let host = connection.session().lock();
+            let lost = !connection.is_alive() || !host.producers.contains_key(&part.id);
+            if lost || !part.state.opened(&connection) {
+                drop(host);
+                let text = "the producer was closed while it was opened";
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
+            part.registration.lock().name = Some(success.producer_name.clone());
+            part.machine().attach(
+                Instant::now(),
+                &success.producer_name,
+                success.last_sequence_id(),
+                connection.info().max_message_size,
+            );
+        }
+        std::mem::forget(withdraw);
+        connection.session().wake();
+        Ok(())
+    }
+
+    /// Keeps the send timeouts while no connection does.
+    async fn while_detached(&self) -> Infallible {
+        loop {
+            let now = Instant::now();
+            let due = {
+                let mut machine = self.part.machine();
+                machine.handle_timeout(now);
+                let due = machine.poll_timeout();
+                self.part.deliver(machine);
+                due
+            };
+            // A message pushed meanwhile may be due sooner than what was pending.
+            let at = due.map_or(now + TICK, |at| at.clamp(now + Duration::from_millis(1), now + TICK));
+            tokio::time::sleep_until(at.into()).await;
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        self.part.fail(error);
+    }
+}

@@ -1,0 +1,46 @@
+//! What the producers and consumers of one client share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::client::budget::Budget;
+use crate::client::pulsar::connection::Pool;
+use crate::client::pulsar::lookup::Lookup;
+use crate::client::pulsar::options::ClientOptions;
+use crate::error::Result;
+use crate::net::url::ServiceUrl;
+use crate::pulsar::pb;
+
+/// The connections, the lookup and the memory budget of a client.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ClientOptions,
+    pub(super) pool: Arc<Pool>,
+    pub(super) lookup: Lookup,
+    pub(super) budget: Arc<Budget>,
+    next_id: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
+        let pool = Arc::new(Pool::new(options.clone(), &url)?);
+        Ok(Self {
+            lookup: Lookup::new(options.clone(), url, Arc::clone(&pool)),
+            pool,
+            budget: Arc::new(Budget::new(options.memory_limit)),
+            next_id: AtomicU64::new(0),
+            options,
+        })
+    }
+
+    /// An id for a producer or consumer, never used twice by this client. A producer therefore keeps its id on every
+    /// connection, and its frames can be sent again byte for byte.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Properties as the protocol writes them.
+pub(super) fn key_values(pairs: &[(String, String)]) -> Vec<pb::KeyValue> {
+    pairs.iter().map(|(key, value)| pb::KeyValue { key: key.clone(), value: value.clone() }).collect()
+}

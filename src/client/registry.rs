@@ -1,0 +1,73 @@
+//! What a client has open, so that closing the client closes it too.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
+
+/// A producer or consumer: a cheap handle around an [`Arc`].
+pub(super) trait Shared: Sized {
+    /// What the handle shares with its clones.
+    type Inner: Debug;
+
+    fn inner(&self) -> &Arc<Self::Inner>;
+
+    fn from_inner(inner: Arc<Self::Inner>) -> Self;
+}
+
+/// The open producers and consumers of a client. Keeps none of them alive.
+#[derive(Debug)]
+pub(super) struct Registry<P: Shared, C: Shared>(Mutex<Open<P::Inner, C::Inner>>);
+
+#[derive(Debug)]
+struct Open<P, C> {
+    closed: bool,
+    producers: Vec<Weak<P>>,
+    consumers: Vec<Weak<C>>,
+}
+
+impl<P: Shared, C: Shared> Default for Registry<P, C> {
+    fn default() -> Self {
+        Self(Mutex::leaf(Open { closed: false, producers: Vec::new(), consumers: Vec::new() }))
+    }
+}
+
+impl<P: Shared, C: Shared> Registry<P, C> {
+    pub(super) fn add_producer(&self, producer: &P) {
+        self.0.lock().producers.push(Arc::downgrade(producer.inner()));
+    }
+
+    pub(super) fn add_consumer(&self, consumer: &C) {
+        self.0.lock().consumers.push(Arc::downgrade(consumer.inner()));
+    }
+
+    /// The producers that are still in use.
+    pub(super) fn producers(&self) -> Vec<P> {
+        let mut open = self.0.lock();
+        open.producers.retain(|producer| producer.strong_count() > 0);
+        // Handles leave this function before they can be dropped: their end takes locks.
+        open.producers.iter().filter_map(Weak::upgrade).map(P::from_inner).collect()
+    }
+
+    /// Marks the client as closed. Returns what was open; nothing when it was closed before.
+    pub(super) fn close(&self) -> (Vec<P>, Vec<C>) {
+        let (producers, consumers) = {
+            let mut open = self.0.lock();
+            open.closed = true;
+            (std::mem::take(&mut open.producers), std::mem::take(&mut open.consumers))
+        };
+        (
+            producers.iter().filter_map(Weak::upgrade).map(P::from_inner).collect(),
+            consumers.iter().filter_map(Weak::upgrade).map(C::from_inner).collect(),
+        )
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.lock().closed
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(Error::new(ErrorKind::Closed, "the client is closed")) } else { Ok(()) }
+    }
+}

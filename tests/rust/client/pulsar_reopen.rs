@@ -1,0 +1,248 @@
+//! Producers and consumers whose connection is lost, against a broker that follows a script.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use penstock::client::Engine;
+use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
+use penstock::client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use penstock::client::pulsar::{Client, SeekTo};
+use penstock::error::{Error, Result};
+use penstock::pulsar::command::Command;
+use penstock::pulsar::frame::{Decoder, Frame};
+use penstock::pulsar::{MessageId, pb};
+
+const TOPIC: &str = "persistent://public/default/reopened";
+/// Longer than the first pause before another attempt.
+const SETTLE: Duration = Duration::from_millis(600);
+
+/// What the broker does with one PRODUCER or SUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Accepts it and cuts the connection a moment later.
+    AcceptAndCut,
+    /// Cuts the connection instead of answering.
+    Cut,
+    /// Accepts it.
+    Accept,
+}
+
+/// A broker of one topic. The last act of the script holds for every later attempt.
+struct Broker {
+    url: String,
+    opened: AtomicUsize,
+    sought: AtomicUsize,
+    script: Vec<Act>,
+}
+
+impl Broker {
+    fn start(script: &[Act]) -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let broker = Arc::new(Self {
+            url: format!("pulsar://{}", listener.local_addr().unwrap()),
+            opened: AtomicUsize::new(0),
+            sought: AtomicUsize::new(0),
+            script: script.to_vec(),
+        });
+        let serving = Arc::clone(&broker);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let broker = Arc::clone(&serving);
+                std::thread::spawn(move || broker.serve(stream.unwrap()));
+            }
+        });
+        broker
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::SeqCst)
+    }
+
+    /// Serves one connection until either side ends it.
+    fn serve(&self, mut stream: TcpStream) {
+        let (mut decoder, mut input) = (Decoder::new(5 << 20), BytesMut::new());
+        let mut chunk = [0; 4096];
+        loop {
+            while let Some(frame) = decoder.next(&mut input).unwrap() {
+                for answer in self.answer(frame.command) {
+                    match answer {
+                        Some(command) => stream.write_all(&Frame::simple(command).to_bytes()).unwrap(),
+                        // Cut; the sleep lets the client read what came before.
+                        None => {
+                            std::thread::sleep(Duration::from_millis(50));
+                            return;
+                        }
+                    }
+                }
+            }
+            match stream.read(&mut chunk) {
+                Ok(0) | Err(_) => return,
+                Ok(n) => input.extend_from_slice(&chunk[..n]),
+            }
+        }
+    }
+
+    /// The answers to a command; `None` cuts the connection.
+    fn answer(&self, command: Command) -> Vec<Option<Command>> {
+        match command {
+            Command::Connect(_) => vec![Some(Command::Connected(pb::CommandConnected {
+                server_version: "script".into(),
+                protocol_version: Some(19),
+                ..Default::default()
+            }))],
+            Command::PartitionedMetadata(asked) => {
+                vec![Some(Command::PartitionedMetadataResponse(
+                    pb::CommandPartitionedTopicMetadataResponse {
+                        request_id: asked.request_id,
+                        partitions: Some(0),
+                        response: Some(
+                            pb::command_partitioned_topic_metadata_response::LookupType::Success as i32,
+                        ),
+                        ..Default::default()
+                    },
+                ))]
+            }
+            Command::Lookup(asked) => vec![Some(Command::LookupResponse(pb::CommandLookupTopicResponse {
+                request_id: asked.request_id,
+                broker_service_url: Some(self.url.clone()),
+                response: Some(pb::command_lookup_topic_response::LookupType::Connect as i32),
+                authoritative: Some(true),
+                ..Default::default()
+            }))],
+            Command::Producer(asked) => self.opening(Command::ProducerSuccess(pb::CommandProducerSuccess {
+                request_id: asked.request_id,
+                producer_name: "script".into(),
+                last_sequence_id: Some(-1),
+                ..Default::default()
+            })),
+            Command::Subscribe(asked) => self.opening(success(asked.request_id)),
+            Command::Seek(asked) => {
+                self.sought.fetch_add(1, Ordering::SeqCst);
+                let close = Command::CloseConsumer(pb::CommandCloseConsumer {
+                    consumer_id: asked.consumer_id,
+                    request_id: u64::MAX,
+                    ..Default::default()
+                });
+                vec![Some(close), Some(success(asked.request_id))]
+            }
+            Command::CloseProducer(asked) => vec![Some(success(asked.request_id))],
+            Command::CloseConsumer(asked) => vec![Some(success(asked.request_id))],
+            _ => Vec::new(),
+        }
+    }
+
+    fn opening(&self, accepted: Command) -> Vec<Option<Command>> {
+        let number = self.opened.fetch_add(1, Ordering::SeqCst);
+        match self.script[number.min(self.script.len() - 1)] {
+            Act::AcceptAndCut => vec![Some(accepted), None],
+            Act::Cut => vec![None],
+            Act::Accept => vec![Some(accepted)],
+        }
+    }
+}
+
+fn success(request_id: u64) -> Command {
+    Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }))
+}
+
+struct Quiet;
+
+impl ProducerEvents for Quiet {
+    fn sent(&self, _: usize, _: SendOutcome) {}
+
+    fn room(&self) {}
+
+    fn closed(&self, _: Error) {}
+}
+
+impl ConsumerEvents for Quiet {
+    fn readable(&self) {}
+
+    fn closed(&self, _: Error) {}
+}
+
+fn run<T>(test: impl Future<Output = Result<T>>) -> T {
+    let engine = Engine::start(1).unwrap();
+    let _entered = engine.handle().enter();
+    engine
+        .handle()
+        .block_on(async { tokio::time::timeout(Duration::from_secs(20), test).await })
+        .unwrap()
+        .unwrap()
+}
+
+async fn client(broker: &Broker) -> Result<Client> {
+    Client::connect(ClientOptions { url: broker.url.clone(), ..ClientOptions::default() }).await
+}
+
+/// Waits until there were `count` attempts to open, and then whether more follow.
+async fn opens(broker: &Broker, count: usize) -> usize {
+    while broker.opened() < count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(SETTLE).await;
+    broker.opened()
+}
+
+/// The connection is lost, and lost again before the new one has opened the partition.
+const LOST_TWICE: [Act; 3] = [Act::AcceptAndCut, Act::Cut, Act::Accept];
+
+#[test]
+fn a_producer_that_is_lost_while_it_reopens_opens_once_on_the_next_connection() {
+    let broker = Broker::start(&LOST_TWICE);
+    run(async {
+        let client = client(&broker).await?;
+        let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await?;
+        assert_eq!(opens(&broker, 3).await, 3, "PRODUCER was sent again on a live connection");
+        producer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_consumer_that_is_lost_while_it_reopens_subscribes_once_on_the_next_connection() {
+    let broker = Broker::start(&LOST_TWICE);
+    run(async {
+        let client = client(&broker).await?;
+        let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        assert_eq!(opens(&broker, 3).await, 3, "SUBSCRIBE was sent again on a live connection");
+        consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_seek_subscribes_once_more() {
+    let broker = Broker::start(&[Act::Accept]);
+    run(async {
+        let client = client(&broker).await?;
+        let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        consumer.seek(SeekTo::Id { id: MessageId::EARLIEST, inclusive: true }).await?;
+        assert_eq!(broker.opened(), 2, "the seek resolves when it is subscribed again");
+        assert_eq!(opens(&broker, 2).await, 2);
+        consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_seek_without_a_connection_waits_for_the_next_one() {
+    let broker = Broker::start(&[Act::AcceptAndCut, Act::Accept]);
+    run(async {
+        let client = client(&broker).await?;
+        let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        // The connection is cut after 50 ms and opened again 50 ms later at the earliest.
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        consumer.seek(SeekTo::Id { id: MessageId::EARLIEST, inclusive: true }).await?;
+        assert_eq!(broker.sought.load(Ordering::SeqCst), 1);
+        consumer.close().await?;
+        client.close().await
+    });
+}
