@@ -7,7 +7,7 @@
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
-# make audit    known vulnerabilities of the crates; needs github.com
+# make audit    known vulnerabilities of the crates; fetches the RustSec database
 # make build    .venv with the engine in it
 # make clean    removes what was built
 
@@ -119,12 +119,12 @@ rust-check:
 fuzz-test:
 	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a decoder" tools/fuzz $(FUZZ_SECONDS_IN_TEST)
 
-# Licences and sources of the crates. The first run of a target folder builds cargo-deny.
-deny:
+# Licences and sources of the crates.
+deny: $(VENV)/.dev
 	@$(STEP) "licences, bans and sources of the crates" tools/deny
 
-# Not part of `make test`: it needs the RustSec database from github.com, and says loudly when that is out of reach.
-audit:
+# Not part of `make test`: it needs the RustSec database, and says loudly when that is out of reach.
+audit: $(VENV)/.dev
 	@$(STEP) "advisories" tools/deny advisories
 
 lint: $(VENV)/.dev
