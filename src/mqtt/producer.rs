@@ -193,7 +193,8 @@ pub struct Producer {
     at_most_once: VecDeque<Queued>,
     queue: VecDeque<Queued>,
     window: VecDeque<InFlight>,
-    /// Total number of publications that have left the window; owner numbers of packet identifiers count from it.
+    /// Number of the first publication in the window, counted from the start of the session. Packet identifiers are
+    /// owned by such numbers.
     first: u64,
     /// Maximum number in flight, in addition to the server's limit.
     own_maximum: u16,

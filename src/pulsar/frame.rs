@@ -57,7 +57,7 @@ impl Payload {
         let size = reader.u32()? as usize;
         let metadata = self.covered.slice_ref(reader.take(size).map_err(|_| {
             Error::protocol(format!(
-                "the peer sent an entry of {} bytes with {size} bytes of metadata",
+                "the peer sent an entry of {} bytes that claims {size} bytes of metadata",
                 self.covered.len()
             ))
         })?);
@@ -154,7 +154,7 @@ impl Frame {
         let size = reader.u32()? as usize;
         let command = Command::decode(&bytes.slice_ref(reader.take(size).map_err(|_| {
             Error::protocol(format!(
-                "the peer sent a frame of {} bytes with a command of {size}",
+                "the peer sent a frame of {} bytes that claims a command of {size}",
                 bytes.len()
             ))
         })?))?;

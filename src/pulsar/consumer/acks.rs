@@ -318,7 +318,8 @@ impl Acks {
         let entry = through.entry_id();
         if let Some(hold) = self.hold.filter(|hold| order(*hold) <= order(entry)) {
             self.cut = true;
-            // The entry before the first of a ledger has no id known here. Waiting is safe: brokers reject moving back.
+            // The id of the entry before the first one of a ledger is unknown here. A position that is not beyond
+            // `told` is not sent either, because brokers reject moving back.
             let before = (hold.0, hold.1.checked_sub(1)?);
             if self.told.is_some_and(|told| order(before) <= order(told)) {
                 return None;
