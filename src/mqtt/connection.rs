@@ -227,17 +227,17 @@ impl Connection {
             return self.queue(now, &Packet::Publish(publish.clone()));
         }
         let mut publish = publish.clone();
-        if let Some(alias) = self.aliases_out.known(&publish.topic) {
+        if let Some(alias) = self.aliases_out.lookup(&publish.topic) {
             publish.properties.push(Property::TopicAlias(alias));
             publish.topic = ByteString::new();
             return self.queue(now, &Packet::Publish(publish));
         }
-        let alias = self.aliases_out.free(self.limits.topic_alias_maximum);
+        let alias = self.aliases_out.next_alias(self.limits.topic_alias_maximum);
         publish.properties.push(Property::TopicAlias(alias));
         let topic = publish.topic.clone();
         self.queue(now, &Packet::Publish(publish))?;
         // Only now: the server learns the alias from a packet that has been queued.
-        self.aliases_out.give(alias, topic);
+        self.aliases_out.assign(alias, topic);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Connection {
                 Err(Violation::protocol("the broker sent a second CONNACK (3.2)").into())
             }
             (_, Packet::PingResp) => Ok(()),
-            (_, Packet::Disconnect(disconnect)) => Err(Ended::Refused(told(
+            (_, Packet::Disconnect(disconnect)) => Err(Ended::Refused(refusal(
                 disconnect.reason,
                 "the broker ended the connection",
                 disconnect.properties.reason_string(),
@@ -348,7 +348,7 @@ impl Connection {
 
     fn connected(&mut self, ack: ConnAck) -> Result<(), Ended> {
         if ack.reason != Reason::Success {
-            return Err(Ended::Refused(told(
+            return Err(Ended::Refused(refusal(
                 ack.reason,
                 "the broker refused the connection",
                 ack.properties.reason_string(),
@@ -434,7 +434,7 @@ fn too_large(size: usize, limit: usize) -> Error {
 }
 
 /// Creates the error for a refusal, with the server's explanation.
-fn told(reason: Reason, what: &str, words: Option<&ByteString>, server: Option<&ByteString>) -> Error {
+fn refusal(reason: Reason, what: &str, words: Option<&ByteString>, server: Option<&ByteString>) -> Error {
     // DISCONNECT with success gives no reason not to reconnect.
     let error = match reason {
         Reason::Success => Error::new(ErrorKind::Disconnected, format!("{what} normally")),
@@ -531,38 +531,38 @@ impl Connection {
 struct Aliases {
     by_topic: HashMap<ByteString, u16>,
     /// Topic and last use of each alias, starting with alias 1.
-    given: Vec<(ByteString, u64)>,
+    assigned: Vec<(ByteString, u64)>,
     clock: u64,
 }
 
 impl Aliases {
     /// Alias that the server knows for `topic`.
-    fn known(&mut self, topic: &ByteString) -> Option<u16> {
+    fn lookup(&mut self, topic: &ByteString) -> Option<u16> {
         let alias = *self.by_topic.get(topic)?;
         self.clock += 1;
-        self.given[usize::from(alias) - 1].1 = self.clock;
+        self.assigned[usize::from(alias) - 1].1 = self.clock;
         Some(alias)
     }
 
     /// Alias to be assigned next.
-    fn free(&self, maximum: u16) -> u16 {
-        let count = self.given.len() as u16;
+    fn next_alias(&self, maximum: u16) -> u16 {
+        let count = self.assigned.len() as u16;
         if count < maximum.min(MAX_ALIASES) {
             return count + 1;
         }
-        let oldest = self.given.iter().enumerate().min_by_key(|(_, (_, used))| *used);
+        let oldest = self.assigned.iter().enumerate().min_by_key(|(_, (_, used))| *used);
         oldest.map_or(1, |(index, _)| index as u16 + 1)
     }
 
     /// Records that the server has been told `topic` for `alias`.
-    fn give(&mut self, alias: u16, topic: ByteString) {
+    fn assign(&mut self, alias: u16, topic: ByteString) {
         self.clock += 1;
         let index = usize::from(alias) - 1;
-        if let Some((before, _)) = self.given.get(index) {
+        if let Some((before, _)) = self.assigned.get(index) {
             self.by_topic.remove(before);
-            self.given[index] = (topic.clone(), self.clock);
+            self.assigned[index] = (topic.clone(), self.clock);
         } else {
-            self.given.push((topic.clone(), self.clock));
+            self.assigned.push((topic.clone(), self.clock));
         }
         self.by_topic.insert(topic, alias);
     }

@@ -121,17 +121,17 @@ pub enum Record {
 #[derive(Debug, Default)]
 struct Records {
     new: VecDeque<Record>,
-    asked: u64,
+    requested: u64,
     written: u64,
     /// Packet identifiers of PUBRECs, in the order of arrival, with the record that each PUBREL waits for.
-    owed: VecDeque<(u64, PacketId)>,
+    pubrels_due: VecDeque<(u64, PacketId)>,
 }
 
 impl Records {
     fn push(&mut self, record: Record) -> u64 {
         self.new.push_back(record);
-        self.asked += 1;
-        self.asked
+        self.requested += 1;
+        self.requested
     }
 }
 
@@ -162,9 +162,9 @@ struct InFlight {
     /// Whether it was sent on this connection.
     sent: bool,
     /// Whether it was ever sent.
-    tried: bool,
+    ever_sent: bool,
     /// Record that must be stored before it is sent.
-    waits: u64,
+    waits_for: u64,
 }
 
 /// A QoS 0 publication that is queued on the connection, or whose failure waits to be reported in order.
@@ -254,7 +254,15 @@ impl Producer {
         let state = if released { State::Released } else { State::Published };
         let publish = Publish { packet_id: Some(id), ..publish };
         self.pending += 1;
-        self.window.push_back(InFlight { owner, id, publish, state, sent: false, tried: true, waits: 0 });
+        self.window.push_back(InFlight {
+            owner,
+            id,
+            publish,
+            state,
+            sent: false,
+            ever_sent: true,
+            waits_for: 0,
+        });
         Ok(())
     }
 
@@ -266,7 +274,7 @@ impl Producer {
     /// Handles the storing of the first `written` records.
     pub fn handle_recorded(&mut self, written: u64) {
         if let Some(records) = &mut self.records {
-            debug_assert!(written <= records.asked);
+            debug_assert!(written <= records.requested);
             records.written = written;
         }
     }
@@ -292,9 +300,9 @@ impl Producer {
     /// is reported after the outcomes of the publications that were in flight before it. Returns false if none may
     /// be dropped.
     pub fn drop_oldest(&mut self) -> bool {
-        let promised = self.records.is_some();
+        let durable = self.records.is_some();
         let oldest = self.at_most_once.pop_front();
-        let Some(queued) = oldest.or_else(|| if promised { None } else { self.queue.pop_front() }) else {
+        let Some(queued) = oldest.or_else(|| if durable { None } else { self.queue.pop_front() }) else {
             return false;
         };
         let (owner, qos) = (queued.owner, queued.publish.qos);
@@ -313,12 +321,12 @@ impl Producer {
             None if behind == self.first => self.dropped.push_front(Dropped { behind, owner, qos, count: 1 }),
             None => self.dropped.push_back(Dropped { behind, owner, qos, count: 1 }),
         }
-        self.tell_dropped();
+        self.report_dropped();
         true
     }
 
     /// Reports the dropped publications whose predecessors have all ended.
-    fn tell_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         while self.dropped.front().is_some_and(|dropped| dropped.behind <= self.first) {
             let Dropped { owner, qos, count, .. } = self.dropped.pop_front().expect("checked above");
             self.pending -= count as usize;
@@ -335,7 +343,7 @@ impl Producer {
         self.unanswered = 0;
         self.resumed = 0;
         if let Some(records) = &mut self.records {
-            records.owed.clear();
+            records.pubrels_due.clear();
         }
         if session_present {
             for flight in &mut self.window {
@@ -353,7 +361,7 @@ impl Producer {
                     let lost = "the broker lost the session; the message may or may not have been delivered";
                     flight.state = State::Done(Err(Error::new(ErrorKind::Disconnected, lost)));
                 }
-                _ => (flight.sent, flight.tried) = (false, false),
+                _ => (flight.sent, flight.ever_sent) = (false, false),
             }
         }
         self.settle(ids);
@@ -469,7 +477,7 @@ impl Producer {
             self.resumed += 1;
             // A failed publication also waits for its predecessors.
             let state = sent.map_or_else(|error| State::Done(Err(error)), |()| State::Published);
-            let flight = InFlight { owner, id, publish, state, sent: true, tried: true, waits: 0 };
+            let flight = InFlight { owner, id, publish, state, sent: true, ever_sent: true, waits_for: 0 };
             self.window.push_back(flight);
         }
         false
@@ -486,7 +494,7 @@ impl Producer {
                 continue;
             }
             let records = self.records.as_mut().expect("the producer is durable");
-            let waits = match publish.qos {
+            let waits_for = match publish.qos {
                 QoS::ExactlyOnce => records.push(Record::Sent(owner, id)),
                 _ => 0,
             };
@@ -497,8 +505,8 @@ impl Producer {
                 publish,
                 state: State::Published,
                 sent: false,
-                tried: false,
-                waits,
+                ever_sent: false,
+                waits_for,
             });
         }
     }
@@ -507,8 +515,8 @@ impl Producer {
     fn release(&mut self, now: Instant, ids: &PacketIds, connection: &mut Connection) {
         let Some(records) = &mut self.records else { return };
         let mut due = Vec::new();
-        while records.owed.front().is_some_and(|(record, _)| *record <= records.written) {
-            due.extend(records.owed.pop_front());
+        while records.pubrels_due.front().is_some_and(|(record, _)| *record <= records.written) {
+            due.extend(records.pubrels_due.pop_front());
         }
         for (_, id) in due {
             if self.flight(ids, id).is_some_and(|flight| matches!(flight.state, State::Released)) {
@@ -533,15 +541,15 @@ impl Producer {
             let sent = match &flight.state {
                 _ if flight.sent => Ok(()),
                 State::Done(_) => Ok(()),
-                _ if flight.waits > written => return,
+                _ if flight.waits_for > written => return,
                 State::Released => connection.send(now, Packet::PubRel(Ack::new(flight.id))).inspect(|()| {
                     self.unanswered += 1;
                     flight.sent = true;
                 }),
                 State::Published if self.unanswered >= maximum => return,
                 State::Published => {
-                    flight.publish.dup = flight.tried;
-                    flight.tried = true;
+                    flight.publish.dup = flight.ever_sent;
+                    flight.ever_sent = true;
                     connection.publish(now, &flight.publish).inspect(|()| {
                         self.unanswered += 1;
                         flight.sent = true;
@@ -599,16 +607,16 @@ impl Producer {
         // From here on the message itself is never sent again.
         let again = matches!(std::mem::replace(&mut flight.state, State::Released), State::Released);
         let late = !std::mem::replace(&mut flight.sent, true);
-        let (owner, waits) = (flight.owner, flight.waits);
+        let (owner, waits_for) = (flight.owner, flight.waits_for);
         self.unanswered += u16::from(late);
         let Some(records) = &mut self.records else {
             let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
             return Ok(());
         };
-        let waits = if again { waits } else { records.push(Record::Released(owner)) };
-        records.owed.push_back((waits, id));
+        let waits_for = if again { waits_for } else { records.push(Record::Released(owner)) };
+        records.pubrels_due.push_back((waits_for, id));
         if let Some(flight) = self.flight(ids, id) {
-            flight.waits = waits;
+            flight.waits_for = waits_for;
         }
         Ok(())
     }
@@ -638,7 +646,7 @@ impl Producer {
                 _ => Err(error.clone()),
             };
             self.end(flight.owner, &flight.publish, result);
-            self.tell_dropped();
+            self.report_dropped();
         }
         let waiting: Vec<_> = self.at_most_once.drain(..).chain(self.queue.drain(..)).collect();
         for queued in waiting {
@@ -687,7 +695,7 @@ impl Producer {
             self.resumed = self.resumed.saturating_sub(1);
             let State::Done(result) = flight.state else { unreachable!("checked above") };
             self.end(flight.owner, &flight.publish, result);
-            self.tell_dropped();
+            self.report_dropped();
         }
     }
 

@@ -36,11 +36,11 @@ mod tests;
 /// Pause after a failed call.
 const RETRY: Duration = Duration::from_millis(500);
 /// Interval between metadata requests.
-const METADATA: Duration = Duration::from_secs(5);
+const METADATA_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between metadata requests while a topic has no partitions.
-const METADATA_SOON: Duration = Duration::from_millis(500);
+const METADATA_RETRY: Duration = Duration::from_millis(500);
 /// Interval between heartbeats of a member that has not been assigned anything yet.
-const IMPATIENT: Duration = Duration::from_millis(500);
+const HEARTBEAT_UNASSIGNED: Duration = Duration::from_millis(500);
 /// Number of heartbeats after which all held partitions are reported.
 const REPORT_EACH: u32 = 6;
 
@@ -141,11 +141,11 @@ enum State {
 pub struct Member {
     options: Options,
     state: State,
-    asking: bool,
+    call_open: bool,
     /// Whether it has ever been registered.
-    known: bool,
-    beat: Instant,
-    beats: u32,
+    was_registered: bool,
+    next_heartbeat: Instant,
+    heartbeats: u32,
     /// Whether the held partitions differ from those last reported.
     dirty: bool,
     held: Vec<Place>,
@@ -210,10 +210,10 @@ impl Member {
         Self {
             options,
             state: State::Unregistered,
-            asking: false,
-            known: false,
-            beat: now,
-            beats: 0,
+            call_open: false,
+            was_registered: false,
+            next_heartbeat: now,
+            heartbeats: 0,
             dirty: false,
             held: Vec::new(),
             flow: Flow::default(),
@@ -235,17 +235,17 @@ impl Member {
             && let Some(event) = mode.working.take()
         {
             mode.finished = Some(pb::EventProto { status: Some(DONE), ..event });
-            self.beat = now;
+            self.next_heartbeat = now;
         }
     }
 
     /// Leaves the group.
     pub fn close(&mut self, now: Instant) {
         self.state = match self.state {
-            State::Registered | State::Unregistered if self.known => State::Closing,
+            State::Registered | State::Unregistered if self.was_registered => State::Closing,
             _ => State::Closed,
         };
-        self.beat = now;
+        self.next_heartbeat = now;
     }
 
     /// Whether no further calls will be made.
@@ -259,7 +259,7 @@ impl Member {
         now: Instant,
         certificate: Option<pb::MasterCertificateInfo>,
     ) -> Option<Request> {
-        if self.asking {
+        if self.call_open {
             return None;
         }
         let request = match self.state {
@@ -269,12 +269,12 @@ impl Member {
                 group_name: self.options.group.clone(),
                 auth_info: certificate,
             }),
-            State::Unregistered if self.beat <= now => self.register(certificate),
-            State::Registered if self.beat <= now => self.heartbeat(now, certificate),
+            State::Unregistered if self.next_heartbeat <= now => self.register(certificate),
+            State::Registered if self.next_heartbeat <= now => self.heartbeat(now, certificate),
             State::Registered => self.metadata(now, certificate)?,
             State::Unregistered => return None,
         };
-        self.asking = true;
+        self.call_open = true;
         Some(request)
     }
 
@@ -328,11 +328,11 @@ impl Member {
     }
 
     fn heartbeat(&mut self, now: Instant, certificate: Option<pb::MasterCertificateInfo>) -> Request {
-        self.beats = self.beats.wrapping_add(1);
-        let whole = std::mem::take(&mut self.dirty) || self.beats.is_multiple_of(REPORT_EACH);
+        self.heartbeats = self.heartbeats.wrapping_add(1);
+        let whole = std::mem::take(&mut self.dirty) || self.heartbeats.is_multiple_of(REPORT_EACH);
         let client_id = self.options.identity.client_id.clone();
         let group_name = self.options.group.clone();
-        self.beat = now + self.options.interval;
+        self.next_heartbeat = now + self.options.interval;
         let subscribed = self.subscribed();
         match &mut self.mode {
             Mode::Client(_) => {
@@ -378,7 +378,7 @@ impl Member {
         if mode.metadata > now {
             return None;
         }
-        mode.metadata = now + METADATA;
+        mode.metadata = now + METADATA_INTERVAL;
         Some(Request::PartitionMetadata(pb::GetPartMetaRequestC2m {
             client_id: self.options.identity.client_id.clone(),
             group_name: self.options.group.clone(),
@@ -400,7 +400,7 @@ impl Member {
             broker_config_id: mode.config,
             topic_meta_info_id: mode.table_id,
             lst_assigned_time: None,
-            report_sub_info: Some(whole && self.known),
+            report_sub_info: Some(whole && self.was_registered),
             part_sub_info: held.collect(),
         }
     }
@@ -423,7 +423,7 @@ impl Member {
 
     /// Handles the response to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
-        self.asking = false;
+        self.call_open = false;
         if matches!(self.state, State::Closing | State::Closed) {
             // A master that could not be reached drops the member when its heartbeats cease.
             self.state = State::Closed;
@@ -444,9 +444,9 @@ impl Member {
                 Some(Code::NoNode) => {
                     self.state = State::Unregistered;
                     self.dirty = true;
-                    self.beat = now;
+                    self.next_heartbeat = now;
                 }
-                _ if !self.known && self.state == State::Unregistered && !error.retriable() => {
+                _ if !self.was_registered && self.state == State::Unregistered && !error.retriable() => {
                     self.refused(error);
                 }
                 // The group's other members differ, or one has the same node id. A retry would not help soon.
@@ -458,7 +458,7 @@ impl Member {
                     | Code::InconsistentSelectBig
                     | Code::InconsistentSourceCount
                     | Code::DuplicateIndexId,
-                ) if !self.known => self.refused(error),
+                ) if !self.was_registered => self.refused(error),
                 _ => self.failed(now, error),
             };
         }
@@ -522,14 +522,14 @@ impl Member {
 
     fn registered(&mut self, now: Instant) {
         self.state = State::Registered;
-        self.known = true;
+        self.was_registered = true;
         self.dirty |= !self.held.is_empty();
-        self.beat = now + self.options.interval;
+        self.next_heartbeat = now + self.options.interval;
         self.events.push_back(Event::Registered);
     }
 
     fn failed(&mut self, now: Instant, error: Error) {
-        self.beat = now + RETRY;
+        self.next_heartbeat = now + RETRY;
         if let Mode::Client(mode) = &mut self.mode {
             mode.metadata = mode.metadata.min(now + RETRY);
         }
@@ -596,7 +596,7 @@ impl Member {
         let complete =
             self.options.topics.iter().all(|topic| places.iter().any(|place| *place.topic == **topic));
         if !complete {
-            mode.metadata = mode.metadata.min(now + METADATA_SOON);
+            mode.metadata = mode.metadata.min(now + METADATA_RETRY);
         }
         let mine: Vec<Place> = match self.options.balance {
             Balance::Client(Some((count, node))) => {
@@ -621,7 +621,7 @@ impl Member {
             self.events.push_back(Event::Priority(priority));
         }
         if mode.not_allocated {
-            self.beat = self.beat.min(now + IMPATIENT);
+            self.next_heartbeat = self.next_heartbeat.min(now + HEARTBEAT_UNASSIGNED);
         }
     }
 
@@ -651,19 +651,21 @@ impl Member {
             }
             None => {
                 mode.finished = Some(pb::EventProto { status: Some(DONE), ..event });
-                self.beat = now;
+                self.next_heartbeat = now;
             }
         }
     }
 
     /// Time at which [`Self::poll_request`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.asking || self.state == State::Closed {
+        if self.call_open || self.state == State::Closed {
             return None;
         }
         match &self.mode {
-            Mode::Client(mode) if self.state == State::Registered => Some(self.beat.min(mode.metadata)),
-            _ => Some(self.beat),
+            Mode::Client(mode) if self.state == State::Registered => {
+                Some(self.next_heartbeat.min(mode.metadata))
+            }
+            _ => Some(self.next_heartbeat),
         }
     }
 

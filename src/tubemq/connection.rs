@@ -42,7 +42,7 @@ struct Open<T> {
     /// Tag; `None` once the call has been answered ahead of earlier ones.
     tag: Option<T>,
     method: Method,
-    asked: Instant,
+    called: Instant,
 }
 
 /// The client side of a connection.
@@ -57,7 +57,7 @@ pub struct Connection<T> {
     /// Serial number of the first call in `open`.
     first: u32,
     /// Time at which the last complete frame arrived.
-    heard: Option<Instant>,
+    last_frame: Option<Instant>,
     answers: VecDeque<Answer<T>>,
 }
 
@@ -70,7 +70,7 @@ impl<T> Connection<T> {
             timeout,
             open: VecDeque::new(),
             first: 1,
-            heard: None,
+            last_frame: None,
             answers: VecDeque::new(),
         }
     }
@@ -80,7 +80,7 @@ impl<T> Connection<T> {
         let serial = self.first.wrapping_add(self.open.len() as u32);
         let method = request.method();
         match Call::new(request, self.timeout).encode(serial, &mut self.transmit) {
-            Ok(()) => self.open.push_back(Open { tag: Some(tag), method, asked: now }),
+            Ok(()) => self.open.push_back(Open { tag: Some(tag), method, called: now }),
             Err(error) => self.answers.push_back(Answer { tag, result: Err(error) }),
         }
     }
@@ -131,7 +131,7 @@ impl<T> Machine for Connection<T> {
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
         while let Some(frame) = self.decoder.next(input)? {
-            self.heard = Some(now);
+            self.last_frame = Some(now);
             self.answered(frame.serial, &frame.payload)?;
         }
         Ok(())
@@ -139,14 +139,14 @@ impl<T> Machine for Connection<T> {
 
     fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         while let Some(open) = self.open.front_mut()
-            && open.asked + self.timeout <= now
+            && open.called + self.timeout <= now
         {
             let method = open.method.name();
             let error = Error::new(
                 ErrorKind::Timeout,
                 format!("the server did not respond to {method} within {:?}", self.timeout),
             );
-            if self.heard.is_none_or(|heard| heard <= open.asked) {
+            if self.last_frame.is_none_or(|last_frame| last_frame <= open.called) {
                 return Err(error);
             }
             if let Some(tag) = open.tag.take() {
@@ -158,7 +158,7 @@ impl<T> Machine for Connection<T> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.open.front().map(|open| open.asked + self.timeout)
+        self.open.front().map(|open| open.called + self.timeout)
     }
 
     fn poll_event(&mut self) -> Option<Answer<T>> {

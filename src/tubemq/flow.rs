@@ -30,9 +30,9 @@ const SAMPLE: Duration = Duration::from_secs(5);
 const NEGLIGIBLE: Duration = Duration::from_millis(10);
 /// Maximum wait that the protocol allows for type 3. Types 0 and 1 have no maximum, but an operator's mistake must
 /// not stop consumption.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_WAIT: Duration = Duration::from_secs(300);
 /// Interval at which it is checked whether the group is limited.
-const LOOK: Duration = Duration::from_secs(10);
+const LIMIT_CHECK: Duration = Duration::from_secs(10);
 /// Offset from UTC of the time zone that rules use, in minutes.
 const ZONE_MINUTES: i64 = 8 * 60;
 const MINUTE_MS: i64 = 60_000;
@@ -92,16 +92,16 @@ impl Rules {
             return Ok(rules);
         }
         if text.len() > MAX_TEXT {
-            return Err(broken(format!(
+            return Err(invalid(format!(
                 "the text has {} bytes; at most {MAX_TEXT} are accepted",
                 text.len()
             )));
         }
-        let records: Vec<Value> = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+        let records: Vec<Value> = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
         for record in &records {
             let items = || match record.get("rule") {
                 Some(Value::Array(items)) if !items.is_empty() => Ok(items),
-                _ => Err(broken("a record has no array of rules".into())),
+                _ => Err(invalid("a record has no array of rules".into())),
             };
             // The last record of each type is used.
             match number(record, "type", 0..=3)? {
@@ -115,7 +115,7 @@ impl Rules {
                 }
                 3 => match items()?.as_slice() {
                     [rule] => rules.packs = Some(PackRule::parse(rule)?),
-                    _ => return Err(broken("a record of type 3 does not have exactly one rule".into())),
+                    _ => return Err(invalid("a record of type 3 does not have exactly one rule".into())),
                 },
                 _ => {}
             }
@@ -137,7 +137,7 @@ impl LagRule {
     fn parse(item: &Value) -> Result<Self> {
         let minutes = (minute_of(item, "start")?, minute_of(item, "end")?);
         if minutes.0 >= minutes.1 {
-            return Err(broken("start is not before end".into()));
+            return Err(invalid("start is not before end".into()));
         }
         // Named after MiB but compared with bytes, both by the Java client and by the broker, which is authoritative.
         let lag = number(item, "dltInM", 21..=i64::MAX)?;
@@ -163,14 +163,14 @@ impl PackRule {
             false => (Duration::ZERO, Duration::ZERO),
         };
         if slow < filtered {
-            return Err(broken("minDataFilterFreqInMs is below filterFreqInMs".into()));
+            return Err(invalid("minDataFilterFreqInMs is below filterFreqInMs".into()));
         }
         let plain = if has("normFreqInMs") { millis(item, "normFreqInMs", BOUNDS)? } else { Duration::ZERO };
         Ok(Self { plain, filtered, slow })
     }
 }
 
-fn broken(why: String) -> Error {
+fn invalid(why: String) -> Error {
     Error::protocol(format!("the master sent invalid flow control rules: {why}"))
 }
 
@@ -182,11 +182,11 @@ fn number(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Re
         _ => None,
     };
     let number = number.filter(|number| bounds.contains(number));
-    number.ok_or_else(|| broken(format!("{name} is not an integer in {bounds:?}")))
+    number.ok_or_else(|| invalid(format!("{name} is not an integer in {bounds:?}")))
 }
 
 fn millis(item: &Value, name: &str, bounds: std::ops::RangeInclusive<i64>) -> Result<Duration> {
-    Ok(Duration::from_millis(number(item, name, bounds)? as u64).min(LONGEST))
+    Ok(Duration::from_millis(number(item, name, bounds)? as u64).min(MAX_WAIT))
 }
 
 /// Reads `HH:MM` as a minute of the day. The hour may be 24, a time that is never reached.
@@ -196,7 +196,7 @@ fn minute_of(item: &Value, name: &str) -> Result<u16> {
         let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
         (hour <= 24 && minute < 60).then_some(hour * 60 + minute)
     });
-    parsed.ok_or_else(|| broken(format!("{name} is {text:?}, not a time of day")))
+    parsed.ok_or_else(|| invalid(format!("{name} is {text:?}, not a time of day")))
 }
 
 /// Rules that apply to a member, with their numbers, which tell the master what the member already has.
@@ -314,7 +314,7 @@ impl Pace {
             return limited;
         }
         let limited = self.flow.group.rules.limit(i64::MAX, self.minute(now)).is_some();
-        self.limited = (limited, Some(now + LOOK));
+        self.limited = (limited, Some(now + LIMIT_CHECK));
         limited
     }
 

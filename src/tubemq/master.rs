@@ -27,7 +27,7 @@ pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 1 << 20;
 /// Pause after a failed call.
 const RETRY: Duration = Duration::from_millis(500);
 /// Interval between requests for a topic that is missing.
-const MISSING: Duration = Duration::from_secs(1);
+const MISSING_TOPIC_RETRY: Duration = Duration::from_secs(1);
 
 /// Identity of a client towards masters.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ pub struct ProducerMaster {
     interval: Duration,
     state: State,
     /// Whether a call is open.
-    asking: bool,
+    call_open: bool,
     due: Instant,
     topics: BTreeSet<String>,
     /// Topics of the open call, and topics that have been answered for.
@@ -101,7 +101,7 @@ impl ProducerMaster {
             identity,
             interval,
             state: State::Unregistered,
-            asking: false,
+            call_open: false,
             due: now,
             topics: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -178,7 +178,7 @@ impl ProducerMaster {
         now: Instant,
         certificate: Option<pb::MasterCertificateInfo>,
     ) -> Option<Request> {
-        if self.asking || self.due > now {
+        if self.call_open || self.due > now {
             return None;
         }
         let client_id = self.identity.client_id.clone();
@@ -211,7 +211,7 @@ impl ProducerMaster {
             }
             State::Closed => return None,
         };
-        self.asking = true;
+        self.call_open = true;
         // A publish during the call sets an earlier time.
         self.due = now + self.interval;
         Some(request)
@@ -219,7 +219,7 @@ impl ProducerMaster {
 
     /// Handles the response to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
-        self.asking = false;
+        self.call_open = false;
         if matches!(self.state, State::Closing | State::Closed) {
             self.state = State::Closed;
             return;
@@ -267,7 +267,7 @@ impl ProducerMaster {
                     .map(|topic| (topic.name.clone(), topic))
                     .collect();
                 if self.topics.iter().any(|topic| !self.table.contains_key(topic)) {
-                    self.due = self.due.min(now + MISSING);
+                    self.due = self.due.min(now + MISSING_TOPIC_RETRY);
                 }
                 self.events.push_back(Event::Metadata);
             }
@@ -308,7 +308,7 @@ impl ProducerMaster {
 
     /// Time at which [`Self::poll_request`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        (!self.asking && self.state != State::Closed).then_some(self.due)
+        (!self.call_open && self.state != State::Closed).then_some(self.due)
     }
 
     /// Returns the next event, oldest first.

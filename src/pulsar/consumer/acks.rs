@@ -80,9 +80,9 @@ pub(super) struct Acks {
     /// First entry that must stay unacknowledged at the broker, regardless of `through`.
     hold: Option<Entry>,
     /// Whether `hold` limited the last cumulative acknowledgement sent for `through`.
-    cut: bool,
+    held_back: bool,
     /// Last whole entry that was sent as a cumulative acknowledgement.
-    told: Option<Entry>,
+    last_sent: Option<Entry>,
 }
 
 impl Acks {
@@ -101,8 +101,8 @@ impl Acks {
     }
 
     /// Whether a cumulative acknowledgement is waiting for the limit set by [`Self::hold`] to be lifted.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back
     }
 
     /// Limits cumulative acknowledgements to the entry before `first` from now on. Acknowledgements held back
@@ -110,7 +110,7 @@ impl Acks {
     pub(super) fn hold(&mut self, first: Option<Entry>) {
         if self.hold != first {
             self.hold = first;
-            self.through_changed |= std::mem::take(&mut self.cut);
+            self.through_changed |= std::mem::take(&mut self.held_back);
         }
     }
 
@@ -174,11 +174,11 @@ impl Acks {
     }
 
     /// Sends an acknowledgement again for a message that was redelivered although it is acknowledged here.
-    pub(super) fn again(&mut self, id: &MessageId) {
+    pub(super) fn redelivered(&mut self, id: &MessageId) {
         let entry = id.entry_id();
         if self.through.is_some_and(|through| covers(&through, id)) {
             self.through_changed = true;
-            self.told = None;
+            self.last_sent = None;
         } else if self.index_ack && self.batches.contains_key(&entry) {
             self.partial.insert(entry);
         }
@@ -219,8 +219,8 @@ impl Acks {
     /// Drops the earliest batch, preferring one whose state the broker already knows. The only cost is possible
     /// redelivery of its messages; no unacknowledged message becomes acknowledged.
     fn forget_oldest(&mut self) {
-        let told = self.batches.keys().take(100).find(|entry| !self.partial.contains(entry)).copied();
-        if let Some(entry) = told.or_else(|| self.batches.keys().next().copied()) {
+        let known = self.batches.keys().take(100).find(|entry| !self.partial.contains(entry)).copied();
+        if let Some(entry) = known.or_else(|| self.batches.keys().next().copied()) {
             self.batches.remove(&entry);
             self.partial.remove(&entry);
         }
@@ -317,19 +317,19 @@ impl Acks {
     fn cumulative_id(&mut self, through: &MessageId) -> Option<IdData> {
         let entry = through.entry_id();
         if let Some(hold) = self.hold.filter(|hold| order(*hold) <= order(entry)) {
-            self.cut = true;
+            self.held_back = true;
             // The id of the entry before the first one of a ledger is unknown here. A position that is not beyond
-            // `told` is not sent either, because brokers reject moving back.
+            // `last_sent` is not sent either, because brokers reject moving back.
             let before = (hold.0, hold.1.checked_sub(1)?);
-            if self.told.is_some_and(|told| order(before) <= order(told)) {
+            if self.last_sent.is_some_and(|last| order(before) <= order(last)) {
                 return None;
             }
-            self.told = Some(before);
+            self.last_sent = Some(before);
             return Some(id_data(before, Vec::new()));
         }
-        self.cut = false;
+        self.held_back = false;
         if through.batch_index < 0 || through.batch_index + 1 >= through.batch_size {
-            self.told = Some(entry);
+            self.last_sent = Some(entry);
             return Some(id_data(entry, Vec::new()));
         }
         if self.index_ack {
@@ -431,7 +431,7 @@ mod tests {
                 acks.cumulative(&batched(5, 1, 3)).unwrap();
                 acks.individual(&batched(5, 2, 3));
                 assert_eq!(acks.take().len(), 2);
-                acks.again(&batched(5, 0, 3));
+                acks.redelivered(&batched(5, 0, 3));
                 assert_eq!(acks.take()[0].ids, [id_data((1, 4), vec![])]);
             } else {
                 acks.expect((1, 5), 3, ack_set);

@@ -23,7 +23,7 @@ const MAX_CHUNKS: i32 = 10_000;
 /// Maximum total size of the chunks held, in bytes.
 const MAX_BYTES: usize = 128 << 20;
 /// Time that an incomplete message waits for its next chunk, as in the Java client.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of first chunks held at a time.
 const MAX_HOLDS: usize = 1000;
 
@@ -73,7 +73,7 @@ impl Chunks {
             return Chunk::Stray;
         }
         if id == 0 {
-            self.hold(entry, now + PATIENCE);
+            self.hold(entry, now + CHUNK_TIMEOUT);
             // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries are
             // acknowledged together with the message.
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Chunks {
         }
         let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
         if let Some(first) = open.entries.first() {
-            self.holds.insert(order(*first), now + PATIENCE);
+            self.holds.insert(order(*first), now + CHUNK_TIMEOUT);
         }
         if id < open.next {
             // Sent again after a lost receipt: acknowledged together with the message it belongs to.

@@ -32,7 +32,7 @@ impl Consumer {
         if !payload.checksum_ok() {
             // The metadata cannot be trusted, but the permits the broker charged are those it claims.
             let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
-            return self.put_away(
+            return self.discard(
                 &id,
                 count,
                 ValidationError::ChecksumMismatch,
@@ -45,7 +45,7 @@ impl Consumer {
         let (metadata, body) =
             match payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body))) {
                 Ok(parts) => parts,
-                Err(error) => return self.put_away(&id, 1, ValidationError::BatchDeSerializeError, error),
+                Err(error) => return self.discard(&id, 1, ValidationError::BatchDeSerializeError, error),
             };
         let size = metadata.num_messages_in_batch;
         let charge = charge(size, &delivery.ack_set);
@@ -79,7 +79,7 @@ impl Consumer {
                 ErrorKind::Compression,
                 "the compression type of the entry is unknown; the entry was discarded",
             );
-            return self.put_away_charged(&id, charge, ValidationError::DecompressionError, error);
+            return self.discard_charged(&id, charge, ValidationError::DecompressionError, error);
         };
         let uncompressed = metadata.uncompressed_size() as usize;
         let limit = if chunked {
@@ -95,7 +95,7 @@ impl Consumer {
                 } else {
                     ValidationError::DecompressionError
                 };
-                return self.put_away_charged(&id, charge, reason, error);
+                return self.discard_charged(&id, charge, reason, error);
             }
         };
         if !chunk_entries.is_empty() && !self.acks.contains(&id) {
@@ -156,7 +156,7 @@ impl Consumer {
         if self.state != State::Attached {
             self.give_back(charge);
         } else if known {
-            self.acks.again(&message.id);
+            self.acks.redelivered(&message.id);
             self.give_back(charge);
         } else if self.start.is_some_and(|start| !start.admits(&message.id)) {
             // The subscription starts after this message: unacknowledged it would stay in the backlog for ever.
@@ -185,7 +185,7 @@ impl Consumer {
         let messages = match unbatch(id, size, ack_set, entry, metadata, body, last_index) {
             Ok(messages) => messages,
             Err(error) => {
-                return self.put_away_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
+                return self.discard_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
             }
         };
         if !ack_set.is_empty() {
@@ -199,14 +199,14 @@ impl Consumer {
         Ok(())
     }
 
-    fn put_away(&mut self, id: &MessageId, count: i32, reason: ValidationError, error: Error) -> Result<()> {
+    fn discard(&mut self, id: &MessageId, count: i32, reason: ValidationError, error: Error) -> Result<()> {
         let charge = charge(Some(count), &[]);
         self.permits.charged += u64::from(charge);
-        self.put_away_charged(id, charge, reason, error)
+        self.discard_charged(id, charge, reason, error)
     }
 
     /// Acknowledges a corrupt entry with the reason, so that it is not redelivered for ever.
-    fn put_away_charged(
+    fn discard_charged(
         &mut self,
         id: &MessageId,
         charge: u32,

@@ -38,7 +38,7 @@ mod chunks;
 mod entry;
 
 use acks::{AckGroup, Acks, Entry, order};
-use chunks::{Chunks, PATIENCE};
+use chunks::{CHUNK_TIMEOUT, Chunks};
 
 /// Configuration of a consumer.
 #[derive(Clone, Debug)]
@@ -206,7 +206,7 @@ impl Consumer {
     /// Handles an entry. An error means that the entry is corrupt and has been discarded at the broker.
     pub fn handle_message(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
         let result = self.take_entry(now, delivery, payload);
-        if self.acks.is_cut() {
+        if self.acks.is_held_back() {
             self.hold_acks(now);
         }
         // Some messages may have been acknowledged before.
@@ -233,7 +233,7 @@ impl Consumer {
     /// Acknowledges one message.
     pub fn ack(&mut self, now: Instant, id: &MessageId) {
         self.acknowledge(id);
-        if self.acks.is_cut() {
+        if self.acks.is_held_back() {
             self.hold_acks(now);
         }
         self.arm_acks(now);
@@ -301,7 +301,7 @@ impl Consumer {
         // The message is only redelivered if all its chunks are.
         let others = self.chunked.remove(&id.entry_id()).unwrap_or_default();
         for entry in &others {
-            self.chunks.hold(*entry, due + PATIENCE);
+            self.chunks.hold(*entry, due + CHUNK_TIMEOUT);
         }
         entries.extend(others);
     }
@@ -354,7 +354,7 @@ impl Consumer {
 
     /// Processes acknowledgements and redeliveries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.acks.is_cut() {
+        if self.acks.is_held_back() {
             self.hold_acks(now);
             self.arm_acks(now);
         }
@@ -388,7 +388,7 @@ impl Consumer {
             return None;
         }
         let nacks = self.nacks.first_key_value().map(|(due, _)| *due);
-        let lapse = if self.acks.is_cut() { self.chunks.next_lapse() } else { None };
+        let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
         earliest(earliest(self.ack_due, nacks), lapse)
     }
 

@@ -195,10 +195,10 @@ impl Producer {
         }
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
         // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
-        let suspicious = (sequence_id as i64) <= self.last_sequence;
+        let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
         let alone = !self.options.batching
             || message.deliver_at.is_some()
-            || suspicious
+            || may_be_duplicate
             || message.payload.len() + message_overhead(message) > self.batch_limit();
         if alone {
             // This fails before anything has changed, so a message that is too large leaves no gap.
@@ -381,8 +381,9 @@ impl Producer {
             return false;
         }
         // Reset in any case: the request to flush does not extend to a later batch.
-        let ripe = self.open.as_ref().is_some_and(|open| open.count as usize * 2 >= self.in_flight_messages);
-        if std::mem::take(&mut self.close_open) || self.window.is_empty() || ripe {
+        let large_enough =
+            self.open.as_ref().is_some_and(|open| open.count as usize * 2 >= self.in_flight_messages);
+        if std::mem::take(&mut self.close_open) || self.window.is_empty() || large_enough {
             self.close_batch();
             self.settle();
         }

@@ -76,14 +76,14 @@ fn without_numbers_a_member_takes_every_partition_that_may_be_consumed() {
     let mut member = joined(now, Balance::Client(None), &["demo#1:2:2:1,2:1:1:1,3:1:1:1", "other#1:1:1:1"]);
     // The address of broker 3 is unknown.
     assert_eq!(assigned(&mut member).unwrap(), [(1, 0), (1, 1), (1, 10_000), (1, 10_001), (2, 0)]);
-    assert_eq!(member.poll_timeout(), Some(now + METADATA));
+    assert_eq!(member.poll_timeout(), Some(now + METADATA_INTERVAL));
     // Replaced as a whole; partitions that may not be consumed are omitted.
-    assert!(member.poll_request(now + METADATA, None).is_some());
-    member.handle_answer(now + METADATA, metadata(&["demo#1:1:2:1,2:1:1:0"]));
+    assert!(member.poll_request(now + METADATA_INTERVAL, None).is_some());
+    member.handle_answer(now + METADATA_INTERVAL, metadata(&["demo#1:1:2:1,2:1:1:0"]));
     assert_eq!(assigned(&mut member).unwrap(), [(1, 0), (1, 1)]);
     // An identical list causes no event.
-    assert!(member.poll_request(now + METADATA * 2, None).is_some());
-    member.handle_answer(now + METADATA * 2, metadata(&["demo#1:1:2:1,2:1:1:0"]));
+    assert!(member.poll_request(now + METADATA_INTERVAL * 2, None).is_some());
+    member.handle_answer(now + METADATA_INTERVAL * 2, metadata(&["demo#1:1:2:1,2:1:1:0"]));
     assert!(assigned(&mut member).is_none());
 }
 
@@ -104,7 +104,7 @@ fn a_topic_that_is_not_there_yet_is_asked_for_again_soon() {
     let now = Instant::now();
     let mut member = joined(now, Balance::Client(None), &["other#1:1:1:1"]);
     assert_eq!(assigned(&mut member).unwrap(), []);
-    assert_eq!(member.poll_timeout(), Some(now + METADATA_SOON));
+    assert_eq!(member.poll_timeout(), Some(now + METADATA_RETRY));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn server_joined(now: Instant) -> Member {
 fn an_event_is_answered_in_the_next_beat_with_what_is_really_held() {
     let now = Instant::now();
     let mut member = server_joined(now);
-    let now = now + IMPATIENT;
+    let now = now + HEARTBEAT_UNASSIGNED;
     let request = beat(&mut member, now);
     assert_eq!((request.event, request.report_subscribe_info), (None, false));
     member.handle_answer(now, beaten(Some(event(7, ONLY_CONNECT, &[0, 1]))));
@@ -261,7 +261,7 @@ fn an_event_that_means_nothing_here_is_answered_all_the_same() {
     let now = Instant::now();
     for op in [3, 4, 5, 77] {
         let mut member = server_joined(now);
-        let now = now + IMPATIENT;
+        let now = now + HEARTBEAT_UNASSIGNED;
         beat(&mut member, now);
         member.handle_answer(now, beaten(Some(event(7, op, &[]))));
         assert!(events(&mut member).is_empty());
@@ -273,7 +273,7 @@ fn an_event_that_means_nothing_here_is_answered_all_the_same() {
 fn after_a_lost_beat_the_event_that_may_have_been_in_it_is_popped() {
     let now = Instant::now();
     let mut member = server_joined(now);
-    let now = now + IMPATIENT;
+    let now = now + HEARTBEAT_UNASSIGNED;
     beat(&mut member, now);
     member.handle_answer(now, Err(Error::protocol("lost")));
     events(&mut member);

@@ -79,7 +79,7 @@ fn metadata_are_replaced_as_a_whole() {
     beat(&mut master, now + INTERVAL, 200, &["a#1:2:1#"]);
     assert!(matches!(master.topic("a"), Known::Topic(topic) if topic.partitions.len() == 2));
     assert!(matches!(master.topic("b"), Known::Missing));
-    assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING), "it may come back");
+    assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING_TOPIC_RETRY), "it may come back");
     // A master that is not ready has not stated anything.
     beat(&mut master, now + INTERVAL * 2, 201, &[]);
     assert!(matches!(master.topic("a"), Known::Topic(_)));
