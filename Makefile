@@ -27,7 +27,7 @@ PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
 # Trees that are free of the words that tools/check_words.py knows; its --report shows the others.
-WORDS_CHECKED := README.md docs examples tests/docs tools/docs_pages.py
+WORDS_CHECKED := README.md CHANGELOG.md CONTRIBUTING.md docs examples tests/docs tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 20
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)

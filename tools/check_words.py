@@ -55,7 +55,7 @@ RULES = (
     ),
     Rule(
         "is none",
-        re.compile(r"\b(?:is|are|than) none\b"),
+        re.compile(r"(?<!there )\b(?:is|are|than) none\b"),
         "it reads as a riddle, and as Python's `is None`",
         "'there is no ...', 'is not a ...'",
     ),

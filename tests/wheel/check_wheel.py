@@ -1,5 +1,5 @@
 """check_wheel.py FOLDER: installs the wheel of FOLDER into a clean environment without a Rust toolchain in
-reach and runs the Python examples of README.md from it, against its own embedded broker.
+reach and runs the Python examples of README.md and of examples/ from it, against its own embedded broker.
 
 An example that names ``pulsar://127.0.0.1:6650`` gets the address of a broker that is up.
 """
@@ -28,6 +28,10 @@ def main() -> int:
     assert "-abi3-" in wheel.name, f"{wheel.name} is not an abi3 wheel"
     examples = EXAMPLE.findall((ROOT / "README.md").read_text())
     assert examples, "README.md has no example"
+    # The demo is the main job of its own; the others are small and cover all protocols.
+    examples += [
+        path.read_text() for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "demo.py"
+    ]
 
     with tempfile.TemporaryDirectory(prefix="penstock-wheel-") as folder:
         home = Path(folder)
