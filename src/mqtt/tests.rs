@@ -39,7 +39,7 @@ fn refused(bytes: &[u8], version: Version, sender: Sender) -> Reason {
     decode_all(bytes, version, sender).expect_err("it may not be sent").reason
 }
 
-/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; the text of MQTT 3.1 is wrong here.
+/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; MQTT 3.1 prints it wrongly.
 #[test]
 fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
     for (value, bytes) in [
