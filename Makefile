@@ -177,13 +177,13 @@ docs-test: $(VENV)/.dev $(VENV)/.engine
 
 bench: $(VENV)/.dev $(VENV)/.engine
 	@cargo bench --quiet --bench codec
-	@$(PY) benches/run.py $(BENCH)
+	@$(PY) -m benches.run pulsar $(BENCH)
 
 bench-mqtt: $(VENV)/.dev $(VENV)/.engine
-	@$(PY) benches/mqtt.py $(BENCH)
+	@$(PY) -m benches.run mqtt $(BENCH)
 
 bench-tubemq: $(VENV)/.dev $(VENV)/.engine
-	@$(PY) benches/tubemq.py $(BENCH)
+	@$(PY) -m benches.run tubemq $(BENCH)
 
 wheel: $(VENV)/.demo
 	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \

@@ -16,8 +16,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Clock:
-    """Around the messages alone, in one process: rate, CPU of all its threads (``cpu``) and of the calling
-    thread (``loop``) in seconds per million messages, which is microseconds a message."""
+    """Measures the messages alone, in one process: their rate, and the CPU of all threads (``cpu``) and of
+    the calling thread (``loop``) in seconds per million messages, which is microseconds per message."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -38,14 +38,14 @@ class Clock:
 
 
 def high_water() -> int:
-    """Largest resident set of this process so far, in bytes; ``ru_maxrss`` begins with the parent's."""
+    """Largest resident set of this process so far, in bytes; ``ru_maxrss`` starts with the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def tree_cpu(root: int) -> dict[str, float]:
-    """CPU seconds so far of ``root`` (``self``) and of all processes below it, by name; what children used
-    that ended is with their parents."""
+    """CPU seconds so far of ``root`` (``self``) and of all its descendants, by name. Those of children that
+    ended are counted with their parents."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     seconds: dict[int, float] = {}
@@ -69,7 +69,7 @@ def tree_cpu(root: int) -> dict[str, float]:
 
 
 class PeakMemory:
-    """Highest resident set of this process while entered, sampled, and the growth up to it, in bytes."""
+    """The highest resident set of this process while entered, sampled, and the growth to it, in bytes."""
 
     def __init__(self, interval: float = 0.005) -> None:
         self.interval = interval

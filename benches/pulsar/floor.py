@@ -1,4 +1,4 @@
-"""What the same work costs with nothing around it: SQLite alone, an asyncio stream pair alone."""
+"""The floor: the cost of the same work with SQLite alone and with a pair of asyncio streams alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from clock import Clock
+from benches.clock import Clock
 
 BATCH_MESSAGES, BATCH_BYTES = 1000, 128 << 10
 GATHER_BYTES = 1 << 20
@@ -18,8 +18,8 @@ SEND_OVERHEAD, RECEIPT = 58, 24
 
 
 def bare_sqlite(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """The embedded broker's commits by Python's ``sqlite3``: a batch a row, up to 1 MiB a transaction, each
-    on the disk before the next; with the store's pragmas."""
+    """The embedded broker's commits by Python's ``sqlite3``, with the store's pragmas: a batch per row, up to
+    1 MiB per transaction, each on disk before the next."""
     messages = min(BATCH_MESSAGES, BATCH_BYTES // size)
     body = bytes(messages * size)
     batches = max(count // messages, 1)
@@ -71,8 +71,8 @@ def _server(frame: int, port: Connection) -> None:
 
 
 async def bare_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """One at a time over asyncio streams: a frame as long as a SEND to another process, an answer as long as
-    a receipt back."""
+    """One at a time over asyncio streams: a frame as long as a SEND to another process, and an answer as long
+    as a receipt back."""
     body = bytes(size + SEND_OVERHEAD)
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(

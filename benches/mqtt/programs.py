@@ -1,4 +1,4 @@
-"""Clients that are not in Python: Mosquitto's, and one that costs next to nothing (``mqtt_peer.c``)."""
+"""Clients that are not in Python: Mosquitto's programs, and a client in C of negligible cost (``peer.c``)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from mqtt_load import SIZE, UNTOLD, WINDOW, Report, feed
+from benches.mqtt.load import SIZE, UNTOLD, WINDOW, Report, feed
 
 LATE = 0.5
-"""Seconds after which a program is subscribed that does not say so."""
+"""Seconds after which a program that does not report its subscription has made it."""
 
 
 def _children_cpu() -> float:
@@ -21,7 +21,7 @@ def _children_cpu() -> float:
 
 
 def _child(words: list[str], count: int, lines: bytes | None = None) -> Report:
-    """A program that does it all, its start included."""
+    """Runs a program that does all the work; its start is included."""
     start, cpu = time.perf_counter(), _children_cpu()
     status: int = subprocess.run(
         words, stdout=subprocess.PIPE, timeout=300, check=False, input=lines
@@ -48,7 +48,7 @@ def mosquitto_receive(port: int, topic: str, count: int, qos: int) -> Report:
 
 
 def c_publish(port: int, topic: str, count: int, qos: int, window: int = WINDOW) -> Report:
-    """What the broker gives a client that costs nothing."""
+    """The rate of the broker with a client of negligible cost."""
     return _peer("publish", [str(port), topic, str(count), str(SIZE), str(qos), str(window)], count)
 
 
@@ -57,7 +57,7 @@ def c_one(port: int, topic: str, count: int, qos: int) -> Report:
 
 
 def c_receive(port: int, topic: str, count: int, qos: int) -> Report:
-    """From one publisher to one subscriber, by the time between its first message and its last."""
+    """From one publisher to one subscriber, timed from its first message to its last."""
     name = f"{topic}/{count}/{SIZE}"
     return _peer(
         "subscribe", [str(port), name, str(count), str(qos)], count, lambda: feed(port, name, count, qos)

@@ -1,7 +1,7 @@
-"""Spark rows into a topic: Penstock's two ways beside the plain ``foreachPartition`` that people write around
-pulsar-client. All of them in one JVM, warm, one after the other.
+"""Spark rows into a topic: Penstock's two ways beside the usual ``foreachPartition`` around pulsar-client.
 
-CPU is that of everything but the broker: this process, the JVM, Python's daemon and its workers.
+All ways run in one warm JVM, one after the other. CPU is that of everything but the broker: this process, the
+JVM, Python's daemon and its workers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clock import tree_cpu
+from benches.clock import tree_cpu
 
 PARTITIONS = 2
-# The plain ways are so much slower that fewer rows tell as much.
+# The row-by-row ways are so slow that a fifth of the rows says as much.
 FEWER = 5
 
 

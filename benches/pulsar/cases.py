@@ -1,22 +1,21 @@
-"""One measurement in a process of its own: ``python cases.py CASE URL TOPIC COUNT SIZE`` prints a JSON line
-with messages/s, CPU seconds of this process per million messages, and peak RSS in MiB."""
+"""Cases of Pulsar: Penstock's ways to send and receive, those of pulsar-client, and the floor below both.
+
+Each takes the URL, the topic, the number of messages and their size.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import json
-import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from clock import Clock
-from floor import bare_asyncio, bare_sqlite
-from memory import memory_receive, memory_receive_singly, memory_send
-from spark_cases import spark
+from benches.clock import Clock
+from benches.pulsar.floor import bare_asyncio, bare_sqlite
+from benches.pulsar.memory import memory_receive, memory_receive_singly, memory_send
+
+__all__ = ["bare_asyncio", "bare_sqlite", "memory_receive", "memory_receive_singly", "memory_send"]
 
 WINDOW = 1000
 
@@ -118,7 +117,7 @@ def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, 
 
 
 def _module(name: str) -> Any:
-    """The peer carries partial types: none are better."""
+    """Imports by name: the peer carries partial types, which help less than none."""
     return importlib.import_module(name)
 
 
@@ -218,43 +217,3 @@ async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> d
     report = clock.stop()
     await client.close()
     return report
-
-
-CASES: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        penstock_window,
-        penstock_many,
-        penstock_one,
-        penstock_for,
-        penstock_receive_many,
-        penstock_blocking,
-        peer_callback,
-        peer_asyncio,
-        peer_receive,
-        peer_batch_receive,
-        peer_asyncio_receive,
-        bare_asyncio,
-        bare_sqlite,
-        memory_send,
-        memory_receive,
-        memory_receive_singly,
-        spark,
-    )
-}
-
-
-def main() -> None:
-    name, url, topic, count, size = sys.argv[1:]
-    result = CASES[name](url, topic, int(count), int(size))
-    if asyncio.iscoroutine(result):
-        result = asyncio.run(result)
-    # A few measure several things, by name.
-    several = all(isinstance(value, dict) for value in result.values())
-    print(json.dumps(result if several else {name: result}), flush=True)
-    # The peer's asyncio client aborts the process at exit, after everything has been measured.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,16 @@
-"""One MQTT measurement in a process of its own: ``python mqtt_cases.py CASE PORT TOPIC COUNT QOS`` prints a
-JSON line as ``cases.py`` does. Version 5.0, 100 bytes, at most 100 unanswered.
+"""Cases of MQTT: Penstock's ways to publish and receive, and those of its peers.
+
+Each takes the port, the topic, the number of messages and their QoS. Version 5.0, 100 bytes, at most 100
+unacknowledged.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
-import mqtt_clients
-import mqtt_native
-from mqtt_load import BODY, Publish, Report, feed, one_by_one, received, timed, windowed
+from benches.mqtt.load import BODY, Publish, Report, feed, one_by_one, received, timed, windowed
+from benches.mqtt.peers import *  # noqa: F403
+from benches.mqtt.programs import *  # noqa: F403
 
 
 def _connect(port: int) -> Any:
@@ -93,25 +90,3 @@ async def penstock_receive_many(port: int, topic: str, count: int, qos: int) -> 
                     left -= len(messages)
 
         return await received(receive, topic, count)
-
-
-CASES: dict[str, Callable[..., Any]] = {
-    name: value
-    for source in (globals(), vars(mqtt_clients), vars(mqtt_native))
-    for name, value in source.items()
-    if name.endswith(("_publish", "_publish_many", "_one", "_receive", "_receive_many", "_receive_callback"))
-}
-
-
-def main() -> None:
-    name, port, topic, count, qos = sys.argv[1:]
-    result = CASES[name](int(port), topic, int(count), int(qos))
-    if asyncio.iscoroutine(result):
-        result = asyncio.run(result)
-    print(json.dumps(result), flush=True)
-    # Clients are not closed one by one: what they still owe is not measured.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

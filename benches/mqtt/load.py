@@ -1,7 +1,8 @@
-"""How MQTT clients are loaded, each the same way: in a window, one at a time, with what they subscribe to.
+"""The load on MQTT clients, the same for each: publishing in a window or one at a time, and receiving.
 
-A publish counts when it is answered; QoS 0 has no answer, so a message of QoS 1 behind the last one ends the
-time. Messages that come are acknowledged as the client does it. Each case warms up with WARM messages first.
+A publication counts when it is acknowledged. QoS 0 has no acknowledgement, so a message of QoS 1 behind the
+last one ends the time. Received messages are acknowledged in the client's own way. Each case warms up with
+WARM messages first.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from clock import Clock
+from benches.clock import Clock
 
 SIZE, WINDOW, WARM = 100, 100, 2_000
 BODY = bytes(SIZE)
 UNTOLD = 1000
-"""Receive Maximum of clients that end the connection for one message more: Mosquitto sends more than it is
-told to, and the window is the publisher's."""
+"""Receive Maximum of clients that close the connection when it is exceeded: Mosquitto sends more than it was
+told, and the window is the publisher's."""
 Report = dict[str, float]
 Publish = Callable[[], Any]
 
 
 def module(name: str) -> Any:
-    """By name: the peers carry no types, or partial ones."""
+    """Imports by name: the peers carry no types, or partial ones."""
     return importlib.import_module(name)
 
 
 class Arrivals:
-    """Counts what comes to a callback."""
+    """Counts the messages that reach a callback."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -51,7 +52,7 @@ class Arrivals:
 
 
 def feed(port: int, name: str, count: int, qos: int) -> None:
-    """Lets messages come: the fake broker sends by itself, others need a publisher."""
+    """Starts the flow of messages: the fake broker sends by itself, others need a publisher."""
     if not name.startswith("blast/"):
         words = ["publish", str(port), name, str(count), str(SIZE), str(qos), str(WINDOW)]
         subprocess.Popen([os.environ["MQTT_PEER"], *words], stdout=subprocess.DEVNULL)
@@ -61,8 +62,10 @@ Receive = Callable[[str, int], Any]
 
 
 async def received(receive: Receive, topic: str, count: int) -> Report:
-    """``receive`` subscribes to a name, has it fed, and ends when ``count`` messages are there: all that the
-    subscription brings, so that nothing fetched ahead of the time is in it."""
+    """``receive`` subscribes to a name, starts its feed, and returns when ``count`` messages have arrived.
+
+    The subscription brings no more, so that no prefetched message is in the time.
+    """
     await receive(f"{topic}/{WARM}/{SIZE}", WARM)
     clock = Clock(count)
     await receive(f"{topic}/{count}/{SIZE}", count)
@@ -70,7 +73,7 @@ async def received(receive: Receive, topic: str, count: int) -> Report:
 
 
 async def windowed(send: Publish, times: int) -> None:
-    """``send`` gives an awaitable; no more than the window of them are open."""
+    """``send`` returns an awaitable; at most WINDOW of them are open."""
     window: deque[Any] = deque()
     for _ in range(times):
         if len(window) == WINDOW:

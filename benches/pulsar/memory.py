@@ -1,5 +1,4 @@
-"""The client's memory while the other side does not keep up: how far the resident set grows, and the limit
-that it was told to stay within."""
+"""The client's memory while its peer is slow: the growth of the resident set, and the configured limit."""
 
 from __future__ import annotations
 
@@ -7,18 +6,14 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
-
-from clock import MIB, PeakMemory
 
 import penstock
 from penstock.errors import MemoryLimit, QueueFull
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
+from benches import ROOT, case
+from benches.clock import MIB, PeakMemory
 from support.pulsar.harness import EmbeddedPulsar
 
 LIMIT = 16 * MIB
@@ -47,9 +42,11 @@ class _Slow:
 
 
 async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """A producer that sends whenever it may, to a broker of its own that stands still nine tenths of the
-    time. The bound is ``memory_limit``, not the number of messages; nobody holds a future a message, which
-    would be the application's memory."""
+    """A producer that sends whenever it may, to a broker of its own that is stopped nine tenths of the time.
+
+    The bound is ``memory_limit``, not the number of messages. No future is kept per message: that would be
+    the application's memory.
+    """
     broker = EmbeddedPulsar(durability="memory")
     body = bytes(size)
     try:
@@ -82,7 +79,7 @@ async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, 
 
 
 async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """A consumer of a full topic that nobody reads from. The bound is ``receiver_queue``."""
+    """A consumer of a full topic that is not read. The bound is ``receiver_queue``."""
     queue = LIMIT // size
     async with penstock.connect(url) as client:
         with PeakMemory() as memory:
@@ -91,23 +88,21 @@ async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[st
             ) as consumer:
                 await asyncio.sleep(3)
                 grown = memory.growth
-                # The messages were there: the memory is theirs.
+                # Proof that the messages were there and took the memory.
                 await consumer.receive(timeout=30)
         return {"growth": grown / MIB, "limit": LIMIT / MIB}
 
 
 async def memory_receive_singly(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """The same for messages that come one by one, each in an entry and a read of its own."""
+    """The same for messages that arrive singly, each in an entry and a read of its own."""
     queue, topic = LIMIT // size, f"{topic}-singly"
-    words = [sys.executable, str(Path(__file__).with_name("cases.py")), "penstock_one", url, topic]
+    words = case.command("pulsar", "penstock_one", url, topic, queue, size)
     async with (
         penstock.connect(url) as client,
         client.consumer(topic, "unread", receiver_queue=queue) as consumer,
     ):
         with PeakMemory() as memory:
-            feeder = await asyncio.create_subprocess_exec(
-                *words, str(queue), str(size), stdout=subprocess.DEVNULL
-            )
+            feeder = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.DEVNULL)
             assert await feeder.wait() == 0
         assert len(await consumer.receive_many(queue, timeout=30)) == queue
     return {"growth": memory.growth / MIB, "limit": LIMIT / MIB}

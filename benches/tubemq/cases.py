@@ -1,20 +1,18 @@
-"""One measurement of our TubeMQ client in a process of its own: ``python tubemq_cases.py CASE URL TOPIC COUNT
-SIZE`` prints a JSON line as ``cases.py`` does. What is read has to be there before.
+"""Cases of TubeMQ: Penstock's ways to send and receive. Receiving reads messages that were sent before.
+
+Each takes the URL, the topic, the number of messages and their size.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clock import Clock
-
 import penstock
+
+from benches.clock import Clock
 
 Report = dict[str, float]
 WARM = 2_000
@@ -25,7 +23,7 @@ def _group() -> str:
 
 
 async def _windowed(producer: Any, body: bytes, count: int) -> None:
-    """At most the window unanswered: who comes first makes room."""
+    """At most the window unacknowledged; the first acknowledgement makes room."""
     for _ in range(count):
         try:
             producer.send_nowait(body)
@@ -116,7 +114,7 @@ async def receive_auto(url: str, topic: str, count: int, size: int) -> Report:
 
 
 async def first(url: str, topic: str, count: int, size: int) -> Report:
-    """From ``connect`` to the first message, in milliseconds; the least of a few."""
+    """From ``connect`` to the first message, in milliseconds; the median of a few."""
     taken: list[float] = []
     for _ in range(5):
         began = time.perf_counter()
@@ -125,12 +123,3 @@ async def first(url: str, topic: str, count: int, size: int) -> Report:
                 await consumer.receive(timeout=30)
                 taken.append((time.perf_counter() - began) * 1e3)
     return {"milliseconds": sorted(taken)[len(taken) // 2]}
-
-
-def main() -> None:
-    case, url, topic, count, size = sys.argv[1:]
-    print(json.dumps(asyncio.run(globals()[case](url, topic, int(count), int(size)))))
-
-
-if __name__ == "__main__":
-    main()

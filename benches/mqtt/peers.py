@@ -1,4 +1,4 @@
-"""The Python clients that Penstock is measured beside, each used the way that suits it best."""
+"""The Python clients beside which Penstock is measured, each used in the way that suits it best."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clock import Clock
-from mqtt_load import (
+from benches.clock import Clock
+from benches.mqtt.load import (
     BODY,
     UNTOLD,
     WARM,
@@ -153,7 +153,7 @@ async def aiomqtt_receive(port: int, topic: str, count: int, qos: int) -> Report
 
 
 class _Gmqtt:
-    """It tells nobody of an answer, but what it keeps until then is a storage that one may hand in."""
+    """The client does not report acknowledgements, but its storage can be replaced by one that does."""
 
     def __init__(self) -> None:
         gmqtt, storage = module("gmqtt"), module("gmqtt.storage")
@@ -189,7 +189,7 @@ async def gmqtt_publish(port: int, topic: str, count: int, qos: int) -> Report:
     peer = await _gmqtt(port)
 
     async def way(send: Publish, times: int) -> None:
-        # Without an answer to wait for the loop would get no turn: in steps, lest it all lie in memory.
+        # QoS 0 waits for no acknowledgement: pauses let the loop run, or all messages pile up in memory.
         for start in range(0, times, 1000):
             await windowed(send, min(1000, times - start))
             await asyncio.sleep(0)

@@ -1,0 +1,55 @@
+"""One measurement in a process of its own.
+
+    python -m benches.case PROTOCOL CASE ARGUMENTS
+
+runs the function CASE of ``benches.PROTOCOL.cases`` with ARGUMENTS, a JSON list, and prints its result as a
+line of JSON: usually messages/s, CPU seconds of this process per million messages, and peak RSS in MiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from benches import ROOT
+
+Report = dict[str, Any]
+
+
+class Failed(Exception):
+    """A case that ended without a figure."""
+
+
+def command(protocol: str, case: str, *arguments: Any) -> list[str]:
+    return [sys.executable, "-m", "benches.case", protocol, case, json.dumps(arguments)]
+
+
+def run(protocol: str, case: str, *arguments: Any, timeout: float) -> Report:
+    """Runs the case in a process of its own and returns what it printed."""
+    words = command(protocol, case, *arguments)
+    try:
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"no end in {timeout:.0f} s") from None
+    if done.returncode:
+        raise Failed(done.stderr.strip().rpartition("\n")[2])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    protocol, case, arguments = sys.argv[1:]
+    result = getattr(importlib.import_module(f"benches.{protocol}.cases"), case)(*json.loads(arguments))
+    if asyncio.iscoroutine(result):
+        result = asyncio.run(result)
+    print(json.dumps(result), flush=True)
+    # Open clients are no longer measured, and pulsar-client's asyncio client aborts the process at exit.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

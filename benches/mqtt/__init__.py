@@ -1,0 +1,1 @@
+"""MQTT, beside other clients in Python and in C."""

@@ -1,0 +1,1 @@
+"""Pulsar, beside the official client pulsar-client."""

@@ -1,0 +1,228 @@
+"""Pulsar beside pulsar-client, on the embedded broker and on Apache Pulsar; Spark's rows too."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benches.case import Failed, run
+from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
+from benches.targets import Target, rate, share, times
+from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
+
+PULSAR = "pulsar"
+BROKERS = (EMBEDDED, FSYNC, PULSAR)
+SIZES = (100, 1024)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A case, its messages at scale 1, and the brokers and sizes where it is worth measuring."""
+
+    case: str
+    count: int
+    brokers: tuple[str, ...] = BROKERS
+    sizes: tuple[int, ...] = SIZES
+    protocol: str = "pulsar"
+    #: Whether later steps read what it sent: it runs even if its row is not wanted.
+    fills: bool = False
+
+
+# One after the other on one topic per round: publishers add to it, consumers read it from the start.
+STEPS = [
+    Step("penstock_window", 300_000),
+    Step("penstock_many", 500_000),
+    Step("bare_sqlite", 500_000, (FSYNC,)),
+    Step("penstock_one", 3_000),
+    Step("bare_asyncio", 3_000, (EMBEDDED,)),
+    Step("peer_callback", 60_000),
+    Step("peer_asyncio", 40_000),
+    # Enough to read for the fast consumers.
+    Step("penstock_many", 500_000, fills=True),
+    Step("penstock_for", 300_000),
+    Step("penstock_receive_many", 400_000),
+    Step("penstock_blocking", 200_000),
+    Step("peer_receive", 200_000),
+    Step("peer_batch_receive", 300_000),
+    Step("peer_asyncio_receive", 40_000),
+    Step("memory_receive", 0, (EMBEDDED, PULSAR), (1024,)),
+    Step("memory_receive_singly", 0, (EMBEDDED,), (1024,)),
+    Step("memory_send", 200_000, (EMBEDDED,), (1024,)),
+]
+# Not counted: a JVM that has just started runs at half its speed, whichever client comes first.
+WARM_UP = [
+    Step("penstock_many", 1_000_000, (PULSAR,), fills=True),
+    Step("penstock_window", 1_000_000, (PULSAR,), fills=True),
+    Step("peer_callback", 100_000, (PULSAR,), fills=True),
+    Step("peer_receive", 1_000_000, (PULSAR,), fills=True),
+]
+SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR), protocol="spark")
+
+
+def growth(what: str, wanted: float, broker: str, case: str) -> Target:
+    return Target(
+        what,
+        wanted,
+        "x",
+        lambda rows: rows.get(broker, 1024, case, "growth") / rows.get(broker, 1024, case, "limit"),
+        at_most=True,
+    )
+
+
+TARGETS = [
+    rate(
+        "embedded in memory, 100 B, window 1000: acknowledged sends",
+        300_000,
+        EMBEDDED,
+        100,
+        "penstock_window",
+    ),
+    rate(
+        "embedded in memory, 100 B: receive_many + ack_many", 500_000, EMBEDDED, 100, "penstock_receive_many"
+    ),
+    rate("embedded in memory, 100 B: async for + ack", 300_000, EMBEDDED, 100, "penstock_for"),
+    times("embedded fsync, 1 KiB, send_many / bare SQLite", 0.5, FSYNC, 1024, "penstock_many", "bare_sqlite"),
+    times(
+        "embedded fsync, 1 KiB, window 1000 / bare SQLite", 0.5, FSYNC, 1024, "penstock_window", "bare_sqlite"
+    ),
+    Target(
+        "bridge: loop thread per completed send, window 1000",
+        2.0,
+        " us",
+        lambda rows: rows.get(EMBEDDED, 100, "penstock_window", "loop"),
+        at_most=True,
+    ),
+    Target(
+        "one at a time / bare asyncio stream pair, time",
+        1.5,
+        "x",
+        lambda rows: rows.ratio(EMBEDDED, 100, "bare_asyncio", "penstock_one"),
+        at_most=True,
+    ),
+    times("Pulsar 100 B: window / pulsar.asyncio", 10, PULSAR, 100, "penstock_window", "peer_asyncio"),
+    times("Pulsar 100 B: window / send_async + callback", 7, PULSAR, 100, "penstock_window", "peer_callback"),
+    share(
+        "Pulsar 100 B: its CPU / send_async + callback",
+        1 / 8,
+        PULSAR,
+        100,
+        "penstock_window",
+        "peer_callback",
+    ),
+    times("Pulsar 100 B: send_many / pulsar.asyncio", 20, PULSAR, 100, "penstock_many", "peer_asyncio"),
+    times(
+        "Pulsar 100 B: async for + ack / pulsar.asyncio",
+        8,
+        PULSAR,
+        100,
+        "penstock_for",
+        "peer_asyncio_receive",
+    ),
+    times(
+        "Pulsar 100 B: receive_many / batch_receive",
+        1.5,
+        PULSAR,
+        100,
+        "penstock_receive_many",
+        "peer_batch_receive",
+    ),
+    times(
+        "Pulsar 100 B: blocking receive + ack / pulsar-client",
+        1,
+        PULSAR,
+        100,
+        "penstock_blocking",
+        "peer_receive",
+    ),
+    times("Pulsar 1 KiB: window / pulsar.asyncio", 7.5, PULSAR, 1024, "penstock_window", "peer_asyncio"),
+    times(
+        "Pulsar 1 KiB: async for + ack / pulsar.asyncio",
+        7.5,
+        PULSAR,
+        1024,
+        "penstock_for",
+        "peer_asyncio_receive",
+    ),
+    *(
+        target
+        for broker in (EMBEDDED, PULSAR)
+        for target in (
+            times(
+                f"{broker}, Spark 100 B: rows / foreachPartition",
+                8,
+                broker,
+                100,
+                "spark_write",
+                "peer_foreach",
+            ),
+            share(
+                f"{broker}, Spark 100 B: CPU / foreachPartition",
+                1 / 8,
+                broker,
+                100,
+                "spark_write",
+                "peer_foreach",
+            ),
+        )
+    ),
+    # Beyond the payloads: the allocator's slack, and what the client knows of each message.
+    growth("memory growth / memory_limit, slow broker", 1.1, EMBEDDED, "memory_send"),
+    growth("memory growth / receiver_queue, unread", 1.25, EMBEDDED, "memory_receive"),
+    growth("memory growth / receiver_queue, singly, unread", 1.25, EMBEDDED, "memory_receive_singly"),
+]
+
+
+def one_round(
+    service: PulsarService, label: str, size: int, plan: Plan, *steps: list[Step]
+) -> Iterator[Result]:
+    """Each list of steps has a topic of its own."""
+    for together in steps:
+        here = [step for step in together if label in step.brokers and size in step.sizes]
+        here = [step for step in here if step.fills or plan.wanted(step.case)]
+        if not here:
+            continue
+        topic = service.topic()
+        for step in here:
+            arguments = (service.url, topic, scaled(step.count, plan.scale), size)
+            try:
+                report = run(step.protocol, step.case, *arguments, timeout=600)
+            except Failed as failed:
+                yield step.case, failed
+                continue
+            # Spark's case measures several ways in one JVM.
+            several = all(isinstance(value, dict) for value in report.values())
+            yield from report.items() if several else [(step.case, report)]
+        service.delete_topic(topic)
+
+
+def scaled(count: int, scale: float) -> int:
+    """A whole number of send_many calls, unless it is less than one."""
+    scaled = max(int(count * scale), 1_000)
+    return scaled if scaled < 10_000 else scaled // 10_000 * 10_000
+
+
+def start(label: str, folder: str) -> Any:
+    if label == PULSAR:
+        return RealPulsar()
+    if label == EMBEDDED:
+        # Consumers subscribe after the publishers are done: the messages must stay until then.
+        return EmbeddedPulsar(durability="memory", max_store="8GiB", retention_bytes="4GiB")
+    return EmbeddedPulsar(data=folder)
+
+
+def groups(label: str, plan: Plan) -> Iterator[Group]:
+    with tempfile.TemporaryDirectory() as folder:
+        service = start(label, folder)
+        try:
+            for size in SIZES:
+                for _ in one_round(service, label, size, plan, WARM_UP):
+                    pass
+                # Spark has a topic of its own: its rows are many.
+                yield Group(size, lambda size=size: one_round(service, label, size, plan, STEPS, [SPARK]))
+        finally:
+            service.stop()
+
+
+SUITE = Suite("pulsar", BROKERS, TARGETS, groups, "bench.json")

@@ -1,0 +1,1 @@
+"""Spark rows into a topic."""

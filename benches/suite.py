@@ -1,0 +1,114 @@
+"""The frame of all suites: rounds, medians, the table, and the targets at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benches.case import Failed
+from benches.targets import Row, Target, show, verdicts
+
+#: The embedded broker in memory, and with each commit on disk.
+EMBEDDED, FSYNC = "embedded", "embedded-fsync"
+
+#: The name of a row and its figures.
+Result = tuple[str, Row | Failed]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options of a run."""
+
+    rounds: int
+    #: Factor of the number of messages.
+    scale: float
+    #: Whether rows of this name are wanted.
+    wanted: Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one message size on one broker: ``run`` measures each once."""
+
+    size: int
+    run: Callable[[], Iterator[Result]]
+    #: Whether it is measured once only, whatever the number of rounds.
+    once: bool = False
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The benchmarks of one protocol."""
+
+    name: str
+    brokers: tuple[str, ...]
+    targets: list[Target]
+    #: The groups of a broker, which it starts and stops.
+    groups: Callable[[str, Plan], Iterator[Group]]
+    #: Default of --json.
+    file: str
+    #: Entered around the whole run.
+    preparation: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+def run(suite: Suite, brokers: list[str], plan: Plan, file: Path) -> int:
+    """Measures, prints the table and the targets, writes both to ``file``; returns the number of failures."""
+    rows: list[Row] = []
+    failures = 0
+    with suite.preparation():
+        for broker in brokers:
+            with contextlib.closing(suite.groups(broker, plan)) as groups:
+                for group in groups:
+                    found, failed = _measure(broker, group, plan.rounds)
+                    rows += found
+                    failures += failed
+    lines = verdicts(rows, suite.targets)
+    show(lines)
+    file.write_text(json.dumps({"rows": rows, "targets": lines}, indent=1) + "\n")
+    return failures
+
+
+def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
+    """The medians of the rounds. A median over rounds that failed in part is one of the others."""
+    runs: dict[str, list[Row]] = {}
+    failures = 0
+    for _ in range(1 if group.once else rounds):
+        for name, result in group.run():
+            if isinstance(result, Failed):
+                failures += 1
+                print(f"{_start(broker, group.size, name)} failed: {result}", flush=True)
+            else:
+                runs.setdefault(name, []).append(result)
+    rows: list[Row] = []
+    for name, results in runs.items():
+        medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
+        rows.append({"broker": broker, "size": group.size, "case": name} | medians)
+        print(f"{_start(broker, group.size, name)} {_figures(medians)}", flush=True)
+    return rows, failures
+
+
+def _start(broker: str, size: int, name: str) -> str:
+    return f"{broker:14} {size:5} B  {name:44}"
+
+
+def _figures(row: Row) -> str:
+    if "growth" in row:
+        return f"resident set grew by {row['growth']:.1f} MiB, limit {row['limit']:.0f} MiB"
+    if "milliseconds" in row:
+        return f"{row['milliseconds']:.0f} ms"
+    if "connections" in row:
+        return f"{row['connections']:12,.0f} held, broker {row['rss']:.0f} MiB"
+    line = f"{row['rate']:12,.0f} msg/s {row['cpu']:8.2f} CPU s/M"
+    if "cpu_jvm" in row:
+        parts = (f"{part} {row[f'cpu_{part}']:.2f}" for part in ("driver", "jvm", "workers"))
+        return f"{line} ({', '.join(parts)})"
+    if "loop" in row:
+        line += f" {row['loop']:8.2f} of it calling thread"
+    if "rss" in row:
+        line += f" {row['rss']:6.0f} MiB"
+    return line

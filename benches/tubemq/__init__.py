@@ -1,0 +1,1 @@
+"""TubeMQ, beside the official Java client."""
