@@ -110,6 +110,8 @@ struct Entry {
     partition: Partition,
     pushed: Instant,
     refusals: u32,
+    /// Whether an earlier attempt may have been stored, because its connection was lost.
+    maybe_stored: bool,
     state: State,
 }
 
@@ -247,6 +249,7 @@ impl Producer {
             partition: Partition { broker: 0, id: 0 },
             pushed: now,
             refusals: 0,
+            maybe_stored: false,
             state: State::Queued,
         });
         self.route(now, self.first + self.entries.len() as u64 - 1);
@@ -355,6 +358,7 @@ impl Producer {
             Err(error) => match error.kind() {
                 // It is unknown whether the message was stored.
                 ErrorKind::Disconnected | ErrorKind::Closed | ErrorKind::Timeout | ErrorKind::Protocol => {
+                    entry.maybe_stored = true;
                     self.requeue(now, number);
                 }
                 _ => self.refused(now, number, None, error),
@@ -485,8 +489,9 @@ impl Producer {
             {
                 let sent = matches!(entry.state, State::Sent);
                 let broker = entry.partition.broker;
-                let fate = if sent { "it may have been stored" } else { "it was not stored" };
-                let text = format!("no broker responded within send_timeout ({timeout:?}): {fate}");
+                let stored =
+                    if sent || entry.maybe_stored { "it may have been stored" } else { "it was not stored" };
+                let text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
                 entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));
                 if sent {
                     self.sent -= 1;

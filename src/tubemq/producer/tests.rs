@@ -251,6 +251,28 @@ fn a_message_waits_no_longer_than_it_may() {
     assert_eq!(outcomes(&mut producer), []);
 }
 
+/// The error of a timeout says whether the message may have been stored, also by an attempt on a lost connection.
+#[test]
+fn a_timeout_says_whether_the_message_may_have_been_stored() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "sent before", None);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.detach(now, 1, Duration::from_secs(60));
+    producer.handle_answer(now, sent[0].0, Err(disconnected()));
+    push(&mut producer, now, "never sent", None);
+    producer.handle_timeout(now + TIMEOUT);
+    let texts: Vec<_> = std::iter::from_fn(|| producer.poll_event())
+        .map(|event| match event {
+            Event::Failed { error, .. } => error.message().to_owned(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(texts[0].ends_with("it may have been stored"), "{texts:?}");
+    assert!(texts[1].ends_with("it was not stored"), "{texts:?}");
+}
+
 #[test]
 fn the_window_bounds_what_is_sent_and_twice_of_it_may_wait() {
     let now = Instant::now();
