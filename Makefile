@@ -130,6 +130,7 @@ audit: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
+	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 

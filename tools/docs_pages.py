@@ -58,9 +58,9 @@ class Table(NamedTuple):
 
 
 def option_modules() -> Iterator[Any]:
-    """Every module called `options`: one of the package, and one of each protocol."""
+    """The options of the broker, and the module `options` of each protocol."""
     package = importlib.import_module("penstock")
-    yield importlib.import_module("penstock.options")
+    yield importlib.import_module("penstock._broker_options")
     for found in pkgutil.iter_modules(package.__path__):
         if any(Path(folder, found.name, "options.py").exists() for folder in package.__path__):
             yield importlib.import_module(f"penstock.{found.name}.options")
@@ -136,15 +136,10 @@ def _default(option: Any, type: str) -> str:
     return f"`{value!r}`"
 
 
-def _protocol(module: str, table: str) -> str:
-    """From the module `penstock.mqtt.options`; a class of `penstock.options` is of all protocols."""
+def _protocol(module: str) -> str:
+    """From the module, such as `penstock.mqtt.options`."""
     part = module.split(".")[1]
-    if part in NAMES:
-        return NAMES[part]
-    for prefix, name in (("Mqtt", "MQTT"), ("Tube", "TubeMQ")):
-        if table.startswith(prefix):
-            return name
-    return "Pulsar"
+    return NAMES.get(part, "Broker")
 
 
 def option_tables() -> Iterator[Table]:
@@ -166,7 +161,7 @@ def option_tables() -> Iterator[Table]:
                 shown = _type(hint)
                 doc = " ".join(found.doc.split())
                 rows.append(Row(option, shown, _default(found, shown), doc[0].upper() + doc[1:]))
-            yield Table(_protocol(module.__name__, name), kind[1], rows)
+            yield Table(_protocol(module.__name__), kind[1], rows)
 
 
 def _cell(text: str) -> str:

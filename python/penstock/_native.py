@@ -1,9 +1,7 @@
 """The native module, with the package's errors plugged in. Everything else imports it from here."""
 # pyright: reportPrivateUsage=false
 
-from typing import Any
-
-from . import _engine, parse
+from . import _engine
 from ._engine import (
     ArrowBatch,
     FrameRows,
@@ -11,10 +9,13 @@ from ._engine import (
     Message,
     MessageId,
     MessageIds,
+    Position,
     Waiter,
     connect,
     encode_frame,
+    set_reason_codes,
     template_columns,
+    topic_matches,
 )
 from .errors import from_engine
 
@@ -28,35 +29,12 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageIds",
+    "Position",
     "Waiter",
     "connect",
     "encode_frame",
-    "reader_name",
+    "set_reason_codes",
     "start_broker",
-    "seek_target",
     "template_columns",
+    "topic_matches",
 ]
-
-
-def reader_name() -> str:
-    """A subscription name that nobody else has."""
-    import secrets
-
-    return f"reader-{secrets.token_hex(5)}"
-
-
-def seek_target(position: Any) -> MessageId | int:
-    """What the engine takes for :meth:`Consumer.seek`.
-
-    Raises:
-        InvalidArgument: not a position.
-    """
-    if position == "earliest":
-        return MessageId.earliest
-    if position == "latest":
-        return MessageId.latest
-    if isinstance(position, str):
-        return MessageId.parse(position)
-    if isinstance(position, MessageId):
-        return position
-    return parse.epoch_ms(position)

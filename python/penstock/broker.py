@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from . import options as _options
 from . import parse
+from ._broker_options import BrokerOptions
 from .errors import Closed, InvalidArgument, Timeout
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from . import _engine
-    from .options import BrokerOptions, Duration
+    from ._typing import Duration
+
+__all__ = ["OPTIONS", "Broker", "BrokerOptions"]
+
+OPTIONS = _options.Table(BrokerOptions, "The broker")
+"""The options of :class:`Broker`."""
 
 
 class Broker:
@@ -25,7 +31,7 @@ class Broker:
     ``async with`` block.
 
     Without ``data`` it keeps everything in memory. With ``data`` a message is acknowledged when it is on
-    disk (``durability="fsync"``). Options: :class:`penstock.options.BrokerOptions`.
+    disk (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
 
     >>> import penstock
     >>> with penstock.Broker(mqtt_port=0) as broker:
@@ -40,7 +46,7 @@ class Broker:
     _native: _engine.Broker | None = None
 
     def __init__(self, **options: Unpack[BrokerOptions]) -> None:
-        values = _options.resolve("broker", options)
+        values = _options.resolve(OPTIONS, options)
         values.setdefault("durability", "fsync" if "data" in values else "memory")
         from ._native import start_broker
 

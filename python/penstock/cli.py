@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .commands._shared.arguments import connection
-from .options import is_url, protocol_of
+from .protocols import is_url, of
 
 PROTOCOLS = ("pulsar", "mqtt", "tubemq")
 """The protocols with a package in :mod:`penstock.commands`; the first is that of URLs that say no other."""
@@ -158,7 +158,7 @@ def _protocol(words: list[str]) -> str:
 
 def _protocol_of(url: str) -> str:
     # A command of the first protocol explains what is wrong with an unknown scheme.
-    return protocol_of(url) if is_url(url) else PROTOCOLS[0]
+    return of(url).key if is_url(url) else PROTOCOLS[0]
 
 
 def _take_places(given: Any, rest: list[str]) -> list[str]:

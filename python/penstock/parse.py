@@ -3,7 +3,6 @@ the one canonical type, or raises ``ValueError`` that says what is expected."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import re
@@ -187,19 +186,11 @@ def pem(value: Any) -> bytes:
     return content
 
 
-def position(value: Any) -> Any:
-    """``"earliest"``, ``"latest"``, or a message id (the object or its text)."""
-    if not isinstance(value, str):
-        if hasattr(value, "ledger"):
-            return value
-    elif value.lower() in ("earliest", "latest"):
-        return value.lower()
-    else:
-        from ._native import MessageId
-
-        with contextlib.suppress(Exception):
-            return MessageId.parse(value)
-    raise ValueError('"earliest", "latest" or a message id is expected')
+def callable_(value: Any) -> Callable[..., Any]:
+    """A callable, as it is."""
+    if not callable(value):
+        raise ValueError("a callable is expected")
+    return value
 
 
 def epoch_ms(value: datetime.datetime | int) -> int:

@@ -8,9 +8,8 @@ import sys
 import time
 from typing import Any
 
-from penstock.broker import Broker
+from penstock.broker import OPTIONS, Broker
 from penstock.errors import InvalidArgument
-from penstock.options import TABLES
 
 from ._shared.options import pairs
 
@@ -21,7 +20,7 @@ _MORE_URLS = ("mqtt_url", "mqtt_ws_url", "tubemq_url")
 def run(given: argparse.Namespace) -> int:
     """Runs the broker until SIGINT or SIGTERM."""
     # The flags have the names of the options.
-    options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in TABLES["broker"]}
+    options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in OPTIONS}
     options |= pairs(given.options, "options")
     options["allow_insecure_bind"] = given.allow_insecure_bind
     # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.

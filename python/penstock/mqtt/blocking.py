@@ -1,83 +1,130 @@
-"""The blocking face of MQTT: the verbs of :mod:`penstock.mqtt.client` without an event loop."""
+# Generated from penstock/mqtt/client.py by tools/generate_blocking.py; do not edit.
+"""MQTT, blocking: :class:`MqttClient`, :class:`MqttProducer`, :class:`MqttConsumer`."""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
-from penstock import options as _options
-from penstock.blocking import Client, Consumer, Producer
-from penstock.errors import Unsupported
-from penstock.mqtt import ReasonCode, fields_to_engine, filters_of
+from penstock._missing import refuse_all
+from penstock._typing import NoFields
+from penstock.blocking._base import Client, Consumer, Producer
+from penstock.blocking._connect import opening
+from penstock.blocking._handle import immediate
+from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock import _engine
-    from penstock.mqtt import PublishFields
-    from penstock.options import AnyConsumerOptions, AnyProducerOptions
+    from penstock._typing import Pending
+    from penstock.mqtt.fields import Fields, PublishFields
+    from penstock.mqtt.options import MqttClientOptions, MqttConsumerOptions, MqttProducerOptions
+
+
+def connect(url: str | None = None, **options: Unpack[MqttClientOptions]) -> MqttClient:
+    """Connects to an MQTT server; as :func:`penstock.blocking.connect`, with the types of MQTT.
+
+    Args:
+        url: ``mqtt://host:1883``, ``mqtts://``, ``ws://``, ``wss://`` or ``mqtt+unix:///path``.
+        options: see :class:`penstock.mqtt.MqttClientOptions`.
+
+    Raises:
+        InvalidArgument: an unknown option, a bad value, or a URL of another protocol.
+        Unsupported: an option of another protocol.
+        ConnectFailed, AuthenticationError: as :func:`penstock.blocking.connect`.
+    """
+    return opening(url, options, "mqtt")
 
 
 class MqttClient(Client):
-    """Twin of :class:`penstock.mqtt.client.MqttClient`. Made by :func:`penstock.blocking.connect`."""
+    """A session with an MQTT server. Made by :func:`penstock.blocking.connect` with ``mqtt://``, ``mqtts://``,
+    ``ws://``, ``wss://`` or ``mqtt+unix://``."""
 
-    _protocol = "mqtt"
-    _publisher: _engine.MqttProducer | None = None
+    _publisher: Any = None
 
     def publish(self, topic: str, payload: Buffer = b"", **fields: Unpack[PublishFields]) -> ReasonCode:
-        """Publishes a message and waits for its end; QoS 0 unless ``qos`` says otherwise."""
-        self._check()
-        if self._publisher is None:
-            opened = self._native.producer("publish", {"qos": 0})
-            self._publisher = cast("_engine.MqttProducer", opened.wait())
-        values: dict[str, Any] = {**fields, "topic": topic}
-        return self._publisher.send(payload, fields_to_engine(values)).wait()
+        """Publishes a message without opening a producer; QoS 0 unless ``qos`` says otherwise. Result and
+        errors are those of :meth:`MqttProducer.send`.
 
-    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Producer:
-        """A producer of ``topic``; as :meth:`penstock.mqtt.client.MqttClient.producer`."""
-        values = _options.resolve("mqtt.producer", options, self._defaults.producer)
+        Args:
+            topic: topic name, without wildcards.
+            payload: bytes, or anything with the buffer protocol.
+            fields: see :class:`penstock.mqtt.PublishFields`.
+        """
+        if not self._open:
+            self._check()
+        publisher: Any = self._publisher
+        if publisher is None:
+            publisher = self._publisher = immediate(self._native.producer("publish", {"qos": 0}))
+        return publisher.send(payload, fields_to_engine({**fields, "topic": topic})).wait()
+
+    def producer(self, topic: str, **options: Unpack[MqttProducerOptions]) -> MqttProducer:
+        """Opens a producer.
+
+        Args:
+            topic: topic name, without wildcards.
+            options: see :class:`penstock.mqtt.MqttProducerOptions`.
+
+        Raises:
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic name.
+            Unsupported: an option of another protocol.
+        """
+        values = self._defaults.resolve("producer", options)
+        return self._open_producer(topic, values)
+
+    def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
         self._check()
-        native = self._native.producer(topic, _options.to_engine("mqtt.producer", values)).wait()
-        return self._adopt(MqttProducer(cast("_engine.MqttProducer", native)))
+        return MqttProducer(self._native.producer(topic, values).wait(), self)
 
     def consumer(
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[AnyConsumerOptions],
-    ) -> Consumer:
-        """Subscribes; as :meth:`penstock.mqtt.client.MqttClient.consumer`."""
-        values = _options.resolve("mqtt.consumer", options, self._defaults.consumer)
-        filters = filters_of(topic)
-        self._check()
-        engine_options = _options.to_engine("mqtt.consumer", values)
-        native = self._native.consumer(filters, subscription or "", engine_options).wait()
-        return self._adopt(Consumer(native, ack_receipt=False))
+        **options: Unpack[MqttConsumerOptions],
+    ) -> MqttConsumer:
+        """Subscribes.
 
-    def subscribe(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Consumer:
-        """As :meth:`consumer`, with messages acknowledged when they are taken (``auto_ack=True``)."""
+        Args:
+            topic: one topic filter or several.
+            subscription: group of a shared subscription (``$share/subscription/filter``): each message goes
+                to one of its members. Without it every message comes here.
+            options: see :class:`penstock.mqtt.MqttConsumerOptions`.
+
+        Raises:
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter.
+            AuthorizationError: the broker refuses a filter.
+            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
+                subscriptions.
+        """
+        values = self._defaults.resolve("consumer", options)
+        filters = filters_of(topic)
+        return self._open_consumer(filters, subscription or "", values)
+
+    def _open_consumer(self, filters: list[str], subscription: str, values: dict[str, Any]) -> MqttConsumer:
+        self._check()
+        return MqttConsumer(self._native.consumer(filters, subscription, values).wait(), self)
+
+    def subscribe(self, topic: str | Sequence[str], **options: Unpack[MqttConsumerOptions]) -> MqttConsumer:
+        """As :meth:`consumer`, with ``auto_ack=True``: each message is acknowledged as soon as it is
+        received."""
         options.setdefault("auto_ack", True)
         return self.consumer(topic, **options)
 
     def reauthenticate(self) -> None:
-        """Starts a new extended authentication (4.12.1)."""
+        """Starts a new extended authentication (MQTT 5, 4.12.1).
+
+        Raises:
+            InvalidArgument: the client was made without ``authentication_method``.
+        """
         self._check()
         self._native.reauthenticate().wait()
 
-    def __repr__(self) -> str:
-        return f"<penstock.blocking.MqttClient {self._url}>"
-
 
 class MqttProducer(Producer):
-    """Twin of :class:`penstock.mqtt.client.MqttProducer`. Made by :meth:`MqttClient.producer`."""
-
-    _native: _engine.MqttProducer  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __init__(self, native: _engine.MqttProducer) -> None:
-        super().__init__(cast("_engine.Producer", native))
+    """Publishes to one topic. Made by :meth:`MqttClient.producer`."""
 
     def _leave(self, failed: bool) -> None:
         if not self._open:
@@ -86,44 +133,73 @@ class MqttProducer(Producer):
         with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
             # The engine waits no longer than the operation timeout: a broker may be gone for good.
             self._native.close().wait()
-            # Errors of what nobody awaited.
+            # Errors of messages whose results were not awaited.
             self._native.flush().wait()
 
-    @property
-    def name(self) -> str:
-        """MQTT's producers have none.
+    def send(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> ReasonCode:
+        """Publishes a message. The payload is copied before this returns; the result is the reason code of
+        the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2). With QoS 0 it comes when the message has been written.
+        An exception during the wait does not unsend.
+
+        Args:
+            payload: bytes, or anything with the buffer protocol.
+            fields: see :class:`penstock.mqtt.Fields`.
 
         Raises:
-            Unsupported: always.
+            QueueFull: the send window and its overflow queue are full: flush first.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            InvalidTopic, InvalidArgument: a bad topic, an unknown field or a bad value.
+            Unsupported: a field of another protocol; or the broker does not support this QoS or RETAIN.
+            AuthorizationError, QuotaExceeded, ...: the broker refused the message.
+            Closed: after :meth:`close`.
         """
-        raise Unsupported("MQTT has no producer names")
-
-    @property
-    def last_sequence_id(self) -> int:
-        """MQTT has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("MQTT has no sequence ids")
-
-    def send(self, payload: Buffer, key: str | None = None, **fields: Any) -> Any:
-        """Publishes a message and waits for its end; gives the reason code."""
-        if key is not None:
-            raise Unsupported("MQTT has no keys: put it into the topic, or into properties")
+        if key:
+            refuse_all("mqtt", ["key"])
         return self._native.send(payload, fields_to_engine(fields) if fields else None).wait()
 
-    def send_nowait(self, payload: Buffer, key: str | None = None, **fields: Any) -> None:
-        """Admits a message or raises; :meth:`flush` waits for the answers."""
-        if key is not None:
-            raise Unsupported("MQTT has no keys: put it into the topic, or into properties")
+    def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the answers and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+        """
+        if key:
+            refuse_all("mqtt", ["key"])
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
-    def submit_many(self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None) -> Any:
-        """As :meth:`send_many`, but returns at once what ``wait()`` gives the reason codes. ``keys`` are
-        topics, where they differ from the producer's."""
+    def send_many(
+        self,
+        payloads: Sequence[Buffer],
+        topics: Sequence[str | None] | None = None,
+        **other: Unpack[NoFields],
+    ) -> list[ReasonCode]:
+        """Publishes many messages and wakes up once, when the broker has all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
+
+        Args:
+            payloads: the messages.
+            topics: their topics, where they differ from the producer's; one for each payload, or none.
+
+        Returns:
+            The reason codes in the order of ``payloads``.
+
+        Raises:
+            ValueError: ``topics`` and ``payloads`` differ in length.
+            Error: the first error of the messages, with the number of failed ones.
+        """
+        if other:
+            refuse_all("mqtt", other)
+        return self.submit_many(payloads, topics).wait()
+
+    def submit_many(
+        self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
+    ) -> Pending[list[ReasonCode]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the reason codes, and the
+        next messages can be prepared meanwhile."""
         self._check()
-        return self._native.send_many(payloads, keys)
+        return self._native.send_many(payloads, topics)
 
     def send_frame(
         self,
@@ -131,21 +207,33 @@ class MqttProducer(Producer):
         *,
         value: str | None = None,
         encoding: str | None = None,
-        key: str | None = None,
         properties: str | None = None,
-        event_time: str | None = None,
         topic: str | None = None,
-    ) -> Any:
-        """Publishes each row of a DataFrame and waits; as
-        :meth:`penstock.mqtt.client.MqttProducer.send_frame`."""
+        **other: Unpack[NoFields],
+    ) -> list[ReasonCode]:
+        """Publishes each row of a DataFrame as a message, without a Python object per row.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            properties: column of maps, text to text.
+            topic: column of the topics, or a template with columns in it: ``"shop/{till}/sales"``. Default:
+                the producer's topic.
+
+        Returns:
+            The reason codes in the order of the rows.
+
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+            InvalidTopic: the topic of a row is not valid; the error names the row.
+            Unsupported: a column of another protocol.
+        """
+        if other:
+            refuse_all("mqtt", other)
         return self.submit_frame(
-            frame,
-            value=value,
-            encoding=encoding,
-            key=key,
-            properties=properties,
-            event_time=event_time,
-            topic=topic,
+            frame, value=value, encoding=encoding, properties=properties, topic=topic
         ).wait()
 
     def submit_frame(
@@ -154,17 +242,21 @@ class MqttProducer(Producer):
         *,
         value: str | None = None,
         encoding: str | None = None,
-        key: str | None = None,
         properties: str | None = None,
-        event_time: str | None = None,
         topic: str | None = None,
-    ) -> Any:
-        """As :meth:`send_frame`, but returns at once what ``wait()`` gives the reason codes."""
+        **other: Unpack[NoFields],
+    ) -> Pending[list[ReasonCode]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
+        if other:
+            refuse_all("mqtt", other)
         self._check()
-        if key is not None or event_time is not None:
-            raise Unsupported("MQTT has neither keys nor event times; topic= names a column or a template")
         rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
         return self.submit_rows(rows)
 
-    def __repr__(self) -> str:
-        return f"<penstock.blocking.MqttProducer {self._native.topic}>"
+
+class MqttConsumer(Consumer):
+    """Receives the messages of topic filters. Made by :meth:`MqttClient.consumer`.
+
+    Acknowledging a message sends its PUBACK or PUBCOMP; MQTT requires them in the order of arrival, so that
+    one waits until those before it are acknowledged.
+    """

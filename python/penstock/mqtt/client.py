@@ -1,4 +1,7 @@
-"""The asyncio face of MQTT: the verbs of :mod:`penstock.client`, and what MQTT people type first."""
+"""MQTT on asyncio: :class:`MqttClient`, :class:`MqttProducer`, :class:`MqttConsumer`.
+
+``penstock.mqtt.blocking`` is generated from this file.
+"""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -6,104 +9,123 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
-from penstock import options as _options
-from penstock.client import Client, Consumer, Opening, Producer
-from penstock.errors import Unsupported
-from penstock.mqtt import ReasonCode, fields_to_engine, filters_of
+from penstock._base import Client, Consumer, Producer
+from penstock._connect import opening
+from penstock._handle import Opening, immediate
+from penstock._missing import refuse_all
+from penstock._typing import NoFields
+from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock import _engine
-    from penstock.mqtt import PublishFields
-    from penstock.options import AnyConsumerOptions, AnyProducerOptions
+    from penstock._typing import Pending
+    from penstock.mqtt.fields import Fields, PublishFields
+    from penstock.mqtt.options import MqttClientOptions, MqttConsumerOptions, MqttProducerOptions
+
+
+def connect(url: str | None = None, **options: Unpack[MqttClientOptions]) -> Opening[MqttClient]:
+    """Connects to an MQTT server; as :func:`penstock.connect`, with the types of MQTT.
+
+    Args:
+        url: ``mqtt://host:1883``, ``mqtts://``, ``ws://``, ``wss://`` or ``mqtt+unix:///path``.
+        options: see :class:`penstock.mqtt.MqttClientOptions`.
+
+    Raises:
+        InvalidArgument: an unknown option, a bad value, or a URL of another protocol, at once.
+        Unsupported: an option of another protocol, at once.
+        ConnectFailed, AuthenticationError: as :func:`penstock.connect` (when awaited).
+    """
+    return opening(url, options, "mqtt")
 
 
 class MqttClient(Client):
-    """A session with an MQTT server. Made by :func:`penstock.connect` with ``mqtt://``, ``mqtts://``, ``ws://``,
-    ``wss://`` or ``mqtt+unix://``."""
+    """A session with an MQTT server. Made by :func:`penstock.connect` with ``mqtt://``, ``mqtts://``,
+    ``ws://``, ``wss://`` or ``mqtt+unix://``."""
 
-    _protocol = "mqtt"
-    _publisher: _engine.MqttProducer | None = None
+    _publisher: Any = None
 
     def publish(
         self, topic: str, payload: Buffer = b"", **fields: Unpack[PublishFields]
     ) -> asyncio.Future[ReasonCode]:
-        """Publishes a message; QoS 0 unless ``qos`` says otherwise. See :meth:`MqttProducer.send`."""
-        if asyncio._get_running_loop() is not self._loop or not self._open:
-            self._check()
-        publisher = self._publisher
-        if publisher is None:
-            # Opens nothing at the broker, so that there is nothing to wait for.
-            opened = cast(
-                "asyncio.Future[_engine.MqttProducer]", self._native.producer("publish", {"qos": 0})
-            )
-            publisher = self._publisher = opened.result()
-        values: dict[str, Any] = {**fields, "topic": topic}
-        return publisher.send(payload, fields_to_engine(values))  # pyright: ignore[reportReturnType]
-
-    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Opening[Producer]:
-        """A producer of ``topic``.
+        """Publishes a message without opening a producer; QoS 0 unless ``qos`` says otherwise. Result and
+        errors are those of :meth:`MqttProducer.send`.
 
         Args:
-            topic: a topic name, without wildcards.
-            options: see :class:`penstock.options.MqttProducerOptions`.
+            topic: topic name, without wildcards.
+            payload: bytes, or anything with the buffer protocol.
+            fields: see :class:`penstock.mqtt.PublishFields`.
+        """
+        if asyncio._get_running_loop() is not self._loop:
+            self._check()
+        if not self._open:
+            self._check()
+        publisher: Any = self._publisher
+        if publisher is None:
+            publisher = self._publisher = immediate(self._native.producer("publish", {"qos": 0}))
+        return publisher.send(payload, fields_to_engine({**fields, "topic": topic}))
+
+    def producer(self, topic: str, **options: Unpack[MqttProducerOptions]) -> Opening[MqttProducer]:
+        """Opens a producer.
+
+        Args:
+            topic: topic name, without wildcards.
+            options: see :class:`penstock.mqtt.MqttProducerOptions`.
 
         Raises:
-            InvalidArgument, InvalidTopic: an unknown option, a bad value or name, at once.
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic name, at once.
+            Unsupported: an option of another protocol, at once.
         """
-        values = _options.resolve("mqtt.producer", options, self._defaults.producer)
+        values = self._defaults.resolve("producer", options)
+        return Opening(lambda: self._open_producer(topic, values))
 
-        async def start() -> Producer:
-            self._check()
-            native = await self._native.producer(topic, _options.to_engine("mqtt.producer", values))
-            return self._adopt(MqttProducer(cast("_engine.MqttProducer", native), self._loop))
-
-        return Opening(start)
+    async def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
+        self._check()
+        return MqttProducer(await self._native.producer(topic, values), self)
 
     def consumer(
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[AnyConsumerOptions],
-    ) -> Opening[Consumer]:
+        **options: Unpack[MqttConsumerOptions],
+    ) -> Opening[MqttConsumer]:
         """Subscribes.
 
         Args:
-            topic: a topic filter or several.
+            topic: one topic filter or several.
             subscription: group of a shared subscription (``$share/subscription/filter``): each message goes
-                to one of its members. None: all messages come here.
-            options: see :class:`penstock.options.MqttConsumerOptions`.
+                to one of its members. Without it every message comes here.
+            options: see :class:`penstock.mqtt.MqttConsumerOptions`.
 
         Raises:
-            InvalidArgument, InvalidTopic: an unknown option, a bad value or filter, at once.
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter, at once.
             AuthorizationError: the broker refuses a filter (when awaited).
-            Unsupported: the broker has no wildcards or no shared subscriptions (when awaited).
+            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
+                subscriptions (when awaited).
         """
-        values = _options.resolve("mqtt.consumer", options, self._defaults.consumer)
+        values = self._defaults.resolve("consumer", options)
         filters = filters_of(topic)
+        return Opening(lambda: self._open_consumer(filters, subscription or "", values))
 
-        async def start() -> Consumer:
-            self._check()
-            native = await self._native.consumer(
-                filters, subscription or "", _options.to_engine("mqtt.consumer", values)
-            )
-            return self._adopt(Consumer(native, self._loop, ack_receipt=False))
-
-        return Opening(start)
+    async def _open_consumer(
+        self, filters: list[str], subscription: str, values: dict[str, Any]
+    ) -> MqttConsumer:
+        self._check()
+        return MqttConsumer(await self._native.consumer(filters, subscription, values), self)
 
     def subscribe(
-        self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]
-    ) -> Opening[Consumer]:
-        """As :meth:`consumer`, with messages acknowledged when they are taken (``auto_ack=True``)."""
+        self, topic: str | Sequence[str], **options: Unpack[MqttConsumerOptions]
+    ) -> Opening[MqttConsumer]:
+        """As :meth:`consumer`, with ``auto_ack=True``: each message is acknowledged as soon as it is
+        received."""
         options.setdefault("auto_ack", True)
         return self.consumer(topic, **options)
 
     async def reauthenticate(self) -> None:
-        """Starts a new extended authentication (4.12.1).
+        """Starts a new extended authentication (MQTT 5, 4.12.1).
 
         Raises:
             InvalidArgument: the client was made without ``authentication_method``.
@@ -111,17 +133,9 @@ class MqttClient(Client):
         self._check()
         await self._native.reauthenticate()
 
-    def __repr__(self) -> str:
-        return f"<penstock.MqttClient {self._url}>"
-
 
 class MqttProducer(Producer):
     """Publishes to one topic. Made by :meth:`MqttClient.producer`."""
-
-    _native: _engine.MqttProducer  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __init__(self, native: _engine.MqttProducer, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(cast("_engine.Producer", native), loop)
 
     async def _leave(self, failed: bool) -> None:
         if not self._open:
@@ -130,68 +144,75 @@ class MqttProducer(Producer):
         with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
             # The engine waits no longer than the operation timeout: a broker may be gone for good.
             await self._native.close()
-            # Errors of what nobody awaited.
+            # Errors of messages whose results were not awaited.
             await self._native.flush()
 
-    @property
-    def name(self) -> str:
-        """MQTT's producers have none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("MQTT has no producer names")
-
-    @property
-    def last_sequence_id(self) -> int:
-        """MQTT has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("MQTT has no sequence ids")
-
-    def send(self, payload: Buffer, key: str | None = None, **fields: Any) -> asyncio.Future[Any]:
-        """Publishes a message. It is taken at once; the future ends with the
-        :class:`penstock.mqtt.ReasonCode` of the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2), or when it has
-        been written (QoS 0). Cancelling the future does not unsend.
+    def send(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> asyncio.Future[ReasonCode]:
+        """Publishes a message. The payload is copied before this returns; the result is the reason code of
+        the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2). With QoS 0 it comes when the message has been written.
+        Cancelling the wait does not unsend.
 
         Args:
-            payload: bytes, or anything with the buffer protocol; copied once.
+            payload: bytes, or anything with the buffer protocol.
             fields: see :class:`penstock.mqtt.Fields`.
 
         Raises:
-            QueueFull: the window and the parking lot behind it are full: await some of the futures first.
-            InvalidTopic, InvalidArgument: at once.
-            Unsupported: the broker does not take this QoS or retained messages; MQTT has no keys.
-            AuthorizationError, QuotaExceeded ...: the broker's refusal (when awaited), with its reason code.
+            QueueFull: the send window and its overflow queue are full: await earlier sends first.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            InvalidTopic, InvalidArgument: a bad topic, an unknown field or a bad value, at once.
+            Unsupported: a field of another protocol; or the broker does not support this QoS or RETAIN.
+            AuthorizationError, QuotaExceeded, ...: the broker refused the message (when awaited).
+            Closed: after :meth:`close`.
         """
         if asyncio._get_running_loop() is not self._loop:
             self._check()
-        if key is not None:
-            raise Unsupported("MQTT has no keys: put it into the topic, or into properties")
-        if not fields:
-            return self._native.send(payload, None)  # pyright: ignore[reportReturnType]
-        return self._native.send(payload, fields_to_engine(fields))  # pyright: ignore[reportReturnType]
+        if key:
+            refuse_all("mqtt", ["key"])
+        return self._native.send(payload, fields_to_engine(fields) if fields else None)
 
-    def send_nowait(self, payload: Buffer, key: str | None = None, **fields: Any) -> None:
-        """As :meth:`send`, without a future: the message is admitted or this raises. :meth:`flush` waits for
-        the answers and raises what went wrong."""
-        if key is not None:
-            raise Unsupported("MQTT has no keys: put it into the topic, or into properties")
+    def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the answers and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+        """
+        if key:
+            refuse_all("mqtt", ["key"])
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
-    ) -> Awaitable[Any]:
-        """Publishes many messages with one wake-up at the end; gives their reason codes.
+        self,
+        payloads: Sequence[Buffer],
+        topics: Sequence[str | None] | None = None,
+        **other: Unpack[NoFields],
+    ) -> Awaitable[list[ReasonCode]]:
+        """Publishes many messages and wakes up once, when the broker has all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
 
         Args:
             payloads: the messages.
-            keys: their topics, where they differ from the producer's.
+            topics: their topics, where they differ from the producer's; one for each payload, or none.
+
+        Returns:
+            The reason codes in the order of ``payloads``.
+
+        Raises:
+            ValueError: ``topics`` and ``payloads`` differ in length.
+            Error: the first error of the messages, with the number of failed ones (when awaited).
         """
+        if other:
+            refuse_all("mqtt", other)
+        return self._submit_many(payloads, topics)
+
+    def _submit_many(
+        self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
+    ) -> Pending[list[ReasonCode]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the reason codes, and the
+        next messages can be prepared meanwhile."""
         self._check()
-        return self._native.send_many(payloads, keys)
+        return self._native.send_many(payloads, topics)
 
     def send_frame(
         self,
@@ -199,26 +220,54 @@ class MqttProducer(Producer):
         *,
         value: str | None = None,
         encoding: str | None = None,
-        key: str | None = None,
         properties: str | None = None,
-        event_time: str | None = None,
         topic: str | None = None,
-    ) -> Awaitable[Any]:
-        """Publishes each row of a DataFrame.
+        **other: Unpack[NoFields],
+    ) -> Awaitable[list[ReasonCode]]:
+        """Publishes each row of a DataFrame as a message, without a Python object per row.
 
         Args:
-            frame, value, encoding, properties: as :meth:`penstock.Producer.send_frame`.
-            topic: the column with the topics, or a template with columns in it: ``"shop/{till}/sales"``.
-                Default: the producer's topic.
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            properties: column of maps, text to text.
+            topic: column of the topics, or a template with columns in it: ``"shop/{till}/sales"``. Default:
+                the producer's topic.
 
         Returns:
             The reason codes in the order of the rows.
-        """
-        self._check()
-        if key is not None or event_time is not None:
-            raise Unsupported("MQTT has neither keys nor event times; topic= names a column or a template")
-        rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
-        return self._native.send_rows(rows)
 
-    def __repr__(self) -> str:
-        return f"<penstock.MqttProducer {self._native.topic}>"
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+            InvalidTopic: the topic of a row is not valid; the error names the row.
+            Unsupported: a column of another protocol.
+        """
+        if other:
+            refuse_all("mqtt", other)
+        return self._submit_frame(frame, value=value, encoding=encoding, properties=properties, topic=topic)
+
+    def _submit_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        properties: str | None = None,
+        topic: str | None = None,
+        **other: Unpack[NoFields],
+    ) -> Pending[list[ReasonCode]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
+        if other:
+            refuse_all("mqtt", other)
+        self._check()
+        rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
+        return self._submit_rows(rows)
+
+
+class MqttConsumer(Consumer):
+    """Receives the messages of topic filters. Made by :meth:`MqttClient.consumer`.
+
+    Acknowledging a message sends its PUBACK or PUBCOMP; MQTT requires them in the order of arrival, so that
+    one waits until those before it are acknowledged.
+    """

@@ -11,8 +11,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock import _native, parse
-from penstock import options as _options
+from penstock import _native, parse, protocols
+from penstock._typing import Duration
 from penstock.errors import InvalidArgument, Unsupported
 from penstock.frames import check_encoding
 
@@ -87,12 +87,12 @@ def is_template(text: str) -> bool:
 def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
     """Options in the form that is sent to workers: resolved here, so that a CA file need not exist on the
     workers, except secrets, which stay references."""
-    resolved = _options.resolve(scope, given)
+    resolved = protocols.resolve(scope, given)
     result: dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
             continue
-        if not _options.TABLES[scope][name].secret:
+        if not protocols.table(scope)[name].secret:
             result[name] = resolved[name]
         elif callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:"))):
             result[name] = value
@@ -168,7 +168,7 @@ def sink_config(
     event_time: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
-    ack_timeout: _options.Duration = ACK_TIMEOUT,
+    ack_timeout: Duration = ACK_TIMEOUT,
     options: dict[str, Any],
 ) -> SinkConfig:
     """Makes the configuration, and checks everything that can be checked without a broker.
@@ -177,16 +177,14 @@ def sink_config(
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
         Unsupported: a feature that the protocol does not have, or an option that needs a single process.
     """
-    base, inherited = _options.inherited_for(url)
-    protocol = _options.protocol_of(base)
-    scopes = [_options.scope_of(protocol, scope) for scope in ("client", "producer")]
-    tables = [_options.TABLES[scope] for scope in scopes]
+    base, inherited = protocols.inherited_for(url)
+    protocol = protocols.of(base).key
+    scopes = [f"{protocol}.{scope}" for scope in ("client", "producer")]
+    tables = [protocols.table(scope) for scope in scopes]
     for name in options:
         if name not in tables[0] and name not in tables[1]:
             known = [*tables[0], *tables[1]]
-            raise InvalidArgument(
-                f"the Spark sink has no option {name!r}{_options.parse.did_you_mean(name, known)}"
-            )
+            raise InvalidArgument(f"the Spark sink has no option {name!r}{parse.did_you_mean(name, known)}")
     clients = {name: value for name, value in options.items() if name in tables[0]}
     if base.startswith("embedded:"):
         raise InvalidArgument(
@@ -228,7 +226,7 @@ def sink_config(
     )
 
 
-def _seconds(value: _options.Duration) -> float:
+def _seconds(value: Duration) -> float:
     try:
         return parse.duration(value)
     except ValueError as error:

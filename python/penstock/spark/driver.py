@@ -21,7 +21,7 @@ from .sink import PartitionWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.options import Duration
+    from penstock._typing import Duration
 
 log = logging.getLogger("penstock.spark")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock import blocking
     from penstock._engine import MessageId, MessageIds, Position, Waiter
-    from penstock.options import Duration
+    from penstock._typing import Duration
 
 ROWS_PER_CALL = 2000
 """Plain Rows passed to the engine in one call."""
@@ -96,7 +96,7 @@ class PartitionWriter:
 
     def _prepare(
         self,
-        producer: blocking.Producer,
+        producer: Any,
         lot: Any,
         number: int,
         ids: tuple[str, str] | None,

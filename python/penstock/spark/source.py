@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from penstock import options as _options
-from penstock import parse
+from penstock import parse, protocols
 from penstock.errors import InvalidArgument, IoError, Unsupported
+from penstock.options import Option
 
 from .config import travelling
 from .wal import Log, Slice, spread
@@ -49,14 +49,12 @@ GATHER = 0.1
 QUIET = 1.0
 """Seconds without a message after which ``availableNow`` considers everything received."""
 
-_OWN: dict[str, _options.Option] = {
-    "wal": _options.Option(str, None, "Folder of the log; executors must be able to read it."),
-    "wal_limit": _options.Option(
-        parse.size, 1 << 30, "Size of the log above which messages are left on the broker."
-    ),
-    "max_rows_per_trigger": _options.Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
-    "max_partitions": _options.Option(parse.whole(1, 10_000), 8, "Largest number of tasks in a micro-batch."),
-    "subscription": _options.Option(str, None, "Group of a shared subscription."),
+_OWN: dict[str, Option] = {
+    "wal": Option(str, None, "Folder of the log; executors must be able to read it."),
+    "wal_limit": Option(parse.size, 1 << 30, "Size of the log above which messages are left on the broker."),
+    "max_rows_per_trigger": Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
+    "max_partitions": Option(parse.whole(1, 10_000), 8, "Largest number of tasks in a micro-batch."),
+    "subscription": Option(str, None, "Group of a shared subscription."),
 }
 
 
@@ -82,15 +80,15 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
         Unsupported: a URL of another protocol, or an option that contradicts how the source works.
     """
-    base, inherited = _options.inherited_for(options.pop("url", None))
-    if _options.protocol_of(base) != "mqtt":
+    base, inherited = protocols.inherited_for(options.pop("url", None))
+    if protocols.of(base).key != "mqtt":
         raise Unsupported("the streaming source is for MQTT URLs")
     topic = options.pop("topic", None)
     for name, value in {"topic": topic, "wal": options.get("wal")}.items():
         if not value:
             raise InvalidArgument(f'option "{name}" is missing')
     scopes = ("mqtt.client", "mqtt.consumer")
-    tables = [_options.TABLES[scope] for scope in scopes]
+    tables = [protocols.table(scope) for scope in scopes]
     own = {name: options.pop(name) for name in _OWN if name in options}
     for name in options:
         if name not in tables[0] and name not in tables[1]:

@@ -1,99 +1,108 @@
-"""The blocking face of TubeMQ: the verbs of :mod:`penstock.tubemq.client` without an event loop."""
+# Generated from penstock/tubemq/client.py by tools/generate_blocking.py; do not edit.
+"""TubeMQ, blocking: :class:`TubeMqClient`, :class:`TubeMqProducer`, :class:`TubeMqConsumer`."""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
-from penstock import options as _options
-from penstock.blocking import Client, Consumer, Producer
-from penstock.errors import InvalidArgument, Unsupported
-from penstock.tubemq import PartitionState, Position, partitions_of, refuse, seek_target
+from penstock._missing import refuse_all
+from penstock._typing import NoFields
+from penstock.blocking._base import Client, Consumer, Producer
+from penstock.blocking._connect import opening
+from penstock.errors import InvalidArgument
+from penstock.tubemq.positions import partitions_of, seek_target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock import _engine
-    from penstock._engine import Message, MessageId
-    from penstock.options import AnyConsumerOptions, AnyProducerOptions, Duration, Timestamp
+    from penstock._engine import Message
+    from penstock._typing import Duration, Pending, Timestamp
+    from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
+    from penstock.tubemq.positions import PartitionState, Position
 
 
-class TubeClient(Client):
-    """Twin of :class:`penstock.tubemq.client.TubeClient`. Made by :func:`penstock.blocking.connect`."""
+def connect(url: str | None = None, **options: Unpack[TubeMqClientOptions]) -> TubeMqClient:
+    """Connects to a TubeMQ cluster; as :func:`penstock.blocking.connect`, with the types of TubeMQ.
 
-    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Producer:
-        """Opens a producer; as :meth:`penstock.tubemq.client.TubeClient.producer`."""
-        values = _options.resolve("tubemq.producer", options, self._defaults.producer)
+    Args:
+        url: ``tubemq://master:8715[,master:8715]`` or ``tubemq+ssl://...``.
+        options: see :class:`penstock.tubemq.TubeMqClientOptions`.
+
+    Raises:
+        InvalidArgument: an unknown option, a bad value, or a URL of another protocol.
+        Unsupported: an option of another protocol.
+        ConnectFailed, AuthenticationError: as :func:`penstock.blocking.connect`.
+    """
+    return opening(url, options, "tubemq")
+
+
+class TubeMqClient(Client):
+    """A client of a TubeMQ cluster. Made by :func:`penstock.blocking.connect` with ``tubemq://`` or
+    ``tubemq+ssl://``."""
+
+    def producer(self, topic: str, **options: Unpack[TubeMqProducerOptions]) -> TubeMqProducer:
+        """Opens a producer.
+
+        Args:
+            topic: name of the topic.
+            options: see :class:`penstock.tubemq.TubeMqProducerOptions`.
+
+        Raises:
+            InvalidArgument: an unknown option or a bad value.
+            Unsupported: an option of another protocol.
+            InvalidTopic, TopicNotFound: not a topic name, or no broker has the topic.
+        """
+        values = self._defaults.resolve("producer", options)
+        return self._open_producer(topic, values)
+
+    def _open_producer(self, topic: str, values: dict[str, Any]) -> TubeMqProducer:
         self._check()
-        native = self._native.producer(topic, _options.to_engine("tubemq.producer", values)).wait()
-        return self._adopt(TubeProducer(cast("_engine.TubeProducer", native)))
+        return TubeMqProducer(self._native.producer(topic, values).wait(), self)
 
     def consumer(
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[AnyConsumerOptions],
-    ) -> Consumer:
-        """Joins a consumer group; as :meth:`penstock.tubemq.client.TubeClient.consumer`."""
-        values = _options.resolve("tubemq.consumer", options, self._defaults.consumer)
+        **options: Unpack[TubeMqConsumerOptions],
+    ) -> TubeMqConsumer:
+        """Joins a consumer group.
+
+        Args:
+            topic: one topic or several.
+            subscription: the group. Its members share the partitions, and must have the same topics and
+                filters.
+            options: see :class:`penstock.tubemq.TubeMqConsumerOptions`.
+
+        Raises:
+            InvalidArgument: an unknown option, a bad value, no topic or no group.
+            Unsupported: an option of another protocol.
+            TopicNotFound: no broker has a topic.
+            ConsumerAssign: the group's members have other topics, filters or balance.
+            AuthorizationError: the group may not consume.
+        """
+        values = self._defaults.resolve("consumer", options)
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics or not subscription:
             raise InvalidArgument("a consumer needs at least one topic and the name of a group")
+        return self._open_consumer(topics, subscription, values)
+
+    def _open_consumer(self, topics: list[str], subscription: str, values: dict[str, Any]) -> TubeMqConsumer:
         self._check()
-        engine_options = _options.to_engine("tubemq.consumer", values)
-        native = self._native.consumer(topics, subscription, engine_options).wait()
-        return self._adopt(TubeConsumer(native, ack_receipt=False))
+        return TubeMqConsumer(self._native.consumer(topics, subscription, values).wait(), self)
 
-    def reader(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Consumer:
-        """TubeMQ has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no readers: brokers keep the offsets of every group")
-
-    def reauthenticate(self) -> None:
-        """TubeMQ has none: each call to a master is signed.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no re-authentication: each call to a master is signed")
-
-    def __repr__(self) -> str:
-        return f"<penstock.blocking.TubeClient {self._url}>"
+    def partitions(self, topic: str) -> int:
+        """Number of partitions of a topic, on all brokers."""
+        self._check()
+        return self._native.partitions(topic).wait()
 
 
-class TubeProducer(Producer):
-    """Twin of :class:`penstock.tubemq.client.TubeProducer`. Made by :meth:`TubeClient.producer`."""
+class TubeMqProducer(Producer):
+    """Sends to one topic. Made by :meth:`TubeMqClient.producer`."""
 
-    _native: _engine.TubeProducer  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __init__(self, native: _engine.TubeProducer) -> None:
-        super().__init__(cast("_engine.Producer", native))
-
-    @property
-    def name(self) -> str:
-        """TubeMQ's producers have none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no producer names")
-
-    @property
-    def last_sequence_id(self) -> int:
-        """TubeMQ has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no sequence ids")
-
-    def send(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def send(
         self,
         payload: Buffer,
         key: str | None = None,
@@ -101,16 +110,36 @@ class TubeProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **fields: Any,
+        **other: Unpack[NoFields],
     ) -> Position:
-        """Sends a message and waits until a broker has it; gives its position."""
-        if fields:
-            refuse(fields)
+        """Sends a message. The payload is copied before this returns; the result is the
+        :class:`penstock.tubemq.Position` of the message, when a broker has it. Cancelling the wait does not
+        unsend.
+
+        Args:
+            payload: bytes, or anything with the buffer protocol; not empty.
+            key: messages with the same key go to the same partition.
+            properties: attributes; names and values must not contain ``,`` or ``=``.
+            message_type: type for the filters of consumers; the producer's by default.
+            event_time: when the event happened: an aware ``datetime`` or milliseconds since 1970. Stored to
+                the minute.
+
+        Raises:
+            QueueFull: the send window and its overflow queue are full: flush first.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            MessageTooLarge, InvalidArgument: at once.
+            Timeout: no broker answered within ``send_timeout``; the message may have been stored (when
+                awaited).
+            Unsupported: a field of another protocol.
+            Closed: after :meth:`close`.
+        """
+        if other:
+            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         return self._native.send(payload, key, properties, message_type, event_time).wait()
 
-    def send_nowait(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def send_nowait(
         self,
         payload: Buffer,
         key: str | None = None,
@@ -118,19 +147,87 @@ class TubeProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **fields: Any,
+        **other: Unpack[NoFields],
     ) -> None:
-        """Admits a message or raises; :meth:`flush` waits for the answers."""
-        if fields:
-            refuse(fields)
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the answers and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MemoryLimit, MessageTooLarge, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+        """
+        if other:
+            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         self._native.send_nowait(payload, key, properties, message_type, event_time)
 
-    def submit_many(self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None) -> Any:
-        """As :meth:`send_many`, but returns at once what ``wait()`` gives the positions."""
+    def send_many(
+        self,
+        payloads: Sequence[Buffer],
+        keys: Sequence[str | None] | None = None,
+        **other: Unpack[NoFields],
+    ) -> list[Position]:
+        """Sends many messages and wakes up once, when the brokers have all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
+
+        Args:
+            payloads: the messages.
+            keys: one for each payload, or none.
+
+        Returns:
+            The positions in the order of ``payloads``.
+
+        Raises:
+            ValueError: ``keys`` and ``payloads`` differ in length.
+            Error: the first error of the messages, with the number of failed ones.
+        """
+        if other:
+            refuse_all("tubemq", other)
+        return self.submit_many(payloads, keys).wait()
+
+    def submit_many(
+        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+    ) -> Pending[list[Position]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the positions, and the next
+        messages can be prepared meanwhile."""
         self._check()
         return self._native.send_many(payloads, keys)
+
+    def send_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        key: str | None = None,
+        properties: str | None = None,
+        event_time: str | None = None,
+        **other: Unpack[NoFields],
+    ) -> list[Position]:
+        """Sends each row of a DataFrame as a message, without a Python object per row.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            key: column of the keys.
+            properties: column of maps, text to text.
+            event_time: column of timestamps, or of milliseconds since 1970.
+
+        Returns:
+            The positions in the order of the rows.
+
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+            Unsupported: a column of another protocol.
+        """
+        if other:
+            refuse_all("tubemq", other)
+        return self.submit_frame(
+            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+        ).wait()
 
     def submit_frame(
         self,
@@ -141,56 +238,78 @@ class TubeProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
-        topic: str | None = None,
-    ) -> Any:
-        """As :meth:`send_frame`, but returns at once what ``wait()`` gives the positions."""
+        **other: Unpack[NoFields],
+    ) -> Pending[list[Position]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
+        if other:
+            refuse_all("tubemq", other)
         self._check()
-        if topic is not None:
-            raise Unsupported("a producer of TubeMQ has one topic")
         rows = frames.outgoing(
             frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
         )
         return self.submit_rows(rows)
 
-    def __repr__(self) -> str:
-        return f"<penstock.blocking.TubeProducer {self._native.topic}>"
 
+class TubeMqConsumer(Consumer):
+    """A member of a consumer group. Made by :meth:`TubeMqClient.consumer`.
 
-class TubeConsumer(Consumer):
-    """Twin of :class:`penstock.tubemq.client.TubeConsumer`. Made by :meth:`TubeClient.consumer`."""
+    A broker delivers messages in packs, one at a time for each partition. A pack is confirmed when all of its
+    messages are acknowledged. A negative acknowledgement has the pack delivered again, without the messages
+    that were acknowledged.
+    """
 
-    def nack(self, message: Message | MessageId, delay: Duration | None = None) -> None:
-        """Wants a message again, and with it what of its pack has not been acknowledged."""
-        self.nack_many([message], delay)
+    def nack(self, message: Message, delay: Duration | None = None) -> None:
+        """Has a message delivered again, together with the unacknowledged messages of its pack.
 
-    def nack_many(self, messages: Sequence[Message | MessageId], delay: Duration | None = None) -> None:
-        """As :meth:`nack`, for several."""
-        # What was taken ahead of the same packs will come again.
-        packs = {getattr(message, "id", None) for message in messages}
-        self._ahead = deque(message for message in self._ahead if message.id not in packs)
-        super().nack_many(messages, delay)
+        Args:
+            message: the message.
+            delay: seconds until then; the option ``nack_delay`` by default.
+        """
+        self._native.nack(message, parse.seconds(delay))
 
-    def seek(self, position: MessageId | Position | Timestamp | str, *, inclusive: bool = False) -> None:
-        """Moves the group; as :meth:`penstock.tubemq.client.TubeConsumer.seek`."""
+    def nack_many(self, messages: Sequence[Message], delay: Duration | None = None) -> None:
+        """As :meth:`nack`, for several messages."""
+        self._native.nack_many(messages, parse.seconds(delay))
+
+    def redeliver_unacknowledged(self) -> None:
+        """Has every message delivered again that was received and not acknowledged."""
+        self._native.redeliver_unacknowledged()
+
+    def seek(self, position: Position | str, **other: Unpack[NoFields]) -> None:
+        """Moves the group.
+
+        Args:
+            position: ``"first"`` or ``"latest"`` for all partitions of this consumer, or a
+                :class:`penstock.tubemq.Position` for one of them. A position is inclusive.
+
+        Raises:
+            InvalidArgument: not a position, or of a partition that this consumer does not hold.
+            Unsupported: a time.
+        """
+        if other:
+            refuse_all("tubemq", other)
         self._check()
-        target = seek_target(position)
-        self._ahead.clear()
-        self._native.seek(target, inclusive).wait()
+        return self._native.seek(seek_target(position), True).wait()
 
     def pause(self, partitions: Any = None) -> None:
-        """Stops fetching; as :meth:`penstock.tubemq.client.TubeConsumer.pause`."""
+        """Stops fetching. Messages already fetched are still delivered, and the partitions stay assigned.
+
+        Args:
+            partitions: messages, positions or pairs of broker and partition; by default all, including those
+                that are assigned later.
+
+        Raises:
+            InvalidArgument: a partition that is not this consumer's.
+        """
         self._check()
         self._native.set_paused(partitions_of(partitions), True)
 
     def resume(self, partitions: Any = None) -> None:
-        """Fetches again; as :meth:`pause`."""
+        """Resumes fetching; arguments and errors as :meth:`pause`."""
         self._check()
         self._native.set_paused(partitions_of(partitions), False)
 
     def partitions(self) -> list[PartitionState]:
-        """Where each of this consumer's partitions stands, and how far behind it is."""
+        """State of each partition of this consumer, with its lag."""
         self._check()
-        return cast("list[PartitionState]", self._native.partitions())
-
-    def __repr__(self) -> str:
-        return f"<penstock.blocking.TubeConsumer {self._native.topic} {self._native.subscription!r}>"
+        return self._native.partitions()

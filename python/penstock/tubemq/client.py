@@ -1,128 +1,114 @@
-"""The asyncio face of TubeMQ: the verbs of :mod:`penstock.client`, and what only TubeMQ has."""
+"""TubeMQ on asyncio: :class:`TubeMqClient`, :class:`TubeMqProducer`, :class:`TubeMqConsumer`.
+
+``penstock.tubemq.blocking`` is generated from this file.
+"""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
-from penstock import options as _options
-from penstock.client import Client, Consumer, Opening, Producer
-from penstock.errors import InvalidArgument, Unsupported
-from penstock.tubemq import PartitionState, Position, partitions_of, refuse, seek_target
+from penstock._base import Client, Consumer, Producer
+from penstock._connect import opening
+from penstock._handle import Opening
+from penstock._missing import refuse_all
+from penstock._typing import NoFields
+from penstock.errors import InvalidArgument
+from penstock.tubemq.positions import partitions_of, seek_target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock import _engine
-    from penstock._engine import MessageId
-    from penstock.options import AnyConsumerOptions, AnyProducerOptions, Timestamp
+    from penstock._engine import Message
+    from penstock._typing import Duration, Pending, Timestamp
+    from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
+    from penstock.tubemq.positions import PartitionState, Position
 
 
-class TubeClient(Client):
-    """A client of a TubeMQ cluster. Made by :func:`penstock.connect` with ``tubemq://`` or ``tubemq+ssl://``."""
+def connect(url: str | None = None, **options: Unpack[TubeMqClientOptions]) -> Opening[TubeMqClient]:
+    """Connects to a TubeMQ cluster; as :func:`penstock.connect`, with the types of TubeMQ.
 
-    def producer(self, topic: str, **options: Unpack[AnyProducerOptions]) -> Opening[Producer]:
+    Args:
+        url: ``tubemq://master:8715[,master:8715]`` or ``tubemq+ssl://...``.
+        options: see :class:`penstock.tubemq.TubeMqClientOptions`.
+
+    Raises:
+        InvalidArgument: an unknown option, a bad value, or a URL of another protocol, at once.
+        Unsupported: an option of another protocol, at once.
+        ConnectFailed, AuthenticationError: as :func:`penstock.connect` (when awaited).
+    """
+    return opening(url, options, "tubemq")
+
+
+class TubeMqClient(Client):
+    """A client of a TubeMQ cluster. Made by :func:`penstock.connect` with ``tubemq://`` or
+    ``tubemq+ssl://``."""
+
+    def producer(self, topic: str, **options: Unpack[TubeMqProducerOptions]) -> Opening[TubeMqProducer]:
         """Opens a producer.
 
         Args:
-            topic: its name.
-            options: see :class:`penstock.options.TubeProducerOptions`.
+            topic: name of the topic.
+            options: see :class:`penstock.tubemq.TubeMqProducerOptions`.
 
         Raises:
             InvalidArgument: an unknown option or a bad value, at once.
-            InvalidTopic, TopicNotFound: no name of a topic, or one that no broker has (when awaited).
+            Unsupported: an option of another protocol, at once.
+            InvalidTopic, TopicNotFound: not a topic name, or no broker has the topic (when awaited).
         """
-        values = _options.resolve("tubemq.producer", options, self._defaults.producer)
+        values = self._defaults.resolve("producer", options)
+        return Opening(lambda: self._open_producer(topic, values))
 
-        async def start() -> Producer:
-            self._check()
-            native = await self._native.producer(topic, _options.to_engine("tubemq.producer", values))
-            return self._adopt(TubeProducer(cast("_engine.TubeProducer", native), self._loop))
-
-        return Opening(start)
+    async def _open_producer(self, topic: str, values: dict[str, Any]) -> TubeMqProducer:
+        self._check()
+        return TubeMqProducer(await self._native.producer(topic, values), self)
 
     def consumer(
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[AnyConsumerOptions],
-    ) -> Opening[Consumer]:
+        **options: Unpack[TubeMqConsumerOptions],
+    ) -> Opening[TubeMqConsumer]:
         """Joins a consumer group.
 
         Args:
             topic: one topic or several.
-            subscription: the group. Its members share the partitions, and have the same topics and filters.
-            options: see :class:`penstock.options.TubeConsumerOptions`.
+            subscription: the group. Its members share the partitions, and must have the same topics and
+                filters.
+            options: see :class:`penstock.tubemq.TubeMqConsumerOptions`.
 
         Raises:
-            InvalidArgument: an unknown option or a bad value, at once.
+            InvalidArgument: an unknown option, a bad value, no topic or no group, at once.
+            Unsupported: an option of another protocol, at once.
             TopicNotFound: no broker has a topic (when awaited).
             ConsumerAssign: the group's members have other topics, filters or balance (when awaited).
             AuthorizationError: the group may not consume (when awaited).
         """
-        values = _options.resolve("tubemq.consumer", options, self._defaults.consumer)
+        values = self._defaults.resolve("consumer", options)
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics or not subscription:
             raise InvalidArgument("a consumer needs at least one topic and the name of a group")
+        return Opening(lambda: self._open_consumer(topics, subscription, values))
 
-        async def start() -> Consumer:
-            self._check()
-            engine_options = _options.to_engine("tubemq.consumer", values)
-            native = await self._native.consumer(topics, subscription, engine_options)
-            return self._adopt(TubeConsumer(native, self._loop, ack_receipt=False))
+    async def _open_consumer(
+        self, topics: list[str], subscription: str, values: dict[str, Any]
+    ) -> TubeMqConsumer:
+        self._check()
+        return TubeMqConsumer(await self._native.consumer(topics, subscription, values), self)
 
-        return Opening(start)
-
-    def reader(self, topic: str | Sequence[str], **options: Unpack[AnyConsumerOptions]) -> Opening[Consumer]:
-        """TubeMQ has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no readers: brokers keep the offsets of every group")
-
-    async def reauthenticate(self) -> None:
-        """TubeMQ has none: each call to a master is signed.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no re-authentication: each call to a master is signed")
-
-    def __repr__(self) -> str:
-        return f"<penstock.TubeClient {self._url}>"
+    async def partitions(self, topic: str) -> int:
+        """Number of partitions of a topic, on all brokers."""
+        self._check()
+        return await self._native.partitions(topic)
 
 
-class TubeProducer(Producer):
-    """Sends to one topic. Made by :meth:`TubeClient.producer`."""
+class TubeMqProducer(Producer):
+    """Sends to one topic. Made by :meth:`TubeMqClient.producer`."""
 
-    _native: _engine.TubeProducer  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def __init__(self, native: _engine.TubeProducer, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(cast("_engine.Producer", native), loop)
-
-    @property
-    def name(self) -> str:
-        """TubeMQ's producers have none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no producer names")
-
-    @property
-    def last_sequence_id(self) -> int:
-        """TubeMQ has none.
-
-        Raises:
-            Unsupported: always.
-        """
-        raise Unsupported("TubeMQ has no sequence ids")
-
-    def send(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def send(
         self,
         payload: Buffer,
         key: str | None = None,
@@ -130,33 +116,38 @@ class TubeProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **fields: Any,
+        **other: Unpack[NoFields],
     ) -> asyncio.Future[Position]:
-        """Sends a message. It is taken at once; the future ends with its :class:`penstock.tubemq.Position`
-        when a broker has it. Cancelling the future does not unsend.
+        """Sends a message. The payload is copied before this returns; the result is the
+        :class:`penstock.tubemq.Position` of the message, when a broker has it. Cancelling the wait does not
+        unsend.
 
         Args:
-            payload: bytes, or anything with the buffer protocol, not empty; copied once.
+            payload: bytes, or anything with the buffer protocol; not empty.
             key: messages with the same key go to the same partition.
-            properties: attributes, text to text; names and values have neither ``,`` nor ``=``.
-            message_type: what filters of consumers name; the producer's by default.
-            event_time: when it happened; kept to the minute.
+            properties: attributes; names and values must not contain ``,`` or ``=``.
+            message_type: type for the filters of consumers; the producer's by default.
+            event_time: when the event happened: an aware ``datetime`` or milliseconds since 1970. Stored to
+                the minute.
 
         Raises:
-            QueueFull: the window and the parking lot behind it are full: await some of the futures first.
+            QueueFull: the send window and its overflow queue are full: await earlier sends first.
+            MemoryLimit: the client's ``memory_limit`` is reached.
             MessageTooLarge, InvalidArgument: at once.
-            Timeout: no broker answered within ``send_timeout``; it may have been stored (when awaited).
+            Timeout: no broker answered within ``send_timeout``; the message may have been stored (when
+                awaited).
+            Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
         if asyncio._get_running_loop() is not self._loop:
             self._check()
-        if fields:
-            refuse(fields)
+        if other:
+            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         return self._native.send(payload, key, properties, message_type, event_time)
 
-    def send_nowait(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def send_nowait(
         self,
         payload: Buffer,
         key: str | None = None,
@@ -164,25 +155,50 @@ class TubeProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **fields: Any,
+        **other: Unpack[NoFields],
     ) -> None:
-        """As :meth:`send`, without a future: the message is admitted or this raises. :meth:`flush` waits for
-        the answers and raises what went wrong."""
-        if fields:
-            refuse(fields)
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the answers and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MemoryLimit, MessageTooLarge, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+        """
+        if other:
+            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         self._native.send_nowait(payload, key, properties, message_type, event_time)
 
     def send_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
-    ) -> Awaitable[Any]:
-        """Sends many messages with one wake-up at the end; gives their positions in the same order.
+        self,
+        payloads: Sequence[Buffer],
+        keys: Sequence[str | None] | None = None,
+        **other: Unpack[NoFields],
+    ) -> Awaitable[list[Position]]:
+        """Sends many messages and wakes up once, when the brokers have all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
 
         Args:
             payloads: the messages.
-            keys: as many keys, or none.
+            keys: one for each payload, or none.
+
+        Returns:
+            The positions in the order of ``payloads``.
+
+        Raises:
+            ValueError: ``keys`` and ``payloads`` differ in length.
+            Error: the first error of the messages, with the number of failed ones (when awaited).
         """
+        if other:
+            refuse_all("tubemq", other)
+        return self._submit_many(payloads, keys)
+
+    def _submit_many(
+        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+    ) -> Pending[list[Position]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the positions, and the next
+        messages can be prepared meanwhile."""
         self._check()
         return self._native.send_many(payloads, keys)
 
@@ -195,69 +211,116 @@ class TubeProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
-        topic: str | None = None,
-    ) -> Awaitable[Any]:
-        """Sends each row of a DataFrame as a message; as :meth:`penstock.Producer.send_frame`. Gives the
-        positions in the order of the rows."""
+        **other: Unpack[NoFields],
+    ) -> Awaitable[list[Position]]:
+        """Sends each row of a DataFrame as a message, without a Python object per row.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            key: column of the keys.
+            properties: column of maps, text to text.
+            event_time: column of timestamps, or of milliseconds since 1970.
+
+        Returns:
+            The positions in the order of the rows.
+
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+            Unsupported: a column of another protocol.
+        """
+        if other:
+            refuse_all("tubemq", other)
+        return self._submit_frame(
+            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+        )
+
+    def _submit_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        key: str | None = None,
+        properties: str | None = None,
+        event_time: str | None = None,
+        **other: Unpack[NoFields],
+    ) -> Pending[list[Position]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
+        if other:
+            refuse_all("tubemq", other)
         self._check()
-        if topic is not None:
-            raise Unsupported("a producer of TubeMQ has one topic")
         rows = frames.outgoing(
             frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
         )
-        return self._native.send_rows(rows)
-
-    def __repr__(self) -> str:
-        return f"<penstock.TubeProducer {self._native.topic}>"
+        return self._submit_rows(rows)
 
 
-class TubeConsumer(Consumer):
-    """A member of a consumer group. Made by :meth:`TubeClient.consumer`.
+class TubeMqConsumer(Consumer):
+    """A member of a consumer group. Made by :meth:`TubeMqClient.consumer`.
 
-    A broker gives messages in packs, one at a time for each partition, and hears that a pack was consumed
-    when all of it is acknowledged. A negative acknowledgement has the pack given again, without what was
-    acknowledged.
+    A broker delivers messages in packs, one at a time for each partition. A pack is confirmed when all of its
+    messages are acknowledged. A negative acknowledgement has the pack delivered again, without the messages
+    that were acknowledged.
     """
 
-    def seek(
-        self, position: MessageId | Position | Timestamp | str, *, inclusive: bool = False
-    ) -> Awaitable[None]:
+    def nack(self, message: Message, delay: Duration | None = None) -> Awaitable[None]:
+        """Has a message delivered again, together with the unacknowledged messages of its pack.
+
+        Args:
+            message: the message.
+            delay: seconds until then; the option ``nack_delay`` by default.
+        """
+        self._native.nack(message, parse.seconds(delay))
+        return self._done
+
+    def nack_many(self, messages: Sequence[Message], delay: Duration | None = None) -> Awaitable[None]:
+        """As :meth:`nack`, for several messages."""
+        self._native.nack_many(messages, parse.seconds(delay))
+        return self._done
+
+    def redeliver_unacknowledged(self) -> Awaitable[None]:
+        """Has every message delivered again that was received and not acknowledged."""
+        self._native.redeliver_unacknowledged()
+        return self._done
+
+    def seek(self, position: Position | str, **other: Unpack[NoFields]) -> Awaitable[None]:
         """Moves the group.
 
         Args:
-            position: ``"first"`` or ``"latest"`` for all of this consumer's partitions, or a
-                :class:`penstock.tubemq.Position` for its own.
-            inclusive: of Pulsar; a position is always inclusive.
+            position: ``"first"`` or ``"latest"`` for all partitions of this consumer, or a
+                :class:`penstock.tubemq.Position` for one of them. A position is inclusive.
 
         Raises:
-            InvalidArgument: not a position, or of a partition that is not held here.
+            InvalidArgument: not a position, or of a partition that this consumer does not hold.
             Unsupported: a time.
         """
+        if other:
+            refuse_all("tubemq", other)
         self._check()
-        return self._native.seek(seek_target(position), inclusive)
+        return self._native.seek(seek_target(position), True)
 
     def pause(self, partitions: Any = None) -> None:
-        """Stops fetching. What has been fetched is still given, and the partitions stay held.
+        """Stops fetching. Messages already fetched are still delivered, and the partitions stay assigned.
 
         Args:
-            partitions: messages, positions or pairs of broker and partition; all by default, also those to
-                come.
+            partitions: messages, positions or pairs of broker and partition; by default all, including those
+                that are assigned later.
 
         Raises:
-            InvalidArgument: one that is not this consumer's.
+            InvalidArgument: a partition that is not this consumer's.
         """
         self._check()
         self._native.set_paused(partitions_of(partitions), True)
 
     def resume(self, partitions: Any = None) -> None:
-        """Fetches again; as :meth:`pause`."""
+        """Resumes fetching; arguments and errors as :meth:`pause`."""
         self._check()
         self._native.set_paused(partitions_of(partitions), False)
 
     def partitions(self) -> list[PartitionState]:
-        """Where each of this consumer's partitions stands, and how far behind it is."""
+        """State of each partition of this consumer, with its lag."""
         self._check()
-        return cast("list[PartitionState]", self._native.partitions())
-
-    def __repr__(self) -> str:
-        return f"<penstock.TubeConsumer {self._native.topic} {self._native.subscription!r}>"
+        return self._native.partitions()

@@ -132,7 +132,7 @@ async def test_the_ids_of_earliest_and_latest_are_positions(client: Any, topic: 
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await filled(producer)
         await receive(consumer, 10)
-        await consumer.seek(penstock.MessageId.earliest)
+        await consumer.seek(penstock.pulsar.MessageId.earliest)
         assert payloads(await receive(consumer, 10)) == numbered(10)
-        await consumer.seek(penstock.MessageId.latest)
+        await consumer.seek(penstock.pulsar.MessageId.latest)
         await nothing(consumer)

@@ -163,15 +163,15 @@ async def test_the_id_of_the_receipt_is_the_id_of_the_message(
 
 async def test_ids_print_parse_pickle_and_serialise(client: Any, topic: str) -> None:
     message_id = (await round_trip(client, topic, b"x")).id
-    again = penstock.MessageId.parse(str(message_id))
+    again = penstock.pulsar.MessageId.parse(str(message_id))
     assert (again.ledger, again.entry, again.partition) == (
         message_id.ledger,
         message_id.entry,
         message_id.partition,
     )
     assert pickle.loads(pickle.dumps(message_id)) == message_id
-    assert penstock.MessageId.from_bytes(message_id.to_bytes()) == message_id
-    assert penstock.MessageId.earliest < message_id < penstock.MessageId.latest
+    assert penstock.pulsar.MessageId.from_bytes(message_id.to_bytes()) == message_id
+    assert penstock.pulsar.MessageId.earliest < message_id < penstock.pulsar.MessageId.latest
 
 
 async def test_a_first_delivery_counts_no_redelivery(client: Any, topic: str) -> None:

@@ -57,7 +57,7 @@ def take_ours(consumer: Any, count: int) -> list[Any]:
 
 def position(message_id: Any) -> tuple[int, int, int, int]:
     """Ledger, entry, partition, batch index; of either client's id."""
-    if isinstance(message_id, penstock.MessageId):
+    if isinstance(message_id, penstock.pulsar.MessageId):
         return message_id.ledger, message_id.entry, message_id.partition, message_id.batch_index
     return message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index()
 
@@ -139,7 +139,7 @@ def test_both_give_a_message_the_same_id(official: Any, ours: Any, topic: str, b
         assert [position(message_id)[:2] for message_id in official_ids] == [place[:2] for place in sent]
         assert [position(message_id)[3] for message_id in official_ids] == [place[3] for place in sent]
         for mine_id, their_id in zip(received, official_ids, strict=True):
-            again = penstock.MessageId.from_bytes(their_id.serialize())
+            again = penstock.pulsar.MessageId.from_bytes(their_id.serialize())
             assert (again.ledger, again.entry, again.batch_index) == (
                 mine_id.ledger,
                 mine_id.entry,

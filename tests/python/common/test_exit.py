@@ -247,7 +247,10 @@ print(time.time(), flush=True)
 """,
         0,
     ),
-    "nothing_but_an_import": ("import time, penstock, penstock.client\nprint(time.time(), flush=True)\n", 0),
+    "nothing_but_an_import": (
+        "import time, penstock, penstock._connect\nprint(time.time(), flush=True)\n",
+        0,
+    ),
 }
 
 

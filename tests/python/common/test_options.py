@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 
-from penstock import errors, options
+from penstock import broker, errors, options, protocols, pulsar
 
 
 def test_each_option_has_a_default_that_parses():
-    for scope, table in options.TABLES.items():
-        for name, option in table.items():
+    for scope in protocols.table_names():
+        for name, option in protocols.table(scope).items():
             assert option.doc, (scope, name)
             if option.default is not None:
                 assert option.parse(option.default) == option.default, (scope, name)
@@ -29,7 +29,7 @@ def test_each_option_has_a_default_that_parses():
     ],
 )
 def test_durations_are_seconds(given, seconds):
-    assert options.resolve("client", {"keep_alive": given})["keep_alive"] == seconds
+    assert protocols.resolve("pulsar.client", {"keep_alive": given})["keep_alive"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -37,30 +37,30 @@ def test_durations_are_seconds(given, seconds):
     [(1, 1), ("64MiB", 64 << 20), ("1 kB", 1000), ("2k", 2000), ("1GiB", 1 << 30), ("5 b", 5)],
 )
 def test_sizes_are_bytes(given, size):
-    assert options.resolve("client", {"memory_limit": given})["memory_limit"] == size
+    assert protocols.resolve("pulsar.client", {"memory_limit": given})["memory_limit"] == size
 
 
 @pytest.mark.parametrize(
     ("scope", "name", "value"),
     [
-        ("client", "keep_alive", -1),
-        ("client", "keep_alive", "soon"),
-        ("client", "keep_alive", True),
-        ("client", "memory_limit", "many"),
-        ("client", "memory_limit", 1.5),
-        ("client", "tls_ca", "/does/not/exist"),
-        ("client", "tls_ca", b"not PEM"),
-        ("client", "token", "env:PENSTOCK_NO_SUCH_VARIABLE"),
-        ("client", "token", "file:/does/not/exist"),
-        ("client", "token", 7),
-        ("producer", "batching", "perhaps"),
-        ("producer", "max_pending", 0),
-        ("producer", "max_pending", "1e3"),
-        ("producer", "compression", "brotli"),
-        ("producer", "properties", "a"),
-        ("producer", "properties", {"a": 1}),
-        ("producer", "name", ""),
-        ("consumer", "type", "exclusiv"),
+        ("pulsar.client", "keep_alive", -1),
+        ("pulsar.client", "keep_alive", "soon"),
+        ("pulsar.client", "keep_alive", True),
+        ("pulsar.client", "memory_limit", "many"),
+        ("pulsar.client", "memory_limit", 1.5),
+        ("pulsar.client", "tls_ca", "/does/not/exist"),
+        ("pulsar.client", "tls_ca", b"not PEM"),
+        ("pulsar.client", "token", "env:PENSTOCK_NO_SUCH_VARIABLE"),
+        ("pulsar.client", "token", "file:/does/not/exist"),
+        ("pulsar.client", "token", 7),
+        ("pulsar.producer", "batching", "perhaps"),
+        ("pulsar.producer", "max_pending", 0),
+        ("pulsar.producer", "max_pending", "1e3"),
+        ("pulsar.producer", "compression", "brotli"),
+        ("pulsar.producer", "properties", "a"),
+        ("pulsar.producer", "properties", {"a": 1}),
+        ("pulsar.producer", "name", ""),
+        ("pulsar.consumer", "type", "exclusiv"),
         ("broker", "port", 65536),
         ("broker", "durability", "disk"),
         ("broker", "mqtt_port", -1),
@@ -69,26 +69,26 @@ def test_sizes_are_bytes(given, size):
 )
 def test_a_bad_value_is_refused_by_name(scope, name, value):
     with pytest.raises(errors.InvalidArgument, match=name) as caught:
-        options.resolve(scope, {name: value})
+        protocols.resolve(scope, {name: value})
     assert isinstance(caught.value, ValueError)
     assert caught.value.__cause__ is None
 
 
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(errors.InvalidArgument, match="did you mean 'compression'"):
-        options.resolve("producer", {"compresion": "zstd"})
+        protocols.resolve("pulsar.producer", {"compresion": "zstd"})
     with pytest.raises(errors.InvalidArgument, match="did you mean 'send_timeout'"):
-        options.for_connection("pulsar://h?send_timeot=3", {})
+        protocols.for_connection("pulsar://h?send_timeot=3", {})
     with pytest.raises(errors.InvalidArgument, match="did you mean 'zstd'"):
-        options.resolve("producer", {"compression": "ztsd"})
+        protocols.resolve("pulsar.producer", {"compression": "ztsd"})
 
 
 def test_words_take_hyphens_and_capitals():
-    assert options.resolve("consumer", {"type": "Key-Shared"})["type"] == "key_shared"
+    assert protocols.resolve("pulsar.consumer", {"type": "Key-Shared"})["type"] == "key_shared"
 
 
 def test_none_means_not_given():
-    assert options.resolve("producer", {"compression": None})["compression"] == "none"
+    assert protocols.resolve("pulsar.producer", {"compression": None})["compression"] == "none"
 
 
 def test_keyword_over_query_over_environment(monkeypatch):
@@ -98,31 +98,33 @@ def test_keyword_over_query_over_environment(monkeypatch):
     monkeypatch.setenv("PENSTOCK_COMPRESSION", "lz4")
     monkeypatch.setenv("PENSTOCK_CONSUMER_NAME", "till")
     url = "pulsar://h:1,i:2?keep_alive=4s&operation_timeout=5s&compression=zstd&producer.name=p"
-    base, values, defaults = options.for_connection(url, {"keep_alive": 6})
+    base, values, defaults = protocols.for_connection(url, {"keep_alive": 6})
     assert base == "pulsar://h:1,i:2"
     assert (values["keep_alive"], values["operation_timeout"], values["connect_timeout"]) == (6.0, 5.0, 3.0)
     assert defaults.producer == {"compression": "zstd", "name": "p"}
     assert defaults.consumer == {"name": "till"}
-    assert options.resolve("producer", {"compression": "none"}, defaults.producer)["compression"] == "none"
+    assert defaults.resolve("producer", {"compression": "none"})["compression"] == "none"
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("PENSTOCK_URL", "pulsar://from-env:1")
-    assert options.for_connection(None, {})[0] == "pulsar://from-env:1"
+    assert protocols.for_connection(None, {})[0] == "pulsar://from-env:1"
     monkeypatch.delenv("PENSTOCK_URL")
     with pytest.raises(errors.InvalidArgument, match="PENSTOCK_URL"):
-        options.for_connection(None, {})
+        protocols.for_connection(None, {})
 
 
 def test_other_variables_of_the_environment_do_not_matter(monkeypatch):
     monkeypatch.setenv("PENSTOCK_SOMETHING_ELSE", "1")
-    options.for_connection("embedded:", {})
+    protocols.for_connection("embedded:", {})
 
 
 def test_an_ambiguous_name_needs_its_prefix():
     with pytest.raises(errors.InvalidArgument, match=r"producer\.name"):
-        options.split({"name": "x"})
-    assert options.split({"producer.name": "x"})["producer"] == {"name": "x"}
+        options.split({"name": "x"}, protocols.PROTOCOLS["pulsar"].tables)
+    assert options.split({"producer.name": "x"}, protocols.PROTOCOLS["pulsar"].tables)["producer"] == {
+        "name": "x"
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,27 +137,27 @@ def test_an_ambiguous_name_needs_its_prefix():
 )
 def test_a_wrong_scheme_is_refused(url, kind):
     with pytest.raises(kind) as caught:
-        options.split_url(url)
+        protocols.split_url(url)
     assert "secret" not in str(caught.value)
 
 
 def test_a_secret_comes_from_env_file_or_callable(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "abc")
-    assert options.resolve("client", {"token": "env:MY_TOKEN"})["token"] == "abc"
+    assert protocols.resolve("pulsar.client", {"token": "env:MY_TOKEN"})["token"] == "abc"
     file = tmp_path / "token"
     file.write_text("first\n")
-    token = options.resolve("client", {"token": f"file:{file}"})["token"]
+    token = protocols.resolve("pulsar.client", {"token": f"file:{file}"})["token"]
     assert token() == "first"
     file.write_text("second\n")
     assert token() == "second"
     supplier = lambda: "called"  # noqa: E731
-    assert options.resolve("client", {"token": supplier})["token"] is supplier
+    assert protocols.resolve("pulsar.client", {"token": supplier})["token"] is supplier
 
 
 def test_a_secret_never_gets_into_an_error():
     for option in ("token", "tls_key"):
         with pytest.raises(errors.InvalidArgument) as caught:
-            options.resolve("client", {option: 123456789})
+            protocols.resolve("pulsar.client", {option: 123456789})
         assert "123456789" not in str(caught.value)
 
 
@@ -164,21 +166,21 @@ def test_pem_is_bytes_text_or_a_file(tmp_path):
     file = tmp_path / "ca.pem"
     file.write_text(pem)
     for given in (pem, pem.encode(), str(file), file, f"file:{file}"):
-        assert options.resolve("client", {"tls_ca": given})["tls_ca"] == pem.encode()
+        assert protocols.resolve("pulsar.client", {"tls_ca": given})["tls_ca"] == pem.encode()
 
 
 def test_what_is_for_the_face_is_not_handed_to_the_engine():
-    values = options.resolve("consumer", {"ack_receipt": True})
+    values = protocols.resolve("pulsar.consumer", {"ack_receipt": True})
     assert values["ack_receipt"] is True
-    assert "ack_receipt" not in options.to_engine("consumer", values)
+    assert "ack_receipt" not in options.to_engine(protocols.table("pulsar.consumer"), values)
 
 
 def test_the_documented_keywords_are_the_table():
     for kind in (
-        options.ClientOptions,
-        options.ProducerOptions,
-        options.ConsumerOptions,
-        options.BrokerOptions,
+        pulsar.PulsarClientOptions,
+        pulsar.PulsarProducerOptions,
+        pulsar.PulsarConsumerOptions,
+        broker.BrokerOptions,
     ):
         assert inspect.getdoc(kind)
         assert all(isinstance(hint.__metadata__[0], options.Option) for hint in kind.__annotations__.values())
@@ -190,21 +192,21 @@ def test_the_documented_keywords_are_the_table():
         ("tubemq.producer", "compression", "TubeMQ has no producer option"),
         ("tubemq.producer", "qos", "TubeMQ has no producer option"),
         ("tubemq.consumer", "type", "TubeMQ has no consumer option"),
-        ("consumer", "filters", "Pulsar has no consumer option"),
+        ("pulsar.consumer", "filters", "Pulsar has no consumer option"),
         ("mqtt.consumer", "balance", "MQTT has no consumer option"),
         ("mqtt.client", "request_timeout", "MQTT has no client option"),
     ],
 )
 def test_an_option_of_another_protocol_is_refused_by_name(scope: str, name: str, says: str) -> None:
     with pytest.raises(errors.Unsupported, match=says):
-        options.resolve(scope, {name: "x"})
+        protocols.resolve(scope, {name: "x"})
 
 
 def test_positions_and_filters_of_tubemq() -> None:
     from penstock.tubemq import Position
 
     at = Position(1, 10_002, 560)
-    resolve = functools.partial(options.resolve, "tubemq.consumer")
+    resolve = functools.partial(protocols.resolve, "tubemq.consumer")
     assert resolve({"position": "earliest"})["position"] == "first"
     assert resolve({"position": "MAX"})["position"] == "max"
     assert resolve({"position": at})["position"] == [at]

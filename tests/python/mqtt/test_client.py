@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import blocking, errors, mqtt
+from penstock import blocking, errors, mqtt, protocols
 
 from support.scripts import free_port
 from support.service import BrokerProcess
@@ -44,12 +44,12 @@ async def within(awaitable: Any, seconds: float = 10) -> Any:
 )
 def test_an_option_of_another_protocol_is_refused_by_name(scope, name, value):
     with pytest.raises(errors.Unsupported, match=f"MQTT has no {scope} option '{name}'"):
-        penstock.options.resolve(f"mqtt.{scope}", {name: value})
+        protocols.resolve(f"mqtt.{scope}", {name: value})
 
 
 def test_an_option_of_mqtt_is_refused_by_pulsar():
     with pytest.raises(errors.Unsupported, match="Pulsar has no producer option 'retain'"):
-        penstock.options.resolve("producer", {"retain": True})
+        protocols.resolve("pulsar.producer", {"retain": True})
 
 
 @pytest.mark.parametrize(

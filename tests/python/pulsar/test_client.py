@@ -20,9 +20,14 @@ from penstock import errors
         "penstock",
         "penstock.blocking",
         "penstock.broker",
-        "penstock.client",
+        "penstock._connect",
+        "penstock._missing",
         "penstock.errors",
+        "penstock.mqtt",
         "penstock.options",
+        "penstock.protocols",
+        "penstock.pulsar",
+        "penstock.tubemq",
     ],
 )
 def test_the_examples_of_the_docstrings_are_true(module):
@@ -187,7 +192,8 @@ def test_a_forgotten_client_warns_and_lets_go():
             del client
             gc.collect()
         assert any(
-            issubclass(w.category, ResourceWarning) and "penstock.Client" in str(w.message) for w in caught
+            issubclass(w.category, ResourceWarning) and "penstock.PulsarClient" in str(w.message)
+            for w in caught
         )
         assert not broker.running
 

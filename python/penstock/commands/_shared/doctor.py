@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import penstock
-from penstock import blocking, options
+from penstock import blocking, protocols
 from penstock.errors import Error, Timeout, Unsupported
 
 from .options import scopes
@@ -38,13 +38,13 @@ class Examination:
         self.url: str = given.address or given.url
         self.topic: str | None = given.topic
         # A mistake in the URL or the options ends the command as an error; it is not a finding.
-        options.split_url(self.url)
+        protocols.split_url(self.url)
         if given.topic and not takes_topic:
             raise Unsupported(
                 "-t is for TubeMQ, where topics must be created first; here a new topic is used"
             )
         self.wanted = scopes(given.options, protocol)
-        self.base, self.settings, _ = options.for_connection(self.url, self.wanted["client"])
+        self.base, self.settings, _ = protocols.for_connection(self.url, self.wanted["client"])
         self.scheme = self.base.partition(":")[0]
         self._json: bool = given.json
         self._findings: list[dict[str, Any]] = []

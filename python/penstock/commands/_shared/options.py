@@ -28,9 +28,10 @@ def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
     Raises:
         InvalidArgument: an unknown option.
     """
+    from penstock import protocols
     from penstock.options import split
 
-    return split(pairs(options, "options"), protocol)
+    return split(pairs(options, "options"), protocols.PROTOCOLS[protocol].tables)
 
 
 def seconds(text: str) -> float:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, cast
 
-from penstock import options
+from penstock import protocols
 from penstock.broker import Broker
 
 
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace, broker: Opener) -> int:
     if given.data:
         place = _open_store(given)
     else:
-        options.split_url(given.url)
+        protocols.split_url(given.url)
         place = broker(given)
     with place as opened:
         return _act(given, opened)
@@ -84,7 +84,7 @@ def _open_store(given: argparse.Namespace) -> Generator[Place, None, None]:
 def _protocol_in(name: str) -> str | None:
     """The protocol of a name such as ``tubemq:orders``; ``None`` for names of the store's first protocol."""
     protocol, colon, rest = name.partition(":")
-    known = colon and not rest.startswith("//") and f"{protocol}_port" in options.TABLES["broker"]
+    known = colon and not rest.startswith("//") and f"{protocol}_port" in protocols.table("broker")
     return protocol if known else None
 
 

@@ -279,7 +279,7 @@ def properties(given: argparse.Namespace, wanted: str) -> dict[str, Any]:
 def quality(given: argparse.Namespace, scope: str, options: dict[str, Any]) -> None:
     """Sets the QoS of ``options``: that of ``-q``, else Mosquitto's default of 0 unless ``-X``, the URL or
     the environment sets another."""
-    from penstock.options import inherited_for
+    from penstock.protocols import inherited_for
 
     if given.qos is not None:
         options["qos"] = given.qos

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, cast
 
-from penstock import blocking
 from penstock.commands._shared import doctor
+
+if TYPE_CHECKING:
+    from penstock import blocking
+    from penstock.pulsar.blocking import PulsarClient
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -25,7 +29,7 @@ def _examine(examination: doctor.Examination) -> None:
     with client:
         topic = doctor.new_topic()
         if examination.step("topic", lambda: _create(client, topic)):
-            examination.step("round trip", lambda: _round_trip(client, topic))
+            examination.step("round trip", lambda: _round_trip(cast("PulsarClient", client), topic))
 
 
 def _handshake(client: blocking.Client) -> str:
@@ -37,7 +41,7 @@ def _create(client: blocking.Client, topic: str) -> str:
         return f"{producer.topic} has been created"
 
 
-def _round_trip(client: blocking.Client, topic: str) -> str:
+def _round_trip(client: PulsarClient, topic: str) -> str:
     payloads = [b"%d" % number for number in range(doctor.MESSAGES)]
     with client.reader(topic, position="earliest") as reader, client.producer(topic) as producer:
         took = doctor.round_trip(

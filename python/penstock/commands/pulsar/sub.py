@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from penstock import blocking
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
+from penstock.pulsar import blocking
 
 from .format import compile_format, to_json
 
 if TYPE_CHECKING:
-    from penstock import MessageId
+    from penstock.pulsar import MessageId
 
 _POSITIONS = {"beginning": "earliest", "end": "latest"}
 _IDLE_AT_END = 2.0
@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
 class _End:
     """The end of the topic at the time when the command began."""
 
-    def __init__(self, consumer: blocking.Consumer) -> None:
+    def __init__(self, consumer: blocking.PulsarConsumer) -> None:
         # A negative entry id means that the partition is empty.
         self._open = {last.partition: last for last in consumer.last_message_ids() if last.entry >= 0}
 

@@ -9,10 +9,10 @@ import json
 from collections.abc import Generator
 from typing import Any
 
-from penstock import blocking
 from penstock.commands._shared import topic as shared
 from penstock.commands._shared.options import scopes
 from penstock.errors import NotAllowed, TopicNotFound, Unsupported
+from penstock.pulsar import blocking
 
 
 def run(given: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def full_name(topic: str) -> str:
 
 
 class _Wire:
-    def __init__(self, client: blocking.Client) -> None:
+    def __init__(self, client: blocking.PulsarClient) -> None:
         self._client = client
 
     def ls(self, namespace: str) -> list[str]:
@@ -66,10 +66,10 @@ class _Admin:
     """The REST administration of a Pulsar."""
 
     def __init__(self, url: str, token: Any) -> None:
-        from penstock.options import resolve
+        from penstock.protocols import resolve
 
         self._url = url.rstrip("/")
-        self._token = resolve("client", {"token": token}).get("token")
+        self._token = resolve("pulsar.client", {"token": token}).get("token")
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         import urllib.error

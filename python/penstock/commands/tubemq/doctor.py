@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock import blocking
 from penstock.commands._shared import doctor
 from penstock.errors import Timeout, TopicNotFound
 
 if TYPE_CHECKING:
     from penstock.tubemq import PartitionState
-    from penstock.tubemq.blocking import TubeConsumer
+    from penstock.tubemq.blocking import TubeMqClient
 
 JOIN_LIMIT = 10.0
 """Seconds within which a new group must have its partitions."""
@@ -29,9 +28,10 @@ def _examine(examination: doctor.Examination) -> None:
     if not examination.reach(_PORTS[examination.scheme]):
         return
     secured = "mutual TLS, " if examination.scheme == "tubemq+ssl" else ""
-    client = examination.connect("master", lambda _, __: f"{secured}registered at the active master")
-    if client is None:
+    opened = examination.connect("master", lambda _, __: f"{secured}registered at the active master")
+    if opened is None:
         return
+    client = cast("TubeMqClient", opened)
     with client:
         is_new = examination.topic is None
         name = examination.topic or doctor.new_topic("_")
@@ -39,7 +39,7 @@ def _examine(examination: doctor.Examination) -> None:
             examination.step("round trip", lambda: _round_trip(client, name, examination.wanted))
 
 
-def _topic(client: blocking.Client, topic: str, is_new: bool) -> str:
+def _topic(client: TubeMqClient, topic: str, is_new: bool) -> str:
     try:
         with client.producer(topic):
             count = client.partitions(topic)
@@ -66,15 +66,14 @@ def check_joined(states: Sequence[PartitionState], deadline: float) -> bool:
     return False
 
 
-def _round_trip(client: blocking.Client, topic: str, wanted: dict[str, Any]) -> str:
+def _round_trip(client: TubeMqClient, topic: str, wanted: dict[str, Any]) -> str:
     mark = f"penstock-doctor-{time.time_ns():x}"
     options: dict[str, Any] = {**wanted["consumer"], "position": "max"}
     payloads = [f"{mark} {number}".encode() for number in range(doctor.MESSAGES)]
     with (
-        client.consumer(topic, mark, **options) as opened,
+        client.consumer(topic, mark, **options) as consumer,
         client.producer(topic, **wanted["producer"]) as producer,
     ):
-        consumer = cast("TubeConsumer", opened)
         deadline = time.monotonic() + JOIN_LIMIT
         while not check_joined(consumer.partitions(), deadline):
             time.sleep(0.01)

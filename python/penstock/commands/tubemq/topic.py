@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Generator
 from typing import Any, NoReturn
 
-from penstock import blocking
 from penstock.commands._shared import topic as shared
 from penstock.commands._shared.options import scopes
 from penstock.errors import Unsupported
+from penstock.tubemq import blocking
 
 _PREFIX = "tubemq:"
 """The beginning of TubeMQ topic names in the store of the embedded broker."""
@@ -51,7 +51,7 @@ def _refuse(given: argparse.Namespace) -> NoReturn:
 
 
 class _Wire:
-    def __init__(self, client: blocking.Client, given: argparse.Namespace) -> None:
+    def __init__(self, client: blocking.TubeMqClient, given: argparse.Namespace) -> None:
         self._client = client
         self._given = given
 

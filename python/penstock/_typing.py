@@ -1,0 +1,34 @@
+"""Types of arguments, shared by every protocol. For annotations: nothing here has behaviour."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypedDict, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+Duration = float | timedelta | str
+"""Seconds, a ``timedelta``, or text such as ``"250ms"``."""
+Size = int | str
+"""Bytes, or text such as ``"64MiB"``."""
+Timestamp = datetime | int
+"""An aware ``datetime``, or milliseconds since 1970."""
+Secret = str | Callable[[], str]
+"""The text itself, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
+Pem = str | bytes | os.PathLike[str]
+"""PEM itself or the path of a file."""
+
+
+class NoFields(TypedDict):
+    """No further keywords. ``**other: Unpack[NoFields]`` catches a keyword of another protocol at run time,
+    so that the error can name it, while type checkers report it."""
+
+
+class Pending(Protocol[T_co]):
+    """The result of an operation of the engine: awaited on the asyncio face, waited for on the blocking
+    one."""
+
+    def __await__(self) -> Generator[Any, Any, T_co]: ...
+    def wait(self, timeout: float | None = None) -> T_co: ...

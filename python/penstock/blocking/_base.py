@@ -1,0 +1,261 @@
+# Generated from penstock/_base.py by tools/generate_blocking.py; do not edit.
+"""The verbs that every protocol has: :class:`Client`, :class:`Producer`, :class:`Consumer`.
+
+:func:`penstock.blocking.connect` returns a subclass with the verbs of the URL's protocol. Use these classes to
+annotate code that works with any of them. A verb or field that a protocol lacks does not exist on its class;
+using one raises an error that is both :class:`penstock.errors.Unsupported` and ``AttributeError``.
+"""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import frames, parse
+from penstock._missing import missing
+from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock._engine import FrameRows, Message
+    from penstock._typing import Duration, Pending
+
+
+class Client(ClientHandle):
+    """A connection to a service. Opens producers and consumers, which share it. Made by
+    :func:`penstock.blocking.connect`."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the service, without its query."""
+        return self._broker.url if self._broker else self._url
+
+    def producer(self, topic: str, **options: Any) -> Producer:
+        """Opens a producer.
+
+        Args:
+            topic: the topic to send to.
+            options: of the protocol's producers; see its subclass.
+
+        Raises:
+            InvalidArgument: an unknown option or a bad value.
+            Unsupported: an option of another protocol.
+        """
+        raise NotImplementedError
+
+    def consumer(
+        self, topic: str | Sequence[str], subscription: str | None = None, **options: Any
+    ) -> Consumer:
+        """Opens a consumer.
+
+        Args:
+            topic: one topic or several; topic filters with MQTT.
+            subscription: name of the subscription (Pulsar), consumer group (TubeMQ) or shared subscription
+                (MQTT, optional). Its members share the messages.
+            options: of the protocol's consumers; see its subclass.
+
+        Raises:
+            InvalidArgument: an unknown option, a bad value, or no topic.
+            Unsupported: an option of another protocol.
+        """
+        raise NotImplementedError
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the engine for this client. Every protocol has ``memory_used_bytes``."""
+        return self._native.stats()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self), name)
+
+    def __repr__(self) -> str:
+        return f"<penstock.blocking.{type(self).__name__} {self._url}>"
+
+
+class Producer(ProducerHandle):
+    """Sends to one topic. Made by :meth:`Client.producer`."""
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic."""
+        return self._native.topic
+
+    @property
+    def pending(self) -> int:
+        """Number of messages that the broker has not answered."""
+        return self._native.pending
+
+    def send(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> Any:
+        """Sends a message. The payload is copied before this returns; the result comes when the broker has
+        the message. An exception during the wait does not unsend.
+
+        Args:
+            payload: bytes, or anything with the buffer protocol.
+            properties: user-defined metadata.
+
+        Raises:
+            QueueFull: the send window and its overflow queue are full.
+            MessageTooLarge: the message is larger than the broker accepts.
+            Closed: after :meth:`close`.
+        """
+        raise NotImplementedError
+
+    def send_nowait(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> None:
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the broker and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MessageTooLarge, Closed: as :meth:`send`.
+        """
+        raise NotImplementedError
+
+    def send_many(self, payloads: Sequence[Buffer]) -> Sequence[Any]:
+        """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
+
+        Returns:
+            The results in the order of ``payloads``.
+        """
+        raise NotImplementedError
+
+    def send_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        properties: str | None = None,
+    ) -> Sequence[Any]:
+        """Sends each row of a DataFrame as a message, without a Python object per row.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            properties: column of maps, text to text.
+
+        Returns:
+            The results in the order of the rows.
+
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+        """
+        raise NotImplementedError
+
+    def submit_many(self, payloads: Sequence[Buffer]) -> Pending[Sequence[Any]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the results, and the next
+        messages can be prepared meanwhile."""
+        raise NotImplementedError
+
+    def submit_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        properties: str | None = None,
+    ) -> Pending[Sequence[Any]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the results."""
+        raise NotImplementedError
+
+    def submit_rows(self, rows: FrameRows) -> Pending[Any]:
+        """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
+        self._check()
+        return self._native.send_rows(rows)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self), name)
+
+    def __repr__(self) -> str:
+        return f"<penstock.blocking.{type(self).__name__} {self._native.topic}>"
+
+
+class Consumer(ConsumerHandle):
+    """Receives messages. Made by :meth:`Client.consumer`.
+
+    Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
+    acknowledging verbs take effect at once.
+    """
+
+    @property
+    def topic(self) -> str:
+        """Full name of the topic; several are joined by commas."""
+        return self._native.topic
+
+    @property
+    def subscription(self) -> str:
+        """Name of the subscription or group."""
+        return self._native.subscription
+
+    def receive(self, timeout: Duration | None = None) -> Message:
+        """The next message.
+
+        Args:
+            timeout: longest wait in seconds; no limit by default.
+
+        Raises:
+            Timeout: no message came in time. No message is lost.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        return self._native.receive(parse.seconds(timeout)).wait()
+
+    def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> list[Message]:
+        """The messages that have arrived, up to ``max``; waits for the first one if there are none.
+
+        Args:
+            max: maximum number of messages.
+            timeout: longest wait in seconds for the first message; after it the list is empty. No limit by
+                default.
+        """
+        self._check()
+        return self._native.receive_many(max, parse.seconds(timeout)).wait()
+
+    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
+        """Messages as an Arrow table, without a Python object per message. Rows cannot be acknowledged one by
+        one.
+
+        Columns with Pulsar and TubeMQ: ``value`` (binary), ``key``, ``topic``, ``message_id``,
+            ``publish_time``,
+        ``event_time``, ``properties``, ``redelivery_count``. With MQTT: ``value``, ``topic``, ``qos``,
+            ``retain``,
+        ``received_time``, ``content_type``, ``properties``; subscribe with ``auto_ack=True`` there.
+
+        Args:
+            max_rows: returns when the table has this many rows ...
+            timeout: ... or after this many seconds, with the rows so far. ``None`` waits for ``max_rows``.
+
+        Returns:
+            A ``pyarrow.Table``; without pyarrow an object with the Arrow PyCapsule interface.
+        """
+        self._check()
+        return frames.incoming(self._native.read_arrow(max_rows, parse.seconds(timeout)).wait())
+
+    def ack(self, message: Message) -> None:
+        """Acknowledges a message."""
+        self._native.ack(message)
+
+    def ack_many(self, messages: Sequence[Message]) -> None:
+        """Acknowledges each of the messages."""
+        self._native.ack_many(messages)
+
+    def unsubscribe(self) -> None:
+        """Ends the subscription at the broker and closes this consumer."""
+        self._check()
+        self._native.unsubscribe().wait()
+        self.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self), name)
+
+    def __repr__(self) -> str:
+        return f"<penstock.blocking.{type(self).__name__} {self._native.topic} {self._native.subscription!r}>"

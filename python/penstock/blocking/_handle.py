@@ -1,0 +1,174 @@
+"""What clients, producers and consumers of the blocking face share, whatever they speak.
+
+The twin of ``penstock/_handle.py``, and written by hand like it. It never imports asyncio: a call that waits
+blocks its thread in the engine, lets other threads run, and handles signals meanwhile. Handles may be shared
+between threads.
+"""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from penstock import parse
+from penstock.errors import Closed
+
+if TYPE_CHECKING:
+    from penstock import _engine
+    from penstock._engine import Message
+    from penstock._typing import Duration, Pending
+    from penstock.broker import Broker
+    from penstock.protocols import Defaults
+
+T = TypeVar("T")
+
+
+def immediate(pending: Pending[T]) -> T:
+    """The result of an operation that the engine has completed before it returned."""
+    return pending.wait()
+
+
+class Handle:
+    """A handle of the engine. Warns when it is forgotten open."""
+
+    _open = False
+    _owner: ClientHandle | None = None  # a child keeps its client alive
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` has been called, on this handle or on its client."""
+        return not self._open
+
+    def _check(self) -> None:
+        if not self._open:
+            raise Closed(f"{self!r} is closed")
+
+    def close(self) -> None:
+        """Closes the handle. Calling it again does nothing."""
+        self._leave(failed=False)
+
+    def _leave(self, failed: bool) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(failed=kind is not None)
+
+    def __del__(self) -> None:
+        if self._open:
+            self._open = False
+            shown = repr(self)
+            self._forget()
+            warnings.warn(f"unclosed {shown}: use with, or close()", ResourceWarning, 2, source=self)
+
+    def _forget(self) -> None:
+        """Releases the native side without waiting."""
+
+
+class ClientHandle(Handle):
+    """A connection to a service, with the handles that were opened on it."""
+
+    def __init__(self, native: _engine.Client, url: str, defaults: Defaults, broker: Broker | None) -> None:
+        self._native = native
+        self._url = url
+        self._defaults = defaults
+        self._broker = broker
+        self._children: weakref.WeakSet[ChildHandle] = weakref.WeakSet()
+        self._open = True
+
+    def abandon(self) -> None:
+        """Closes the client without waiting: messages that the broker has not answered may arrive or not. For
+        use after an error, before connecting again."""
+        if self._open:
+            self._open = False
+            self._forget()
+
+    def _leave(self, failed: bool) -> None:
+        if not self._open:
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                for child in list(self._children):
+                    stack.callback(child._leave, failed)
+        finally:
+            self._open = False
+            self._native.close().wait()
+            if self._broker:
+                self._broker.stop()
+
+    def _forget(self) -> None:
+        for child in self._children:
+            child._open = False
+        with contextlib.suppress(Exception):
+            self._native.close()
+        if self._broker:
+            self._broker.abandon()
+
+
+class ChildHandle(Handle):
+    """A producer or a consumer."""
+
+    _native: Any
+
+    def __init__(self, native: Any, client: ClientHandle) -> None:
+        self._native = native
+        self._owner = client
+        self._open = True
+        client._children.add(self)
+
+    def _forget(self) -> None:
+        with contextlib.suppress(Exception):
+            self._native.close()
+
+
+class ProducerHandle(ChildHandle):
+    """A producer: leaving it flushes."""
+
+    def flush(self, timeout: Duration | None = None) -> None:
+        """Waits until the broker has answered for every message sent before.
+
+        Args:
+            timeout: longest wait in seconds; no limit by default.
+
+        Raises:
+            Error: the first error of the messages that were sent without waiting, with their number.
+            Timeout: not all answers came within ``timeout``; the messages stay admitted.
+        """
+        self._check()
+        self._native.flush().wait(parse.seconds(timeout))
+
+    def _leave(self, failed: bool) -> None:
+        if not self._open:
+            return
+        try:
+            # After an exception in the block its error matters, not those of the messages.
+            with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
+                self._native.flush().wait()
+        finally:
+            self._open = False
+            self._native.close().wait()
+
+
+class ConsumerHandle(ChildHandle):
+    """A consumer: an iterator of its messages."""
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        self._check()
+        return self._native.receive(None).wait()
+
+    def _leave(self, failed: bool) -> None:
+        if self._open:
+            self._open = False
+            self._native.close().wait()

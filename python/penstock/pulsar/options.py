@@ -1,0 +1,174 @@
+"""Options of Pulsar's clients, producers and consumers."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from penstock import parse
+from penstock.options import Duration, Option, Pem, Secret, Size
+
+if TYPE_CHECKING:
+    from penstock._engine import MessageId
+
+SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
+Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
+
+_flag, _text = parse.boolean, parse.text
+
+
+def _position(value: Any) -> Any:
+    from .positions import position
+
+    return position(value)
+
+
+class PulsarClientOptions(TypedDict, total=False):
+    """Options of :func:`penstock.connect` with a Pulsar or ``embedded:`` URL."""
+
+    connect_timeout: Annotated[
+        Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
+    ]
+    operation_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, seek, close and lookups.")
+    ]
+    keep_alive: Annotated[Duration, Option(parse.duration, 30.0, "Seconds between two PING commands.")]
+    max_backoff: Annotated[
+        Duration, Option(parse.duration, 60.0, "Longest pause in seconds before a reconnect.")
+    ]
+    memory_limit: Annotated[
+        Size,
+        Option(parse.size, 64 << 20, "Bytes that all producers together may hold until their receipts come."),
+    ]
+    token: Annotated[Secret, Option(parse.secret, None, "Token for token authentication (JWT).", secret=True)]
+    tls_ca: Annotated[
+        Pem, Option(parse.pem, None, "Certificate authorities to trust instead of the platform's.")
+    ]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain, for mutual TLS.")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
+    tls_skip_hostname_check: Annotated[
+        bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
+    ]
+    listener_name: Annotated[str, Option(_text, None, "Advertised listener to ask for in lookups.")]
+    connections_per_broker: Annotated[
+        int, Option(parse.whole(1, 64), 1, "Number of connections to each broker.")
+    ]
+    threads: Annotated[
+        int,
+        Option(parse.whole(1, 64), 1, "Number of engine threads. Process-wide: the first client sets it."),
+    ]
+
+
+class PulsarProducerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.pulsar.PulsarClient.producer`."""
+
+    name: Annotated[
+        str, Option(_text, None, "Producer name. Deduplication needs one that survives restarts.")
+    ]
+    batching: Annotated[bool, Option(_flag, True, "Packs several messages into one entry.")]
+    batch_max_messages: Annotated[
+        int, Option(parse.whole(1, 1 << 20), 1000, "Maximum number of messages in a batch.")
+    ]
+    batch_max_bytes: Annotated[Size, Option(parse.size, 128 << 10, "Maximum size of a batch in bytes.")]
+    batching_delay: Annotated[
+        Duration,
+        Option(parse.duration, 0.001, "Longest time in seconds that a batch waits for more messages."),
+    ]
+    key_based_batching: Annotated[
+        bool, Option(_flag, False, "Gives each batch a single key, as Key_Shared subscriptions need.")
+    ]
+    compression: Annotated[
+        Codec,
+        Option(
+            parse.one_of("none", "lz4", "zlib", "zstd", "snappy"), "none", "Codec that compresses batches."
+        ),
+    ]
+    send_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "Seconds to wait for a receipt; 0 waits forever.")
+    ]
+    max_pending: Annotated[
+        int,
+        Option(parse.whole(1, 1 << 24), 1000, "Send window: messages without a receipt, per partition."),
+    ]
+    hashing: Annotated[
+        Literal["java", "murmur3", "boost"],
+        Option(parse.one_of("java", "murmur3", "boost"), "java", "Hash function from keys to partitions."),
+    ]
+    routing: Annotated[
+        Literal["round_robin", "single"],
+        Option(
+            parse.one_of("round_robin", "single"),
+            "round_robin",
+            "Partition of messages without a key: in turn, or always the same.",
+        ),
+    ]
+    initial_sequence_id: Annotated[
+        int,
+        Option(
+            parse.whole(0, 2**62), None, "Sequence id of the first message; by default the broker's next."
+        ),
+    ]
+    access_mode: Annotated[
+        Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"],
+        Option(
+            parse.one_of("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
+            "shared",
+            "Whether other producers of the topic are allowed.",
+        ),
+    ]
+    chunking: Annotated[
+        bool, Option(_flag, False, "Splits messages that are larger than the broker's limit.")
+    ]
+    properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
+    ]
+
+
+class PulsarConsumerOptions(TypedDict, total=False):
+    """Options of :meth:`penstock.pulsar.PulsarClient.consumer`."""
+
+    type: Annotated[
+        SubscriptionType,
+        Option(
+            parse.one_of("exclusive", "shared", "failover", "key_shared"),
+            "exclusive",
+            "Subscription type: how its consumers share the messages.",
+        ),
+    ]
+    position: Annotated[
+        "MessageId | str",
+        Option(
+            _position,
+            "latest",
+            'Where a new subscription begins: "earliest", "latest" or a message id.',
+        ),
+    ]
+    start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
+    durable: Annotated[bool, Option(_flag, True, "Keeps the subscription when its consumers are gone.")]
+    receiver_queue: Annotated[
+        int, Option(parse.whole(1, 1 << 20), 1000, "Number of messages fetched ahead, per partition.")
+    ]
+    ack_receipt: Annotated[
+        bool, Option(_flag, False, "Makes `ack` wait for the broker's confirmation.", face=True)
+    ]
+    batch_index_ack: Annotated[
+        bool, Option(_flag, True, "Acknowledges single messages of a batch rather than whole batches.")
+    ]
+    ack_group_time: Annotated[
+        Duration, Option(parse.duration, 0.1, "Seconds for which acknowledgements are gathered.")
+    ]
+    nack_delay: Annotated[
+        Duration, Option(parse.duration, 60.0, "Seconds until a nacked message is delivered again.")
+    ]
+    name: Annotated[str, Option(_text, None, "Consumer name in the broker's statistics.")]
+    read_compacted: Annotated[
+        bool, Option(_flag, False, "Reads the compacted topic: only the last message of each key.")
+    ]
+    priority: Annotated[
+        int,
+        Option(parse.whole(0), 0, "Priority on Shared and Failover subscriptions; lower is served first."),
+    ]
+    properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
+    ]
+    subscription_properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "Metadata stored with a new subscription.")
+    ]
