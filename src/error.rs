@@ -237,7 +237,7 @@ impl From<crate::wire::UnexpectedEnd> for Error {
     }
 }
 
-/// Truncates `text` to [`PEER_TEXT_MAX`] at a character boundary and escapes control characters, so that a
+/// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes control characters, so that a
 /// peer can neither flood nor forge log entries.
 pub fn sanitise(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(PEER_TEXT_MAX));
