@@ -2,8 +2,10 @@
 # make demo     the main job: Spark -> engine -> embedded broker -> Arrow, from a fresh clone
 # make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
 # make check    the fast half of it, for daily work
-# make bench    measures against the official client; make bench-mqtt against other MQTT clients
-# make bench-tubemq  ... against the Java client of TubeMQ
+# make test-one T=FILE::NAME  one test, file or folder, in Python or Rust: T=tests/contract/pulsar, T=src/mqtt/session.rs
+# make bench    measures Pulsar and Spark against pulsar-client; BENCH="--rounds 3 --scale 1.0 --broker NAME --only REGEX"
+# make bench-mqtt    measures MQTT against other clients, with the same options
+# make bench-tubemq  measures TubeMQ against its Java client, with the same options
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
@@ -37,7 +39,7 @@ PYTEST := $(PY) -m pytest -q
 TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
+.PHONY: help demo test check test-one bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit
 
 help:
@@ -97,6 +99,10 @@ check: test-prerequisites
 	for target in fmt clippy-python rust-check lint types; do $(MAKE) --no-print-directory $$target; done; \
 	$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_pulsar and not real_mqtt and not real_tubemq and not spark"; \
 	printf '\nmake check: all passed in %d s\n' $$(( $$(date +%s) - start ))
+
+# A Rust test needs no Python environment.
+test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.engine)
+	@PYTHON=$(PY) tools/test-one "$(T)"
 
 fmt:
 	@$(STEP) "cargo fmt" cargo fmt --check

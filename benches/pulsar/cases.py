@@ -117,7 +117,7 @@ def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, 
 
 
 def _module(name: str) -> Any:
-    """Imports by name: the peer carries partial types, which help less than none."""
+    """Imports by name: the peer carries partial types, which help less than no types."""
     return importlib.import_module(name)
 
 

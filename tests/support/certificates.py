@@ -29,7 +29,7 @@ def _name(common: str) -> x509.Name:
 
 
 class Authority:
-    """A certificate authority, or with ``parent`` one below it."""
+    """A certificate authority; with ``parent`` an intermediate one."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Authority:
         usage: Any = ExtendedKeyUsageOID.SERVER_AUTH,
         digest: Any = None,
     ) -> tuple[bytes, bytes]:
-        """Certificate and key, both PEM."""
+        """Issues a certificate and returns it with its key, both PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             x509.CertificateBuilder()
@@ -165,7 +165,7 @@ class Listener:
 
 @contextlib.contextmanager
 def listening(chain: bytes, key: bytes, prepare: Any = None) -> Iterator[Listener]:
-    """A TLS server with this certificate chain and key."""
+    """Runs a TLS server with this certificate chain and key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         chain_file, key_file = Path(folder) / "chain.pem", Path(folder) / "key.pem"

@@ -19,7 +19,7 @@ def varint(value: int) -> bytes:
 
 
 def message(fields: Fields) -> bytes:
-    """Protobuf: int as varint, bytes and str as they are, dict as a message, list as repeated."""
+    """Encodes fields by number: int as varint, bytes and str as is, dict as a message, list as repeated."""
     out = b""
     for number, value in fields.items():
         for one in value if isinstance(value, list) else [value]:
@@ -34,7 +34,7 @@ def message(fields: Fields) -> bytes:
 
 
 def parse(data: bytes) -> dict[int, list[Any]]:
-    """The fields of a message; nested ones as bytes."""
+    """The fields of a message; nested messages as bytes."""
     fields: dict[int, list[Any]] = {}
     at = 0
 

@@ -149,8 +149,8 @@ def as_json(value: Any) -> Any:
 
 
 async def take(consumer: Any, count: int, timeout: float = 10.0) -> list[Any]:
-    """Exactly that many messages, each acknowledged on arrival: some brokers wait for one
-    acknowledgement before they send the next message."""
+    """Exactly ``count`` messages, each acknowledged on arrival: some brokers wait for one acknowledgement
+    before they send the next message."""
     messages: list[Any] = []
     for _ in range(count):
         message = await consumer.receive(timeout=timeout)

@@ -16,8 +16,8 @@ class Passage:
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self._sockets = {"client": client, "broker": broker}
-        #: Who said it, and the packet, in the order in which they were seen; all of them were forwarded but
-        #: the one that the connection was cut before.
+        #: Sender and packet, in the order in which they were seen. All were forwarded except a packet before
+        #: which the connection was cut.
         self.packets: list[tuple[str, wire.Packet]] = []
         #: "client", "broker" or "proxy".
         self.closed_by: str | None = None
@@ -48,7 +48,7 @@ class Passage:
         except OSError:
             pass
         except wire.Malformed:
-            # No MQTT, so nobody counts it.
+            # Not MQTT: forwarded and not recorded.
             with contextlib.suppress(OSError):
                 target.sendall(buffer)
         finally:
@@ -61,15 +61,18 @@ class Passage:
 
 
 class Proxy:
-    """Forwards packet by packet. ``verdict(passage, origin, packet)`` says for each what becomes of it:
-    "pass", "cut before" it is forwarded, or "cut after". It may be set anew at any time."""
+    """Forwards packet by packet.
+
+    ``verdict(passage, origin, packet)`` decides for each: "pass", "cut before" it is forwarded, or "cut
+    after". It may be replaced at any time.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._lock = threading.Lock()
         self.verdict: Callable[[Passage, str, wire.Packet], str] = lambda *_: "pass"
         self.passages: list[Passage] = []
-        #: While it is set, connections are accepted and closed at once.
+        #: Whether new connections are accepted and closed at once.
         self.refuses = False
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
@@ -104,7 +107,7 @@ class Proxy:
 
     def _run(self, passage: Passage) -> None:
         def verdict(*arguments: Any) -> str:
-            # One at a time: the two directions of a connection share their count.
+            # One at a time: both directions of a connection share a count.
             with self._lock:
                 return self.verdict(*arguments)
 
@@ -115,8 +118,8 @@ class Proxy:
         passage.close()
 
     def cut_at(self, number: int, *, before: bool) -> None:
-        """Of the packets from now on, in both directions together, ends the connection at this one (from 0),
-        once; after that everything passes."""
+        """Ends the connection once, at packet ``number`` from now on, counted from 0 in both directions
+        together. After that everything passes."""
         seen = -1
 
         def verdict(passage: Passage, origin: str, one: wire.Packet) -> str:
@@ -129,13 +132,13 @@ class Proxy:
         self.verdict = verdict
 
     def cut(self) -> None:
-        """Ends the connections that are there."""
+        """Ends all current connections."""
         for passage in self.passages:
             passage.cut()
 
     @property
     def packets(self) -> list[tuple[str, wire.Packet]]:
-        """Those of all connections."""
+        """The packets of all connections."""
         return [seen for passage in self.passages for seen in passage.packets]
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
-"""MQTT's packets by hand, of all three versions: to say what no client and no broker would say, and to read
-what they said without the help of the code that is tested."""
+"""MQTT's packets of all three versions by hand.
+
+Tests send with it what no client and no broker would send, and read the answers without the code under test.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ NAMES = (  # noqa: SIM905
     "RESERVED CONNECT CONNACK PUBLISH PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE UNSUBACK "
     "PINGREQ PINGRESP DISCONNECT AUTH"
 ).split()
-# What the fixed header's lower half is, where it has no meaning of its own.
+# The lower half of the fixed header, where it is a constant.
 FLAGS = {PUBREL: 2, SUBSCRIBE: 2, UNSUBSCRIBE: 2}
 
 V31, V311, V5 = 3, 4, 5
 
-# Identifier, name and kind of each property of 5.0.
+# Identifier, name and kind of each MQTT 5.0 property.
 _PROPERTIES: list[tuple[int, str, str]] = [
     (0x01, "payload_format_indicator", "byte"),
     (0x02, "message_expiry_interval", "u32"),
@@ -88,9 +90,9 @@ def _value(kind: str, value: Any) -> bytes:
 
 
 def properties(version: int, pairs: Properties | dict[str, Any] | None = None) -> bytes:
-    """The block of properties with its length, in the order given; nothing before 5.0."""
+    """The block of properties with its length, in the given order; empty before MQTT 5.0."""
     if version < V5:
-        assert not pairs, "there are no properties before 5.0"
+        assert not pairs, "there are no properties before MQTT 5.0"
         return b""
     items = pairs.items() if isinstance(pairs, dict) else pairs or []
     body = b"".join(varint(BY_NAME[name][0]) + _value(BY_NAME[name][1], value) for name, value in items)
@@ -123,7 +125,7 @@ def connect(
     name: str | None = None,
     flags: int = 0,
 ) -> bytes:
-    """``flags`` are added to what the arguments say."""
+    """``flags`` are added to those of the arguments."""
     bits = flags | 2 * clean | 0x80 * (username is not None) | 0x40 * (password is not None)
     payload = binary(client_id)
     if will:
@@ -172,7 +174,7 @@ def subscribe(
     version: int = V5,
     props: Properties | dict[str, Any] | None = None,
 ) -> bytes:
-    """Each filter with its options' byte: the QoS, and from 5.0 on the others."""
+    """Filters, each with its options byte: the QoS, and since MQTT 5.0 the other options."""
     pairs = [(filters, 0)] if isinstance(filters, str) else filters
     body = struct.pack(">H", packet_id) + properties(version, props)
     return packet(SUBSCRIBE, body + b"".join(binary(text) + bytes([options]) for text, options in pairs))
@@ -185,7 +187,7 @@ def unsubscribe(filters: list[str] | str, packet_id: int = 1, version: int = V5)
 
 
 def disconnect(reason: int | None = None, props: Properties | None = None) -> bytes:
-    """Before 5.0 there is only the one without a reason."""
+    """Before MQTT 5.0 only the form without a reason exists."""
     body = b"" if reason is None else bytes([reason])
     if props is not None:
         body += properties(V5, props)
@@ -200,7 +202,7 @@ def auth(reason: int | None = None, props: Properties | None = None) -> bytes:
 
 
 class Malformed(Exception):
-    """What this module was given is no MQTT."""
+    """The bytes are not MQTT."""
 
 
 @dataclass
@@ -208,7 +210,7 @@ class Packet:
     kind: int
     flags: int
     body: bytes
-    #: All of it, fixed header included.
+    #: The whole packet, fixed header included.
     raw: bytes
 
     @property
@@ -220,7 +222,7 @@ class Packet:
 
 
 def take(buffer: bytearray) -> Packet | None:
-    """The first packet of the buffer, which it leaves; None when it is not whole yet."""
+    """Removes the first packet from the buffer; None if it is incomplete."""
     length = shift = 0
     at = 1
     while True:
@@ -300,8 +302,8 @@ class Reader:
 
 
 def parse(one: Packet, version: int) -> dict[str, Any]:
-    """What a packet says. ``reason`` is there in its short forms too; ``version`` is that of the connection,
-    but for CONNECT, which says it itself."""
+    """The fields of a packet. ``reason`` is filled in for the short forms; ``version`` is the connection's,
+    except for CONNECT, which carries it."""
     reader = Reader(one.body)
     said: dict[str, Any] = {"type": one.name}
     if one.kind == CONNECT:
@@ -372,9 +374,9 @@ def parse(one: Packet, version: int) -> dict[str, Any]:
 
 
 class Raw:
-    """A connection to a broker that says exactly what it is told to."""
+    """A connection to a broker that sends exactly the given bytes."""
 
-    #: Seconds to whatever the broker ought to say, or to its end.
+    #: Seconds to wait for an expected packet or for the end of the connection.
     timeout = 10.0
 
     def __init__(self, port: int, version: int = V5, *, context: ssl.SSLContext | None = None) -> None:
@@ -384,9 +386,9 @@ class Raw:
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
         self._buffer = bytearray()
-        # Messages that came while an answer was awaited.
+        # Messages that arrived while an answer was awaited.
         self._messages: list[Packet] = []
-        #: What CONNACK said.
+        #: The fields of CONNACK.
         self.connack: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -402,7 +404,7 @@ class Raw:
         return self.socket.recv(65536)
 
     def packet(self, timeout: float | None = None) -> Packet | None:
-        """The next one; None when the broker has closed the connection. ``TimeoutError``: nothing came."""
+        """The next packet; None when the broker has closed the connection. Raises ``TimeoutError``."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while (one := take(self._buffer)) is None:
             self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -411,14 +413,14 @@ class Raw:
             except (ConnectionResetError, BrokenPipeError):
                 return None
             except (TimeoutError, ssl.SSLWantReadError):
-                raise TimeoutError("nothing came") from None
+                raise TimeoutError("no packet arrived") from None
             if not data:
                 return None
             self._buffer += data
         return one
 
     def expect(self, kind: int, timeout: float | None = None) -> dict[str, Any]:
-        """The next packet, which is of this kind; messages that come before it are kept for later."""
+        """The next packet, which must be of this kind; messages before it are kept for later."""
         if kind == PUBLISH and self._messages:
             return parse(self._messages.pop(0), self.version)
         one = self.packet(timeout)
@@ -430,7 +432,7 @@ class Raw:
         return parse(one, self.version)
 
     def connect(self, client_id: str = "", **options: Any) -> dict[str, Any]:
-        """CONNECT and what CONNACK says."""
+        """Sends CONNECT and returns the fields of CONNACK."""
         self.send(connect(client_id, self.version, **options))
         self.connack = self.expect(CONNACK)
         return self.connack
@@ -442,14 +444,14 @@ class Raw:
     def subscribe(
         self, filters: list[tuple[str, int]] | str, packet_id: int = 1, **options: Any
     ) -> list[int]:
-        """SUBSCRIBE and the codes of SUBACK."""
+        """Sends SUBSCRIBE and returns the codes of SUBACK."""
         self.send(subscribe(filters, packet_id, self.version, **options))
         return self.expect(SUBACK)["reasons"]
 
     def publish(
         self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 1, **options: Any
     ) -> int:
-        """PUBLISH, and the handshake to its end. The reason of the last answer."""
+        """Sends PUBLISH, completes the handshake and returns the reason of its last packet."""
         self.send(publish(topic, payload, qos, packet_id, self.version, **options))
         if qos == 0:
             return 0
@@ -462,7 +464,7 @@ class Raw:
         return answer["reason"]
 
     def message(self, timeout: float | None = None) -> dict[str, Any]:
-        """The next PUBLISH, acknowledged to the end."""
+        """The next PUBLISH, with its acknowledgement completed."""
         said = self.expect(PUBLISH, timeout)
         if said["qos"] == 1:
             self.send(ack(PUBACK, said["packet_id"]))
@@ -473,21 +475,21 @@ class Raw:
         return said
 
     def sync(self) -> None:
-        """PINGREQ and PINGRESP: all that came before has been read."""
+        """Sends PINGREQ and reads up to PINGRESP, so that all earlier packets have been processed."""
         self.send(packet(PINGREQ))
         self.expect(PINGRESP)
 
     def quiet(self, timeout: float = 0.3) -> None:
-        """Nothing comes, but for the answer to a ping."""
+        """Asserts that the only packet is the answer to a ping."""
         self.send(packet(PINGREQ))
         self.expect(PINGRESP)
         assert not self._messages, self._messages
         with contextlib.suppress(TimeoutError):
             one = self.packet(timeout)
-            raise AssertionError(f"{one!r} came" if one else "the broker closed the connection")
+            raise AssertionError(f"{one!r} arrived" if one else "the broker closed the connection")
 
     def closed(self, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The broker closes the connection. What it said before that, but for messages."""
+        """Waits until the broker closes the connection; returns the packets before that, without messages."""
         said = []
         while (one := self.packet(timeout)) is not None:
             if one.kind != PUBLISH:
@@ -495,7 +497,7 @@ class Raw:
         return said
 
     def drop(self) -> None:
-        """The connection is lost, without a word, and the broker has noticed it."""
+        """Cuts the connection without DISCONNECT, and waits until the broker has noticed."""
         self.socket.shutdown(socket.SHUT_WR)
         self.closed()
         self.socket.close()
@@ -507,7 +509,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 
 class WebSocket(Raw):
-    """The same over WebSocket (RFC 6455), each ``send`` in one binary frame."""
+    """A `Raw` over WebSocket (RFC 6455), each ``send`` in one binary frame."""
 
     #: The subprotocol that the server chose.
     chosen: str | None
@@ -549,7 +551,7 @@ class WebSocket(Raw):
         self.frame(b"".join(packets))
 
     def _recv(self) -> bytes:
-        """The data of the next frame with data; nothing when the server closes."""
+        """The data of the next data frame; empty when the server closes."""
         while True:
             while (whole := self._take_frame()) is not None:
                 kind, data = whole

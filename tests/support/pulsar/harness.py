@@ -16,7 +16,7 @@ PORTS = ("PORT", "WEB_PORT", "TLS_PORT", "WEB_TLS_PORT", "BOOKIE_PORT")
 
 
 class PulsarService(Service):
-    """A Pulsar broker, and what only its administrator can do."""
+    """A Pulsar broker with its administration."""
 
     def topic(self, partitions: int = 0) -> str:
         """A topic of this test alone. Without partitions it is created by its first use."""

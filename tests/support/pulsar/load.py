@@ -1,4 +1,4 @@
-"""A load that knows what was acknowledged, and the check that all of it is there."""
+"""A load that records what was acknowledged, and the check that all of it is stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any, Self
 import penstock
 
 CHECK = "check"
-"""The subscription that holds what a load sends until :func:`stored` reads it."""
+"""The subscription that retains the messages of a load until :func:`stored` reads them."""
 
 
 class Load:
-    """Producers of one topic that send numbered messages until told to stop. A message counts as
-    acknowledged when its future has a message id, and only then."""
+    """Producers of one topic that send numbered messages until the block ends.
+
+    A message counts as acknowledged only once its future has a message id.
+    """
 
     def __init__(
         self, client: Any, topic: str, producers: int = 2, *, window: int = 50, size: int = 100
@@ -27,7 +29,7 @@ class Load:
         self._stopping = False
 
     async def _run(self, name: str) -> None:
-        # A restarted Pulsar may take longer than a send does by default.
+        # A Pulsar may take longer to restart than the default send_timeout.
         async with self.client.producer(
             self.topic, name=name, max_pending=self.window, send_timeout=120
         ) as producer:
@@ -51,7 +53,7 @@ class Load:
                 await asyncio.wait(waiting)
 
     async def __aenter__(self) -> Self:
-        # A topic without a subscription keeps nothing: a real broker drops closed ledgers every two minutes.
+        # Without a subscription nothing is retained: a real broker drops closed ledgers every two minutes.
         async with self.client.consumer(self.topic, CHECK, position="earliest"):
             pass
         self._tasks = [asyncio.ensure_future(self._run(name)) for name in self.names]
@@ -85,7 +87,7 @@ class Load:
 
 
 async def stored(client: Any, topic: str, quiet: float = 2.0) -> dict[str, list[int]]:
-    """What the topic holds, by producer, in the order it came."""
+    """The numbers in the topic by producer, in order of arrival."""
     found: dict[str, list[int]] = {}
     async with client.consumer(topic, CHECK, position="earliest") as consumer:
         while messages := await consumer.receive_many(5000, timeout=quiet):
@@ -97,7 +99,8 @@ async def stored(client: Any, topic: str, quiet: float = 2.0) -> dict[str, list[
 
 
 def check(acknowledged: dict[str, list[int]], found: dict[str, list[int]], *, repeats: bool) -> None:
-    """Nothing acknowledged is missing, first occurrences are in order; without ``repeats`` none is twice."""
+    """Asserts that no acknowledged message is missing and that first occurrences are in order; without
+    ``repeats``, also that no message occurs twice."""
     for name, numbers in acknowledged.items():
         there = found.get(name, [])
         missing = sorted(set(numbers) - set(there))

@@ -61,7 +61,7 @@ def entry(
     crc: int | None = None,
     metadata_size: int | None = None,
 ) -> bytes:
-    """What follows the command of SEND and MESSAGE."""
+    """The part of SEND and MESSAGE behind the command: checksum, metadata, payload."""
     if not isinstance(metadata, bytes):
         metadata = message({1: "p", 2: 0, 3: 1_700_000_000_000} | (metadata or {}))
     size = len(metadata) if metadata_size is None else metadata_size
@@ -77,7 +77,7 @@ class Peer:
         sock.settimeout(5)
 
     def send(self, *frames: bytes) -> None:
-        # A peer that has closed already is no failure of the script.
+        # The other side may have closed already, which does not fail the test.
         with contextlib.suppress(OSError):
             self.socket.sendall(b"".join(frames))
 
@@ -94,7 +94,7 @@ class Peer:
         return data
 
     def read(self) -> tuple[int, dict[int, list[Any]], bytes] | None:
-        """Kind, fields and what follows; ``None`` when the other side has closed."""
+        """Kind, fields and the rest of a frame; ``None`` when the other side has closed."""
         head = self._exactly(8)
         if head is None:
             return None
@@ -114,7 +114,7 @@ Answer = Callable[[Peer, dict[int, list[Any]], bytes], None]
 
 
 class FakeBroker:
-    """A broker that behaves, but for the ``answers`` that a test gives it."""
+    """A broker that behaves well, except for the ``answers`` that a test gives it."""
 
     def __init__(self, answers: dict[int, Answer] | None = None) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))

@@ -122,7 +122,7 @@ class RealTubeMq(ScriptedServer, TubeMqService):
             self.certificates.remove()
 
     def stores(self) -> dict[str, str]:
-        """What the Java client needs for mutual TLS."""
+        """Options of the Java client for mutual TLS."""
         return {
             "trust_store": str(self.data / "tls" / "trust"),
             "key_store": str(self.data / "tls" / "client"),
@@ -131,7 +131,7 @@ class RealTubeMq(ScriptedServer, TubeMqService):
     # -- administration
 
     def topic(self, partitions: int = 1, stores: int = 1) -> str:
-        """A topic of that many stores with that many partitions each that no other test uses."""
+        """A topic of this test alone, of so many stores with so many partitions each."""
         pool = self._pool.setdefault((partitions, stores), [])
         if not pool:
             pool += [_name() for _ in range(8)]
@@ -149,7 +149,7 @@ class RealTubeMq(ScriptedServer, TubeMqService):
             return json.loads(response.read())
 
     def ask(self, method: str, **words: Any) -> dict[str, Any]:
-        """A query of the web API of a master: the first that answers with a result."""
+        """Queries the web API of the masters; the first result counts."""
         kind = "op_query" if method.startswith("admin_query") else "op_modify"
         answer: dict[str, Any] = {}
         for web in self._webs:
@@ -160,14 +160,14 @@ class RealTubeMq(ScriptedServer, TubeMqService):
         raise RuntimeError(f"{method}: {answer}")
 
     def ask_broker(self, method: str, **words: Any) -> dict[str, Any]:
-        """A query of the web API of the broker."""
+        """Queries the web API of the broker."""
         answer = self._ask(self._broker_web, "broker.htm", {"method": method} | words)
         if not answer.get("result", answer.get("success")):
             raise RuntimeError(f"{method}: {answer}")
         return answer
 
     def offsets(self, group: str, topic: str) -> dict[int, dict[str, int]]:
-        """Of each partition: ``curOffset`` is where the group is, ``offsetMax`` the end of the store."""
+        """By partition: ``curOffset`` is the group's position, ``offsetMax`` the end of the store."""
         answer = self.ask_broker("admin_query_offset", groupName=group, topicName=topic)
         return {
             int(one["partitionId"]): one
@@ -186,17 +186,17 @@ class RealTubeMq(ScriptedServer, TubeMqService):
         }
 
     def holders(self, group: str) -> dict[int, str]:
-        """Which member has which partition, as the broker has it."""
+        """The member that holds each partition, in the broker's view."""
         answer = self.ask_broker("admin_query_broker_all_consumer_info", groupName=group)
         return {int(one["partitionId"]): one["consumerId"] for one in answer["dataSet"]}
 
     def members(self, group: str) -> list[dict[str, Any]]:
-        """Who is in the group, as the master has it."""
+        """The members of the group, in the master's view."""
         answer = self.ask("admin_query_consume_group_detail", consumeGroup=group)
         return answer.get("data", [])
 
     def active(self) -> str:
-        """Which master is active: "master1", ..."""
+        """The active master: "master1", ..."""
         for node in self.ask("admin_query_master_group_info")["data"]:
             if node["statusInfo"]["nodeStatus"] == "MASTER":
                 return node["name"]
@@ -218,5 +218,5 @@ class EmbeddedTubeMq(EmbeddedListener, TubeMqService):
         return name
 
     def numbers(self, partitions: int, stores: int = 1) -> set[int]:
-        """It has one store for all of them."""
+        """One store holds all partitions."""
         return set(range(partitions * stores))

@@ -1,4 +1,4 @@
-"""The official Java client of TubeMQ, in a process of its own that is told what to do."""
+"""The official Java client of TubeMQ, in a process of its own that is driven over pipes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUBEMQ = BROKERS / "tubemq"
 
 
 class Refused(Exception):
-    """The Java client raised something, in its own words."""
+    """The Java client raised an exception; its text."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Seen:
     message_id: int
     type: str | None = None
     time: str | None = None
-    #: As the wire has them, system attributes and all.
+    #: As on the wire, system attributes included.
     attributes: dict[str, str] = field(default_factory=dict)
 
 
@@ -51,8 +51,10 @@ def _seen(one: dict[str, Any]) -> Seen:
 
 
 class Java:
-    """The official Java client in a process of its own; any number of producers and consumers in it. Ended by
-    ``kill`` none of them says goodbye."""
+    """The official Java client in a process of its own, with any number of producers and consumers.
+
+    After ``kill`` none of them unregisters.
+    """
 
     def __init__(self, *options: str) -> None:
         classpath = run_script(str(TUBEMQ / "fetch-tubemq"), timeout=600).strip()
@@ -116,7 +118,7 @@ class Java:
     def pull(
         self, service: TubeMqService | str, group: str, topics: Any, *, wait: float = 30.0, **options: Any
     ) -> JavaConsumer:
-        """Server balance. Waits until it has partitions; ``wait=0``: it does not."""
+        """A consumer with server balance. Waits ``wait`` seconds for partitions, unless that is 0."""
         subscribed = {"group": group, "topics": _topics(topics)}
         consumer = JavaConsumer(self, self._open("pull", service, subscribed | options))
         if wait and not consumer.call("ready", int(wait * 1000)):
@@ -126,7 +128,7 @@ class Java:
     def balance(
         self, service: TubeMqService | str, group: str, topics: Any, *, connect: bool = True, **options: Any
     ) -> JavaConsumer:
-        """Client balance. Connects to all partitions; ``offsets`` says where to begin."""
+        """A consumer with client balance, connected to all partitions, at ``offsets`` if given."""
         subscribed = {"group": group, "topics": _topics(topics)}
         consumer = JavaConsumer(self, self._open("balance", service, subscribed | options))
         if connect:
@@ -134,7 +136,7 @@ class Java:
         return consumer
 
     def kill(self) -> None:
-        """Nobody says goodbye."""
+        """Ends the process without unregistering its clients."""
         self.process.kill()
         self.process.wait()
         self.close()
@@ -153,7 +155,7 @@ class Java:
 
 
 def _topics(topics: str | Iterable[str] | dict[str, Iterable[str]]) -> dict[str, list[str]]:
-    """With their filters: none is every message."""
+    """Topics with their filters; no filter selects every message."""
     if isinstance(topics, dict):
         return {name: list(filters) for name, filters in topics.items()}
     return {name: [] for name in ([topics] if isinstance(topics, str) else topics)}
@@ -180,20 +182,20 @@ class _Handle:
 
 class JavaProducer(_Handle):
     def publish(self, *topics: str, timeout: float = 10.0) -> None:
-        """Returns when each topic takes messages."""
+        """Waits until each topic accepts messages."""
         self.call("publish", list(topics))
         deadline = time.monotonic() + timeout
         for topic in topics:
             while not self.call("accepts", topic):
-                assert time.monotonic() < deadline, f"{topic} takes no messages"
+                assert time.monotonic() < deadline, f"{topic} accepts no messages"
                 time.sleep(0.01)
 
     def send(self, topic: str, data: bytes, **options: Any) -> dict[str, Any]:
-        """``type``, ``time``, ``attributes``. What the broker said."""
+        """Sends with options ``type``, ``time``, ``attributes`` and returns the broker's answer."""
         return self.call("send", topic, data.hex(), options)
 
     def send_all(self, topic: str, payloads: Iterable[bytes], **options: Any) -> list[dict[str, Any]]:
-        """One behind the other without waiting; all of them succeed."""
+        """Sends all without waiting in between, and asserts that all succeed."""
         results = self.call("send_all", topic, [data.hex() for data in payloads], options)
         assert all(one["success"] for one in results), results
         return results
@@ -204,7 +206,7 @@ class JavaProducer(_Handle):
 
 class JavaConsumer(_Handle):
     def receive(self, count: int, timeout: float = 10.0, confirm: str = "yes") -> list[Seen]:
-        """At least that many messages: packs come as a whole. ``packs`` says what came."""
+        """At least ``count`` messages, because batches arrive as a whole; ``packs`` describes the batches."""
         answer = self.call("receive", count, int(timeout * 1000), confirm)
         self.packs: list[dict[str, Any]] = answer["packs"]
         messages = [_seen(one) for one in answer["messages"]]

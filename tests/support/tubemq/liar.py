@@ -1,5 +1,7 @@
-"""A TubeMQ master and broker in one, honest until told otherwise: for lies that no real server tells. How
-honest it is, the official Java client says (``tests/interop/tubemq/test_peers.py``)."""
+"""A TubeMQ master and broker in one that lies on request, as no real server does, and is honest otherwise.
+
+Its honesty is tested with the official Java client in ``tests/interop/tubemq/test_peers.py``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Peer:
     """One connection of a client."""
 
     writer: asyncio.StreamWriter
-    #: Byte by byte.
+    #: Whether answers are sent byte by byte.
     slowly: bool = False
     _waiting: deque[bytes] = field(default_factory=deque)
     _task: asyncio.Task[None] | None = None
@@ -51,7 +53,7 @@ Answer = Callable[["Liar", Peer, Request], None]
 
 @dataclass
 class Store:
-    """What came to a topic: partition, payload, flag and message type; all partitions share one index."""
+    """The messages of a topic: partition, payload, flag and message type; all partitions share one index."""
 
     partitions: int
     entries: list[tuple[int, bytes, int, str]] = field(default_factory=list)
@@ -64,23 +66,23 @@ class Reader:
     member: str
     filters: set[str]
     committed: int = 0
-    #: Where the pack ends that was given out and not confirmed.
+    #: The end of the batch that was delivered and is not confirmed.
     pending: int | None = None
 
 
 @dataclass
 class Member:
-    """Of a group with server balance."""
+    """A member of a group with server balance."""
 
     topics: list[str]
-    #: The number of the event that connects all partitions, whether it is out, and whether it is done.
+    #: The number of the event that connects all partitions, whether it was sent, and whether it is complete.
     event: int = 0
     waiting: bool = False
     done: bool = False
 
 
 class Liar:
-    """``lies`` says by method what becomes of its first ``times`` requests; after that it is honest."""
+    """``lies`` are the answers to the first ``times`` requests of each method; later answers are honest."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Liar:
         self.asked: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.connections = 0
-        #: What clients sent that is no TubeMQ.
+        #: Bytes from clients that are not TubeMQ.
         self.broken: list[str] = []
         self._readers: dict[tuple[str, str, int], Reader] = {}
         self._members: dict[str, Member] = {}
@@ -150,7 +152,7 @@ class Liar:
     def consumer_heartbeat(self, asked: dict[str, Any]) -> dict[str, Any]:
         member = self._members.get(asked["clientId"])
         if member is None:
-            return {"success": False, "errCode": 411, "errMsg": "nobody of that name"}
+            return {"success": False, "errCode": 411, "errMsg": "no member of that name"}
         said: dict[str, Any] = {
             "notAllocated": not member.done,
             "authorizedInfo": {"visitAuthorizedToken": VISIT},
@@ -161,7 +163,7 @@ class Liar:
             for partition in range(self.stores[topic].partitions)
         ]
         if asked.get("event", {}).get("rebalanceId", 0) > 0:
-            # An event ends whatever its answer says; who has not what he should have gets another one.
+            # An event ends whatever its answer is. A member that still lacks partitions gets another event.
             member.waiting = False
             member.done = set(asked["subscribeInfo"]) >= set(partitions)
         elif not member.waiting and not member.done:
@@ -229,7 +231,7 @@ class Liar:
         key = (asked["groupName"], asked["topicName"], asked["partitionId"])
         known, end = self._readers.get(key), len(store.entries) * UNIT
         if known is not None and known.member not in ("", asked["clientId"]):
-            return {"success": False, "errCode": 410, "errMsg": "somebody else has it"}
+            return {"success": False, "errCode": 410, "errMsg": "another member has it"}
         if asked["opType"] == wire.UNREGISTER:
             if known is None:
                 return {"success": False, "errCode": 412, "errMsg": "not registered"}
@@ -313,13 +315,13 @@ class Liar:
     def fields(self, asked: Request) -> dict[str, Any]:
         """The honest answer."""
         said: dict[str, Any] = {"errCode": 200, "errMsg": "OK!"}
-        # Those of client balance have no such field.
+        # Requests with client balance have no such field.
         if not asked.name.startswith("balance"):
             said["success"] = True
         return said | getattr(self, asked.name)(asked.fields)
 
     def told(self) -> bool:
-        """Whether each lie was told, and for what is asked again and again, whether it was asked again."""
+        """Whether each lie was told; for methods that clients repeat, whether the request was repeated."""
         need = {name: 2 if name.endswith("heartbeat") or name in ("get", "send") else 1 for name in self.lies}
         need |= dict.fromkeys(("producer_close", "consumer_close"), 0)
         return all(self.asked[name] >= need[name] for name in self.lies)
@@ -354,7 +356,7 @@ class Liar:
 
     @asynccontextmanager
     async def up(self, port: int = 0) -> AsyncIterator[str]:
-        """Its URL."""
+        """The URL of the server."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -363,10 +365,10 @@ class Liar:
             server.close()
             with contextlib.suppress(AttributeError):
                 server.close_clients()
-            assert not self.broken, f"the client itself said what is no TubeMQ: {self.broken}"
+            assert not self.broken, f"the client sent bytes that are not TubeMQ: {self.broken}"
 
     def sent(self) -> list[bytes]:
-        """The bodies of what came."""
+        """The payloads of the messages that arrived."""
         return [
             wire.unpack(data, flag)[0] for store in self.stores.values() for _, data, flag, _ in store.entries
         ]
@@ -384,12 +386,12 @@ def close(_liar: Liar, peer: Peer, _asked: Request) -> None:
 
 
 def instead(make: Callable[[Request], bytes]) -> Answer:
-    """These bytes instead of an answer."""
+    """Sends these bytes instead of an answer."""
     return lambda _liar, peer, asked: peer.send(make(asked))
 
 
 def altered(**fields: Any) -> Answer:
-    """The honest answer, but for these fields."""
+    """The honest answer, with these fields replaced."""
 
     def answer(liar: Liar, peer: Peer, asked: Request) -> None:
         peer.send(wire.response(asked.serial, asked.name, **(liar.fields(asked) | fields)))
@@ -398,7 +400,7 @@ def altered(**fields: Any) -> Answer:
 
 
 def made_up(*messages: dict[str, Any] | bytes) -> Answer:
-    """A pack of these, which leaves the group where it is."""
+    """A batch of these messages, which does not move the group."""
 
     def answer(_liar: Liar, peer: Peer, asked: Request) -> None:
         pack: dict[str, Any] = {"messages": list(messages), "currOffset": 0, "maxOffset": UNIT}
@@ -408,7 +410,7 @@ def made_up(*messages: dict[str, Any] | bytes) -> Answer:
 
 
 def mangled(change: Callable[[bytes], bytes], *, then_close: bool = False) -> Answer:
-    """The honest bytes, changed."""
+    """The honest bytes after a change."""
 
     def answer(liar: Liar, peer: Peer, asked: Request) -> None:
         peer.send(change(liar.honest(asked)))

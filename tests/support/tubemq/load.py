@@ -21,7 +21,7 @@ def connect(service: TubeMqService | str, **options: Any) -> Any:
 
 
 async def take(consumer: Any, count: int, timeout: float = 20.0) -> list[Any]:
-    """At least that many messages, each acknowledged."""
+    """At least ``count`` messages, each acknowledged."""
     messages: list[Any] = []
     deadline = time.monotonic() + timeout
     while len(messages) < count:

@@ -1,4 +1,4 @@
-"""TubeMQ's frames by hand, to say what no client and no server would say, and a connection that says it."""
+"""TubeMQ's frames by hand, to send what no client and no server would send, and a connection for them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ VERSION = 3
 MASTER, READ, WRITE = 1, 2, 3
 SUCCESS, ERROR, FATAL = 0, 1, 2
 REGISTER, UNREGISTER = 31, 32
-#: Nothing is known yet.
+#: A value that is not known yet.
 UNDEFINED = -2
 
-#: Method, its service, what is asked and what is answered.
+#: By method: its number, its service, and the messages of request and response.
 METHODS: dict[str, tuple[int, int, str, str]] = {
     "producer_register": (1, MASTER, "RegisterRequestP2M", "RegisterResponseM2P"),
     "producer_heartbeat": (2, MASTER, "HeartRequestP2M", "HeartResponseM2P"),
@@ -44,8 +44,8 @@ METHODS: dict[str, tuple[int, int, str, str]] = {
 }
 NAMES = {number: name for name, (number, *_) in METHODS.items()}
 
-# A message a line, its fields by number from 1: "i" an integer, "b" a boolean, "s" text, "y" bytes, else
-# a message; "*" repeated.
+# One message per line, its fields numbered from 1: "i" an integer, "b" a boolean, "s" text, "y" bytes,
+# anything else a message; "*" repeated.
 _SCHEMA = """
 RpcConnHeader flag:i traceId:i spanId:i parentId:i
 RequestHeader serviceType:i protocolVer:i
@@ -135,19 +135,20 @@ for _line in _SCHEMA.replace("\\\n", "").strip().splitlines():
 
 
 class Malformed(Exception):
-    """Bytes that are no TubeMQ."""
+    """The bytes are not TubeMQ."""
 
 
 # ------------------------------------------------------------------------------ messages
 
 
 def encode(name: str, /, **fields: Any) -> bytes:
-    """A message; what is not given is left out, required or not. Nested ones as dictionaries."""
+    """Encodes a message. Fields that are not given are left out, even required ones; nested messages are
+    dictionaries."""
     known = {one.name: one for one in SCHEMA[name]}
     if unknown := fields.keys() - known.keys():
         raise TypeError(f"{name} has no {unknown}")
     given: protobuf.Fields = {}
-    # By number, as the real ones write them.
+    # By number, as the real implementations write them.
     for one in SCHEMA[name]:
         if one.name not in fields or fields[one.name] is None:
             continue
@@ -162,7 +163,7 @@ def encode(name: str, /, **fields: Any) -> bytes:
 
 
 def decode(name: str, data: bytes) -> dict[str, Any]:
-    """What a message says: fields that are there, and lists for those that may repeat."""
+    """The fields that a message has; repeated fields are lists."""
     found = protobuf.parse(data)
     said: dict[str, Any] = {}
     for one in SCHEMA[name]:
@@ -213,13 +214,13 @@ def unpack(payload: bytes, flag: int) -> tuple[bytes, str]:
 def transfered(
     body: bytes, attributes: dict[str, str] | str | None = None, message_id: int = 1, **lies: Any
 ) -> dict[str, Any]:
-    """A message as a broker gives it out."""
+    """A message as a broker delivers it."""
     data, flag = pack(body, attributes)
     return {"messageId": message_id, "checkSum": checksum(data), "payLoadData": data, "flag": flag} | lies
 
 
 def credentials(user: str, password: str, *, at: float | None = None, nonce: int = 12345) -> dict[str, Any]:
-    """AuthenticateInfo; ``at`` in seconds, now without."""
+    """An AuthenticateInfo; ``at`` is its time in seconds, now by default."""
     stamp = int((time.time() if at is None else at) * 1000)
     digest = hmac.new(password.encode(), f"{user}{stamp}{nonce}".encode(), hashlib.sha1).digest()
     signature = urllib.parse.quote_plus(base64.b64encode(digest).decode())
@@ -227,7 +228,7 @@ def credentials(user: str, password: str, *, at: float | None = None, nonce: int
 
 
 def authorized(user: str, password: str, **options: Any) -> str:
-    """The same for a broker."""
+    """The credentials in a broker's form."""
     said = credentials(user, password, **options)
     return " ".join(str(said[name]) for name in ("userName", "timestamp", "nonce", "signature"))
 
@@ -289,7 +290,7 @@ def response(
     lies: dict[str, Any] | None = None,
     **fields: Any,
 ) -> bytes:
-    """An answer of success; ``number`` is a method that it lies about."""
+    """An answer of success; ``number`` replaces the method."""
     if isinstance(method, str):
         its_number, _, _, name = METHODS[method]
         body = encode(name, **fields) if body is None else body
@@ -304,7 +305,7 @@ def response(
 
 
 def failure(serial: int, exception: str, text: str = "", *, status: int = ERROR) -> bytes:
-    """An answer of failure: the name of a Java class and its words."""
+    """An answer of failure: the name of a Java class and a text."""
     payload = delimited(encode("RpcConnHeader", flag=1))
     payload += delimited(encode("ResponseHeader", status=status, protocolVer=VERSION))
     return frame(
@@ -315,15 +316,15 @@ def failure(serial: int, exception: str, text: str = "", *, status: int = ERROR)
 @dataclass
 class Frame:
     serial: int
-    #: The blocks, one behind the other.
+    #: The concatenated blocks.
     payload: bytes
     sizes: list[int]
-    #: As it came.
+    #: The frame as received.
     raw: bytes
 
 
 def take(buffer: bytearray) -> Frame | None:
-    """The first frame, taken out of the buffer; None while it is not whole."""
+    """Removes the first frame from the buffer; None if it is incomplete."""
     if len(buffer) < 12:
         return None
     token, serial, count = struct.unpack_from(">III", buffer)
@@ -402,7 +403,7 @@ class Response:
     status: int
     number: int | None
     body: bytes
-    #: Of a failure: a Java class and its words.
+    #: Of a failure: a Java class and a text.
     exception: str = ""
     text: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
@@ -430,7 +431,7 @@ def read_response(one: Frame) -> Response:
 
 
 class Raw:
-    """A connection to a master or a broker that says exactly what it is told to."""
+    """A connection to a master or a broker that sends exactly the given bytes."""
 
     def __init__(self, port: int, *, context: ssl.SSLContext | None = None, timeout: float = 10) -> None:
         self.timeout = timeout
@@ -451,7 +452,7 @@ class Raw:
         self.socket.sendall(b"".join(frames))
 
     def frame(self, timeout: float | None = None) -> Frame | None:
-        """The next one; None when the server has closed the connection. ``TimeoutError``: nothing came."""
+        """The next frame; None when the server has closed the connection. Raises ``TimeoutError``."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while (one := take(self._buffer)) is None:
             self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -460,7 +461,7 @@ class Raw:
             except (ConnectionResetError, BrokenPipeError):
                 return None
             except (TimeoutError, ssl.SSLWantReadError):
-                raise TimeoutError("nothing came") from None
+                raise TimeoutError("no frame arrived") from None
             if not data:
                 return None
             self._buffer += data
@@ -478,7 +479,7 @@ class Raw:
         return self._serial
 
     def call(self, method: str, /, **fields: Any) -> Response:
-        """A request and its answer."""
+        """Sends a request and returns its answer."""
         serial = self.ask(method, **fields)
         answer = self.response()
         assert answer.serial == serial, f"serial {answer.serial} instead of {serial}"
@@ -487,15 +488,15 @@ class Raw:
         return answer
 
     def quiet(self, timeout: float = 0.3) -> None:
-        """Nothing comes."""
+        """Asserts that no frame arrives."""
         try:
             one = self.frame(timeout)
         except TimeoutError:
             return
-        raise AssertionError(f"{one} came" if one else "the server closed the connection")
+        raise AssertionError(f"{one} arrived" if one else "the server closed the connection")
 
     def closed(self, timeout: float | None = None) -> list[Frame]:
-        """The server closes the connection. What it said before that."""
+        """Waits until the server closes the connection; returns the frames before that."""
         said = []
         while (one := self.frame(timeout)) is not None:
             said.append(one)

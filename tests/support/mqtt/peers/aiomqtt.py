@@ -57,7 +57,7 @@ class Aiomqtt(LoopedPeer):
                 properties=paho_properties(PacketTypes.CONNECT, properties),
                 **options,
             )
-            # The client does not say whether there was a session; the one below it does.
+            # The client does not report whether the session was present; the paho client below it does.
             present = False
             inner = self.client._client
             theirs = inner.on_connect

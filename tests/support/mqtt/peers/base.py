@@ -19,7 +19,7 @@ TIMEOUT = 10.0
 
 
 class Refused(Exception):
-    """The broker said no, in the words of the client."""
+    """The broker refused, with the text of the client."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Filter:
 
 @dataclass
 class Target:
-    """Where a peer connects to: a port, and how."""
+    """The port a peer connects to, and the transport."""
 
     port: int
     websocket: bool = False
@@ -64,11 +64,11 @@ class PeerWill:
 
 
 class Peer:
-    """One client. Each verb returns when the broker has answered, and raises when it has not."""
+    """One client. Each verb returns when the broker has answered, and raises if there is no answer."""
 
     name: str
     versions: tuple[int, ...] = (V311, V5)
-    #: Whether it can be told to keep a session and to come back to it.
+    #: Whether it can keep a session and resume it.
     resumes = True
 
     def connect(
@@ -84,11 +84,11 @@ class Peer:
         will: PeerWill | None = None,
         properties: dict[str, Any] | None = None,
     ) -> bool:
-        """Whether the broker had the session."""
+        """Returns whether the broker had the session."""
         raise NotImplementedError
 
     def subscribe(self, *filters: Filter, properties: dict[str, Any] | None = None) -> list[int]:
-        """What was granted."""
+        """Returns the granted QoS or the reason code of each filter."""
         raise NotImplementedError
 
     def unsubscribe(self, *filters: str) -> None:
@@ -103,11 +103,11 @@ class Peer:
         retain: bool = False,
         properties: dict[str, Any] | None = None,
     ) -> int:
-        """The reason code, where the client tells it."""
+        """Returns the reason code, or 0 if the client does not report it."""
         raise NotImplementedError
 
     def receive(self, count: int, timeout: float = TIMEOUT) -> list[Seen]:
-        """That many messages."""
+        """Exactly ``count`` messages."""
         messages: list[Seen] = []
         deadline = time.monotonic() + timeout
         while len(messages) < count:
@@ -131,7 +131,7 @@ class Peer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Lets go of everything, whatever state it is in."""
+        """Releases everything, in any state."""
         with contextlib.suppress(Exception):
             self.disconnect()
 
@@ -152,7 +152,7 @@ class QueuedPeer(Peer):
 
 
 class LoopedPeer(QueuedPeer):
-    """A client of asyncio, on a loop in a thread of its own."""
+    """An asyncio client, on an event loop in a thread of its own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class Gmqtt(LoopedPeer):
     def _message(self, _client: Any, topic: str, payload: bytes, qos: int, properties: dict[str, Any]) -> int:
         retain = bool(properties.pop("retain", 0))
         properties.pop("dup", None)
-        # Everything comes as a list; only these are lists.
+        # gmqtt makes every value a list; only these properties are lists.
         properties = {
             name: value
             if name in {"user_property", "subscription_identifier"} or not isinstance(value, list)

@@ -17,7 +17,7 @@ class MosquittoPrograms(QueuedPeer):
 
     name = "mosquitto"
     versions = (V31, V311, V5)
-    # What it receives: parts between unit separators, payload as hex.
+    # The output format: parts between unit separators, payload as hex.
     _PARTS = ("%t", "%q", "%r", "%x", "%C", "%D", "%E", "%F", "%R", "%S", "%P")
     _NAMES = (
         "content_type",
@@ -69,8 +69,7 @@ class MosquittoPrograms(QueuedPeer):
 
     def subscribe(self, *filters: Filter, properties: dict[str, Any] | None = None) -> list[int]:
         assert self._process is None, "mosquitto_sub subscribes once"
-        # One QoS for all of them: that is what the program offers.
-        # Line by line, though it writes into a pipe.
+        # The program has one QoS for all filters. stdbuf makes it write line by line into the pipe.
         words = [
             "stdbuf",
             "-oL",
@@ -137,7 +136,7 @@ class MosquittoPrograms(QueuedPeer):
         return 0
 
     def disconnect(self, **options: Any) -> None:
-        # On SIGTERM too it says DISCONNECT.
+        # mosquitto_sub sends DISCONNECT on SIGTERM too.
         self._end("terminate")
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The npm client MQTT.js, in a Node process that is told what to do."""
+"""The npm client MQTT.js, in a Node process driven over pipes."""
 
 from __future__ import annotations
 

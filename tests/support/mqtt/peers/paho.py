@@ -160,9 +160,11 @@ class Paho(QueuedPeer):
         return self.acknowledged(self.client.publish(topic, payload, qos, retain, props))
 
     def acknowledged(self, info: paho.MQTTMessageInfo) -> int:
-        """The broker's reason code for this publication, once it has come. Not from ``info`` itself: it says
-        "not connected" for good when the connection ended while ``publish`` was still under way, although
-        the client keeps the message and sends it on the next one."""
+        """Waits for the broker's reason code of this publication.
+
+        ``info`` itself is no use: it reports "not connected" for good when the connection ended during
+        ``publish``, although the client keeps the message and sends it on the next connection.
+        """
         deadline = time.monotonic() + TIMEOUT
         while info.mid not in self._published:
             assert time.monotonic() < deadline, "paho: the broker did not acknowledge"
@@ -189,7 +191,7 @@ class Paho(QueuedPeer):
         self.client.loop_stop()
 
     def again(self) -> bool:
-        """Connects the same client once more, with what it has in flight."""
+        """Reconnects the same client, with its messages in flight."""
         self._ended.clear()
         self.client.reconnect()
         self.client.loop_start()
