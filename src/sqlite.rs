@@ -133,8 +133,12 @@ pub struct Writer<J> {
 }
 
 impl<J: Job> Writer<J> {
-    /// Starts the thread; `report` is called on it after each commit.
-    pub fn start(connection: Connection, report: impl FnMut(Report) + Send + 'static) -> Result<Self> {
+    /// Starts the thread. It calls `report` with each batch of jobs and the outcome of its commit: the bytes in
+    /// use, or why nothing was written.
+    pub fn start(
+        connection: Connection,
+        report: impl FnMut(&[J], &Result<u64>) + Send + 'static,
+    ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("penstock-store".into())
@@ -168,7 +172,11 @@ impl<J> Drop for Writer<J> {
     }
 }
 
-fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: impl FnMut(Report)) {
+fn run<J: Job>(
+    connection: Connection,
+    queue: &mpsc::Receiver<J>,
+    mut report: impl FnMut(&[J], &Result<u64>),
+) {
     let mut batch = Vec::new();
     let mut failed: Option<Error> = None;
     while let Ok(first) = queue.recv() {
@@ -187,7 +195,7 @@ fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: im
         if let Err(error) = &outcome {
             failed = Some(error.clone());
         }
-        report(Report { jobs: batch.len() as u64, outcome });
+        report(&batch, &outcome);
         batch.clear();
     }
     if failed.is_none() {
@@ -220,6 +228,12 @@ mod tests {
         }
     }
 
+    fn reporting(done: mpsc::Sender<Report>) -> impl FnMut(&[Insert], &Result<u64>) {
+        move |jobs, outcome| {
+            done.send(Report { jobs: jobs.len() as u64, outcome: outcome.clone() }).unwrap();
+        }
+    }
+
     fn count(path: &Path) -> i64 {
         open(path, Sync::Os).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
     }
@@ -231,7 +245,7 @@ mod tests {
         let connection = open(&path, Sync::Full).unwrap();
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
         let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, move |report| done.send(report).unwrap()).unwrap();
+        let mut writer = Writer::start(connection, reporting(done)).unwrap();
         for i in 0..100 {
             writer.submit(Insert(i));
         }
@@ -297,7 +311,7 @@ mod tests {
         let connection = open(&path, Sync::Os).unwrap();
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
         let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, move |report| done.send(report).unwrap()).unwrap();
+        let mut writer = Writer::start(connection, reporting(done)).unwrap();
         writer.submit(Insert(1));
         assert!(reports.recv().unwrap().outcome.is_ok());
         writer.submit(Insert(1));

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::mqtt::store::Found;
-use penstock::broker::mqtt::{Hub, Limits, Settings};
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::store::StoreUsage;
+use penstock::broker::store::mqtt::Found;
+use penstock::broker::mqtt::{Broker, Limits, Settings};
 use penstock::mqtt::packet::{Connect, Subscribe, SubscribeOptions};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
 
 struct World {
-    hub: Hub,
+    hub: Broker,
     now: Instant,
     ops: u64,
     peers: [Peer; 3],
@@ -39,12 +40,13 @@ impl World {
             limits,
             clock: Clock::new(now, 1_700_000_000_000),
             stored,
+            usage: StoreUsage::default(),
             max_store: 1 << 20,
             seed: 1,
             passwords: None,
             tokens: None,
         };
-        let hub = Hub::new(settings, Found::default(), None, now);
+        let hub = Broker::new(settings, Found::default(), None, now);
         let peers = [Version::V3_1, Version::V3_1_1, Version::V5].map(|version| Peer {
             id: 0,
             version,

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::store::Found;
-use penstock::broker::topic::Numbers;
-use penstock::broker::tubemq::{Hub, Settings};
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::log::TopicIds;
+use penstock::broker::tubemq::{Broker, Settings};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
@@ -20,7 +20,7 @@ const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
 const LARGEST: usize = 28 << 20;
 
 struct World {
-    hub: Hub,
+    hub: Broker,
     now: Instant,
     ops: u64,
     seats: [Seat; 3],
@@ -45,14 +45,15 @@ impl World {
             max_message_size: 4096,
             retention: Duration::from_secs(60),
             offset_retention: Duration::from_secs(60),
+            usage: StoreUsage::default(),
             max_store: 1 << 20,
             max_topics: 20,
             client_timeout: Duration::from_secs(30),
             seed: 1,
             users: None,
-            numbers: Numbers::new(1),
+            topic_ids: TopicIds::new(1),
         };
-        let mut hub = Hub::new(settings, Found::default(), None, now);
+        let mut hub = Broker::new(settings, Found::default(), None, now);
         let seats = [(); 3].map(|()| Seat { id: hub.connect(now, "x"), input: BytesMut::new(), serial: 0 });
         let mut world = Self { hub, now, ops: 0, seats };
         world.hub.create_topic("demo", 2).unwrap();

@@ -20,12 +20,12 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use crate::broker::store::Op;
+use crate::broker::store::{Op, StoreUsage};
 use crate::error::Error;
 use crate::sqlite::Report;
 
 /// Bytes of one connection that are not written yet before no more is read from it.
-const SEAT_LIMIT: usize = 16 << 20;
+const CONNECTION_LIMIT: usize = 16 << 20;
 /// The same of all connections.
 const TOTAL_LIMIT: usize = 64 << 20;
 
@@ -36,7 +36,7 @@ struct Waiting<A> {
     action: A,
     /// What is charged for it, and to which connection.
     bytes: usize,
-    seat: u64,
+    connection: u64,
 }
 
 /// See the module. `A` is what a hub does once its changes are written.
@@ -52,12 +52,19 @@ pub(super) struct Commits<A> {
     /// Connections that are not read from until the store has caught up.
     paused: BTreeSet<u64>,
     failed: Option<Error>,
-    used: u64,
+    usage: StoreUsage,
+    /// Whether the store's reports say how much is used.
+    stored: bool,
+    /// Bytes that this protocol uses in memory.
+    own: u64,
 }
 
 impl<A> Commits<A> {
-    /// For a store, or memory, that `used` bytes are in.
-    pub(super) fn new(used: u64) -> Self {
+    /// For a store that has `used` bytes, or for memory.
+    pub(super) fn new(usage: StoreUsage, stored: bool, used: u64) -> Self {
+        if stored {
+            usage.set(used);
+        }
         Self {
             ops: VecDeque::new(),
             issued: 0,
@@ -67,7 +74,9 @@ impl<A> Commits<A> {
             total: 0,
             paused: BTreeSet::new(),
             failed: None,
-            used,
+            usage,
+            stored,
+            own: 0,
         }
     }
 
@@ -86,14 +95,20 @@ impl<A> Commits<A> {
         self.failed.as_ref()
     }
 
-    /// Bytes of the store, or of memory without one.
+    /// Bytes that all protocols use, in the store or in memory.
     pub(super) fn used(&self) -> u64 {
-        self.used
+        self.usage.total()
     }
 
-    /// Without a store it is the hub that knows how much there is.
+    /// Bytes of memory that the other protocols use.
+    pub(super) fn used_by_others(&self) -> u64 {
+        self.usage.total().saturating_sub(self.own)
+    }
+
+    /// Without a store, the protocol counts the bytes that it uses.
     pub(super) fn set_used(&mut self, bytes: u64) {
-        self.used = bytes;
+        self.usage.replace(self.own, bytes);
+        self.own = bytes;
     }
 
     /// Asks for a change.
@@ -126,15 +141,15 @@ impl<A> Commits<A> {
 
     /// The same; as long as the action waits, the bytes are charged to the connection.
     #[must_use = "it is to be done now"]
-    pub(super) fn when_written_charging(&mut self, seat: u64, bytes: usize, action: A) -> Option<A> {
+    pub(super) fn when_written_charging(&mut self, connection: u64, bytes: usize, action: A) -> Option<A> {
         if self.issued == self.written && self.waiting.is_empty() {
             return Some(action);
         }
         if bytes > 0 {
-            *self.charged.entry(seat).or_default() += bytes;
+            *self.charged.entry(connection).or_default() += bytes;
             self.total += bytes;
         }
-        self.waiting.push_back(Waiting { change: self.issued, action, bytes, seat });
+        self.waiting.push_back(Waiting { change: self.issued, action, bytes, connection });
         None
     }
 
@@ -143,7 +158,8 @@ impl<A> Commits<A> {
         self.written += report.jobs;
         debug_assert!(self.written + self.ops.len() as u64 <= self.issued, "what is reported was asked for");
         match report.outcome {
-            Ok(used) => self.used = used,
+            Ok(used) if self.stored => self.usage.set(used),
+            Ok(_) => {}
             Err(error) => self.failed = Some(error),
         }
     }
@@ -153,13 +169,13 @@ impl<A> Commits<A> {
         if self.waiting.front()?.change > self.written {
             return None;
         }
-        let Waiting { action, bytes, seat, .. } = self.waiting.pop_front()?;
+        let Waiting { action, bytes, connection, .. } = self.waiting.pop_front()?;
         if bytes > 0 {
             self.total -= bytes;
-            if let Some(charged) = self.charged.get_mut(&seat) {
+            if let Some(charged) = self.charged.get_mut(&connection) {
                 *charged -= bytes;
                 if *charged == 0 {
-                    self.charged.remove(&seat);
+                    self.charged.remove(&connection);
                 }
             }
         }
@@ -168,11 +184,11 @@ impl<A> Commits<A> {
     }
 
     /// Whether more may be taken in from the connection; if not, it is resumed.
-    pub(super) fn may_read(&mut self, seat: u64) -> bool {
-        let own = self.charged.get(&seat).copied().unwrap_or_default();
-        let full = self.total > TOTAL_LIMIT || own > SEAT_LIMIT;
+    pub(super) fn may_read(&mut self, connection: u64) -> bool {
+        let own = self.charged.get(&connection).copied().unwrap_or_default();
+        let full = self.total > TOTAL_LIMIT || own > CONNECTION_LIMIT;
         if full {
-            self.paused.insert(seat);
+            self.paused.insert(connection);
         }
         !full
     }
@@ -183,10 +199,20 @@ impl<A> Commits<A> {
     }
 }
 
+impl<A> Drop for Commits<A> {
+    fn drop(&mut self) {
+        self.usage.replace(self.own, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+
+    fn commits(used: u64) -> Commits<u32> {
+        Commits::new(StoreUsage::default(), true, used)
+    }
 
     fn op() -> Op {
         Op::Epoch { topic: 1, epoch: 1 }
@@ -201,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_action_waits_for_all_that_was_asked_before_it_and_for_nothing_after() {
-        let mut commits = Commits::new(0);
+        let mut commits = commits(0);
         assert_eq!(commits.when_written(0), Some(0), "nothing is asked for");
         commits.write(op());
         commits.write(op());
@@ -218,7 +244,7 @@ mod tests {
 
     #[test]
     fn an_action_that_is_due_does_not_overtake_one_that_waits() {
-        let mut commits = Commits::new(0);
+        let mut commits = commits(0);
         commits.write(op());
         assert_eq!((commits.when_written(1), commits.when_written(2)), (None, None));
         commits.poll_op();
@@ -231,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_change_has_its_number_before_it_is_complete() {
-        let mut commits = Commits::new(0);
+        let mut commits = commits(0);
         commits.open();
         assert_eq!(commits.when_written(1), None);
         assert_eq!((commits.issued(), commits.poll_op()), (1, None));
@@ -241,9 +267,9 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_waits_for_ever() {
-        let mut commits = Commits::new(5);
+        let mut commits = commits(5);
         commits.write(op());
-        assert_eq!(commits.when_written_charging(1, SEAT_LIMIT + 1, 1), None);
+        assert_eq!(commits.when_written_charging(1, CONNECTION_LIMIT + 1, 1), None);
         assert!(!commits.may_read(1));
         commits.poll_op();
         let error = Error::new(ErrorKind::Persistence, "the disk is full");
@@ -256,9 +282,9 @@ mod tests {
 
     #[test]
     fn who_sends_faster_than_the_store_writes_is_not_read_from_until_it_has_caught_up() {
-        let mut commits = Commits::new(0);
+        let mut commits = commits(0);
         commits.write(op());
-        assert_eq!(commits.when_written_charging(1, SEAT_LIMIT, 1), None);
+        assert_eq!(commits.when_written_charging(1, CONNECTION_LIMIT, 1), None);
         assert!(commits.may_read(1));
         assert_eq!(commits.when_written_charging(1, 1, 2), None);
         assert!(!commits.may_read(1));
@@ -271,10 +297,10 @@ mod tests {
 
     #[test]
     fn all_together_may_not_have_too_much_in_memory() {
-        let mut commits = Commits::new(0);
+        let mut commits = commits(0);
         commits.write(op());
-        for seat in 0..5 {
-            assert_eq!(commits.when_written_charging(seat, SEAT_LIMIT, 0), None);
+        for connection in 0..5 {
+            assert_eq!(commits.when_written_charging(connection, CONNECTION_LIMIT, 0), None);
         }
         assert!(!commits.may_read(9), "it has nothing, but there is no room");
         assert_eq!(commits.take_resumed().len(), 0);

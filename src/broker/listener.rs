@@ -1,4 +1,4 @@
-//! Sockets for a [`Hub`]: where they listen, who may connect, and a task for each connection.
+//! Sockets: listening ports, admission, and a task for each connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -12,23 +12,23 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::broker::desk::Desk;
-use crate::broker::hub::Hub;
+use crate::broker::runner::Runner;
+use crate::broker::service::Framing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::driver::{Endpoint, Turn, drive};
 use crate::net::{tls, ws};
 use crate::transmit::Transmit;
 
-/// Longest handshake of TLS, and of WebSocket.
+/// Time limit of the TLS handshake and of the WebSocket upgrade.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// What a message of WebSocket may have above a packet of MQTT: several small packets may share one.
+/// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
 
-/// An address that others can connect to.
+/// A listening socket.
 #[derive(Debug)]
 pub(super) struct Port {
     listener: TcpListener,
-    /// Number of the port.
+    /// Port number.
     pub(super) number: u16,
 }
 
@@ -43,41 +43,28 @@ impl Port {
         Ok(Self { listener, number })
     }
 
-    /// Where it is.
+    /// The URL that clients connect to.
     pub(super) fn url(&self, scheme: &str, host: &str, path: &str) -> String {
         format!("{scheme}://{}:{}{path}", bracketed(host), self.number)
     }
 }
 
-/// How the bytes of a protocol come over a port.
+/// The layers between a socket and its protocol, and the limit on connections.
 #[derive(Clone)]
 pub(super) struct Transport {
-    /// TLS below everything else.
+    /// TLS, below everything else.
     pub(super) tls: Option<TlsAcceptor>,
+    /// Framing below the protocol.
     pub(super) framing: Framing,
-    /// Most connections of the whole broker.
+    /// Limit on the connections of all protocols together.
     pub(super) max_connections: usize,
-}
-
-/// What carries the protocol's bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Framing {
-    /// Nothing.
-    Bare,
-    /// WebSocket.
-    WebSocket {
-        /// See [`ws::accept`].
-        local_pages_only: bool,
-        /// Largest packet of MQTT.
-        max_packet_size: usize,
-    },
 }
 
 fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Nobody but this machine may connect, unless what travels is encrypted and who comes is known.
+/// Refuses a `host` that other machines can reach. `missing` names the options that would make that safe.
 pub(super) async fn check_bind(host: &str, missing: &str) -> Result<()> {
     let addresses: Vec<IpAddr> = tokio::net::lookup_host((host, 0))
         .await
@@ -90,12 +77,12 @@ pub(super) async fn check_bind(host: &str, missing: &str) -> Result<()> {
     Err(Error::new(
         ErrorKind::InvalidArgument,
         format!(
-            "{host} can be reached by other machines: set {missing}, or allow_insecure_bind if that is meant"
+            "{host} can be reached from other machines: set {missing}, or set allow_insecure_bind to accept that"
         ),
     ))
 }
 
-/// TLS with this certificate chain and private key, PEM.
+/// A TLS acceptor with this certificate chain and private key, PEM.
 pub(super) fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
     let invalid =
         |error: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidArgument, format!("tls: {error}"));
@@ -108,108 +95,98 @@ pub(super) fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Lets clients in for ever.
-pub(super) async fn accept<H: Hub + 'static>(desk: Rc<Desk<H>>, port: Port, transport: Transport) {
+/// Accepts clients until the task is aborted.
+pub(super) async fn accept(runner: Rc<Runner>, port: Port, transport: Transport) {
     loop {
         let (stream, address) = match port.listener.accept().await {
             Ok(accepted) => accepted,
             Err(_) => {
-                // Out of file descriptors, most likely: those who are here go first.
+                // Most likely out of file descriptors: wait until connections have ended.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        if desk.disk.connections.get() >= transport.max_connections {
+        if runner.connections() >= transport.max_connections {
             continue;
         }
         let _ = stream.set_nodelay(true);
-        tokio::task::spawn_local(connection(Seat::take(desk.clone(), address), stream, transport.clone()));
+        let connection = Connection::new(runner.clone(), address);
+        tokio::task::spawn_local(serve(connection, stream, transport.clone()));
     }
 }
 
-/// The reason of the end is nobody's: the client sees it, and comes again or not.
-async fn connection<H: Hub>(seat: Seat<H>, stream: TcpStream, transport: Transport) {
-    // Handshakes are in boxes: what stays of a connection for its whole life is small.
+/// Serves one connection. Its error is dropped here: the client sees the connection close and may reconnect.
+async fn serve(connection: Connection, stream: TcpStream, transport: Transport) {
+    // The handshakes are boxed, so that the future that lives as long as the connection stays small.
     match transport.tls {
-        None => framed(&seat, stream, transport.framing).await,
+        None => serve_framed(&connection, stream, transport.framing).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, Box::pin(tls.accept(stream))).await {
-                Box::pin(framed(&seat, stream, transport.framing)).await;
+                Box::pin(serve_framed(&connection, stream, transport.framing)).await;
             }
         }
     }
 }
 
-async fn framed<H, S>(seat: &Seat<H>, stream: S, framing: Framing)
+async fn serve_framed<S>(connection: &Connection, stream: S, framing: Framing)
 where
-    H: Hub,
     S: AsyncRead + AsyncWrite + Unpin,
 {
     match framing {
         Framing::Bare => {
-            let _ = drive(seat, stream).await;
+            let _ = drive(connection, stream).await;
         }
         Framing::WebSocket { local_pages_only, max_packet_size } => {
             let upgrade = Box::pin(ws::accept(stream, local_pages_only, max_packet_size + WS_MARGIN));
             if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, upgrade).await {
-                let _ = Box::pin(drive(seat, stream)).await;
+                let _ = Box::pin(drive(connection, stream)).await;
             }
         }
     }
 }
 
-/// A connection's place at the hub, from its first byte to its last.
-struct Seat<H: Hub> {
-    desk: Rc<Desk<H>>,
+/// A connection that is registered with its protocol, from accept to close.
+struct Connection {
+    runner: Rc<Runner>,
     id: u64,
-    bell: Rc<Notify>,
+    wake: Rc<Notify>,
 }
 
-impl<H: Hub> Seat<H> {
-    fn take(desk: Rc<Desk<H>>, address: SocketAddr) -> Self {
-        let connections = &desk.disk.connections;
-        connections.set(connections.get() + 1);
-        let id = desk.call(|hub, now| hub.connect(now, &address.to_string()));
-        let bell = Rc::<Notify>::default();
-        desk.bells.borrow_mut().insert(id, bell.clone());
-        Self { desk, id, bell }
+impl Connection {
+    fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
+        let (id, wake) = runner.connect(&address.to_string());
+        Self { runner, id, wake }
     }
 }
 
-impl<H: Hub> Drop for Seat<H> {
+impl Drop for Connection {
     fn drop(&mut self) {
-        let connections = &self.desk.disk.connections;
-        connections.set(connections.get() - 1);
-        self.desk.bells.borrow_mut().remove(&self.id);
-        self.desk.call(|hub, now| hub.disconnect(now, self.id));
+        self.runner.disconnect(self.id);
     }
 }
 
-impl<H: Hub> Endpoint for Seat<H> {
+impl Endpoint for Connection {
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
         let id = self.id;
-        let timeout = || self.desk.hub.borrow().session_timeout(id);
+        let timeout = || self.runner.inspect(|protocol| protocol.session_timeout(id));
         let mut result = Ok(());
         if !input.is_empty() {
-            result = self.desk.call(|hub, now| hub.handle_input(now, id, input));
+            result = self.runner.call(|protocol, now| protocol.handle_input(now, id, input));
         }
         if result.is_ok() && timeout().is_some_and(|at| at <= now) {
-            result = self.desk.call(|hub, now| hub.handle_session_timeout(now, id));
+            result = self.runner.call(|protocol, now| protocol.handle_session_timeout(now, id));
         }
         if output.is_empty() {
             self.take_output(now, output);
         }
-        result.map(|()| {
-            let mut hub = self.desk.hub.borrow_mut();
-            Turn { deadline: hub.session_timeout(id), reads: hub.may_read(id), finished: hub.finished(id) }
-        })
+        result.map(|()| self.runner.turn(id))
     }
 
     fn take_output(&self, _: Instant, output: &mut Transmit) {
-        self.desk.call(|hub, now| hub.take_output(now, self.id, output));
+        self.runner.call(|protocol, now| protocol.take_output(now, self.id, output));
     }
 
     fn bell(&self) -> &Notify {
-        &self.bell
+        &self.wake
     }
 }

@@ -1,6 +1,4 @@
-//! The embedded broker as an object.
-
-use std::sync::{Mutex, PoisonError};
+//! The embedded broker as a Python object.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -9,8 +7,9 @@ use crate::broker as native;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::convert::{Fields, py_result, seconds};
 use crate::python::runtime::Native;
+use crate::sync::{Mutex, Rank};
 
-/// A broker in this process, on a thread of its own.
+/// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
@@ -18,14 +17,14 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Asks the broker's thread without holding the interpreter.
+    /// Sends a request to the broker's thread and waits for the answer with the interpreter released.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
         ask: impl FnOnce(&native::Broker) -> Result<T> + Send,
     ) -> PyResult<T> {
         let broker = py_result(py, self.native.get())?;
-        let answer = py.detach(|| ask(&broker.lock().unwrap_or_else(PoisonError::into_inner)));
+        let answer = py.detach(|| ask(&broker.lock()));
         py_result(py, answer)
     }
 }
@@ -38,7 +37,7 @@ impl Broker {
         let started = py.detach(|| native::Broker::start(options));
         let broker = py_result(py, started)?;
         let urls = broker.urls().clone();
-        Ok(Self { native: Native::new(Mutex::new(broker)), urls })
+        Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls })
     }
 
     #[getter]
@@ -63,9 +62,10 @@ impl Broker {
 
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let broker = py_result(py, self.native.get())?;
-        let stopped =
-            py.detach(|| broker.lock().unwrap_or_else(PoisonError::into_inner).stop(seconds(timeout)));
-        let late = || Error::new(ErrorKind::Timeout, "the broker is still writing; it ends by itself");
+        let stopped = py.detach(|| broker.lock().stop(seconds(timeout)));
+        let late = || {
+            Error::new(ErrorKind::Timeout, "the broker is still writing: it ends by itself once that is done")
+        };
         py_result(py, if stopped { Ok(()) } else { Err(late()) })
     }
 
@@ -75,40 +75,13 @@ impl Broker {
         to.set_item("url", status.url)?;
         to.set_item("durability", status.durability.name())?;
         to.set_item("uptime", status.uptime.as_secs_f64())?;
-        to.set_item("connections", status.hub.connections)?;
-        to.set_item("topics", status.hub.topics)?;
-        to.set_item("producers", status.hub.producers)?;
-        to.set_item("consumers", status.hub.consumers)?;
-        to.set_item("messages_in", status.hub.messages_in)?;
-        to.set_item("messages_out", status.hub.messages_out)?;
-        to.set_item("bytes_in", status.hub.bytes_in)?;
-        to.set_item("bytes_out", status.hub.bytes_out)?;
-        to.set_item("store_bytes", status.hub.store_bytes)?;
-        to.set_item("failure", status.hub.failure)?;
-        if let Some(mqtt) = status.mqtt {
-            let one = PyDict::new(py);
-            one.set_item("connections", mqtt.connections)?;
-            one.set_item("sessions", mqtt.sessions)?;
-            one.set_item("subscriptions", mqtt.subscriptions)?;
-            one.set_item("retained", mqtt.retained)?;
-            one.set_item("messages_in", mqtt.messages_in)?;
-            one.set_item("messages_out", mqtt.messages_out)?;
-            one.set_item("messages_dropped", mqtt.messages_dropped)?;
-            one.set_item("bytes_in", mqtt.bytes_in)?;
-            one.set_item("bytes_out", mqtt.bytes_out)?;
-            to.set_item("mqtt", one)?;
-        }
-        if let Some(tubemq) = status.tubemq {
-            let one = PyDict::new(py);
-            one.set_item("connections", tubemq.connections)?;
-            one.set_item("topics", tubemq.topics)?;
-            one.set_item("producers", tubemq.producers)?;
-            one.set_item("consumers", tubemq.consumers)?;
-            one.set_item("messages_in", tubemq.messages_in)?;
-            one.set_item("messages_out", tubemq.messages_out)?;
-            one.set_item("bytes_in", tubemq.bytes_in)?;
-            one.set_item("bytes_out", tubemq.bytes_out)?;
-            to.set_item("tubemq", one)?;
+        to.set_item("store_bytes", status.store_bytes)?;
+        to.set_item("failure", status.total.failure.as_deref())?;
+        set_figures(&to, &status.total)?;
+        for (name, stats) in &status.protocols {
+            let protocol = PyDict::new(py);
+            set_figures(&protocol, stats)?;
+            to.set_item(*name, protocol)?;
         }
         Ok(to)
     }
@@ -162,17 +135,29 @@ impl Broker {
     }
 }
 
+/// The figures that the whole broker and each of its protocols have.
+fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResult<()> {
+    to.set_item("connections", stats.connections)?;
+    to.set_item("sessions", stats.sessions)?;
+    to.set_item("topics", stats.topics)?;
+    to.set_item("subscriptions", stats.subscriptions)?;
+    to.set_item("producers", stats.producers)?;
+    to.set_item("consumers", stats.consumers)?;
+    to.set_item("retained", stats.retained)?;
+    to.set_item("messages_in", stats.messages_in)?;
+    to.set_item("messages_out", stats.messages_out)?;
+    to.set_item("messages_dropped", stats.messages_dropped)?;
+    to.set_item("bytes_in", stats.bytes_in)?;
+    to.set_item("bytes_out", stats.bytes_out)
+}
+
 fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     let py = options.py();
     let fields = Fields(options);
-    // A broker that was asked for without a port takes any free one.
-    let mut to = native::Options { port: 0, ..native::Options::default() };
+    let mut to = native::Options::default();
     to.data = fields.text("data")?.map(Into::into);
     if let Some(host) = fields.text("host")? {
         to.host = host;
-    }
-    if let Some(port) = fields.raw("port")? {
-        to.port = port.extract()?;
     }
     if let Some(name) = fields.text("durability")? {
         to.durability = py_result(py, native::Durability::parse(&name))?;
@@ -181,29 +166,39 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
         _ => {
-            let error = Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key belong together");
+            let error = Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key must be given together");
             return py_result(py, Err(error));
         }
     };
     to.token_key = fields.bytes("token_key")?;
     fields.flag("allow_insecure_bind", &mut to.allow_insecure_bind)?;
-    to.advertised_url = fields.text("advertised_url")?;
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);
     }
     fields.size("max_connections", &mut to.max_connections)?;
     fields.size("max_topics", &mut to.max_topics)?;
+    fields.flag("auto_create", &mut to.auto_create)?;
+    to.pulsar = pulsar_options(&fields)?;
+    to.mqtt = mqtt_options(&fields)?;
+    to.tubemq = tubemq_options(&fields)?;
+    Ok(to)
+}
+
+fn pulsar_options(fields: &Fields<'_, '_>) -> PyResult<native::PulsarOptions> {
+    // Without the option, any free port.
+    let mut to = native::PulsarOptions { port: 0, ..native::PulsarOptions::default() };
+    if let Some(port) = fields.raw("port")? {
+        to.port = port.extract()?;
+    }
+    to.advertised_url = fields.text("advertised_url")?;
     fields.size("max_message_size", &mut to.max_message_size)?;
     fields.seconds("keep_alive", &mut to.keep_alive)?;
     fields.seconds("retention", &mut to.retention)?;
     fields.size("retention_bytes", &mut to.retention_bytes)?;
-    fields.flag("auto_create", &mut to.auto_create)?;
     if let Some(partitions) = fields.raw("default_partitions")? {
         to.default_partitions = partitions.extract()?;
     }
     fields.flag("deduplicate", &mut to.deduplicate)?;
-    to.mqtt = mqtt_options(&fields)?;
-    to.tubemq = tubemq_options(&fields)?;
     Ok(to)
 }
 
@@ -215,12 +210,12 @@ fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<String>> {
     py_result(fields.0.py(), text).map(Some)
 }
 
-fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubemqOptions> {
-    let mut to = native::TubemqOptions {
+fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubeMqOptions> {
+    let mut to = native::TubeMqOptions {
         port: fields.raw("tubemq_port")?.map(|port| port.extract()).transpose()?,
         advertised_host: fields.text("tubemq_advertised_host")?,
         users: file(fields, "tubemq_user_file")?,
-        ..native::TubemqOptions::default()
+        ..native::TubeMqOptions::default()
     };
     if let Some(partitions) = fields.raw("tubemq_partitions")? {
         to.partitions = partitions.extract()?;
@@ -260,7 +255,7 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
     number(fields, "mqtt_topic_alias_maximum", &mut limits.topic_alias_maximum)?;
     number(fields, "mqtt_max_retained", &mut limits.max_retained)?;
     if let Some(seconds) = fields.raw("mqtt_max_session_expiry")? {
-        // The highest number means for ever, so a longest time stays below it.
+        // u32::MAX means forever, so a finite interval stays below it.
         limits.max_session_expiry = seconds.extract::<f64>()?.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
     }
     Ok(to)

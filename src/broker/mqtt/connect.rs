@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use bytestring::ByteString;
 
+use super::connection::State;
 use super::message::Queued;
 use super::routes::Subscription;
-use super::seat::State;
 use super::session::{Flight, Session, Will};
-use super::store::{self, Op};
-use super::{Due, Hub, tree};
+use super::{Broker, Due, tree};
+use crate::broker::store::mqtt::{self as store, Op};
 use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
@@ -20,11 +20,11 @@ use crate::transmit::Transmit;
 /// A session that never ends.
 const FOR_EVER: u32 = u32::MAX;
 
-impl Hub {
+impl Broker {
     pub(super) fn handle_connect(&mut self, id: u64, mut connect: Connect) -> Result<(), Violation> {
         let version = connect.version;
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.version = version;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.version = version;
         }
         if let Some((reason, words)) = self.objection(id, &connect) {
             return self.refuse(id, reason, &words);
@@ -112,8 +112,8 @@ impl Hub {
             return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
         };
         let expires_at = claims.expires_ms.map(|at| self.settings.clock.at(self.now, at));
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.expires_at = expires_at;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.expires_at = expires_at;
         }
         None
     }
@@ -123,7 +123,7 @@ impl Hub {
         answer.properties.push(Property::ReasonString(words.into()));
         self.send(id, &mut Packet::ConnAck(answer));
         self.counters.refused += 1;
-        self.end_seat(id, reason, words);
+        self.end_connection(id, reason, words);
         Ok(())
     }
 
@@ -163,9 +163,9 @@ impl Hub {
             delay: will.properties.will_delay_interval().copied().unwrap_or(0),
         });
         let max_inflight = self.settings.limits.max_inflight;
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.state = State::Ready { session: number };
-            seat.agree(connect.keep_alive, &connect.properties, max_inflight);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::Ready { session: number };
+            connection.agree(connect.keep_alive, &connect.properties, max_inflight);
         }
         self.write_session(number, None);
     }
@@ -187,13 +187,13 @@ impl Hub {
     /// Another connection wants the session: the present one ends.
     fn take_over(&mut self, number: u64, clean_start: bool) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        if let Some(seat) = session.seat {
+        if let Some(connection) = session.connection {
             // A will that is delayed is not published if the session goes on.
             if !clean_start && session.expiry > 0 && session.will.as_ref().is_some_and(|will| will.delay > 0)
             {
                 session.will = None;
             }
-            self.end_seat(seat, Reason::SessionTakenOver, "");
+            self.end_connection(connection, Reason::SessionTakenOver, "");
         }
         if !clean_start && let Some(session) = self.sessions.get_mut(&number) {
             session.will = None;
@@ -214,8 +214,8 @@ impl Hub {
             }
             session.expiry = (*expiry).min(self.settings.limits.max_session_expiry);
         }
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.state = State::Ended;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::Ended;
             self.wakes.push_back(id);
         }
         self.leave(number, id, disconnect.reason != Reason::Success);
@@ -223,11 +223,14 @@ impl Hub {
     }
 
     /// The connection of a session is gone.
-    pub(super) fn leave(&mut self, number: u64, seat: u64, will: bool) {
-        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.seat == Some(seat)) else { return };
-        session.seat = None;
-        let crowd = std::mem::take(&mut session.crowd);
-        self.disperse(crowd);
+    pub(super) fn leave(&mut self, number: u64, connection: u64, will: bool) {
+        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.connection == Some(connection))
+        else {
+            return;
+        };
+        session.connection = None;
+        let throttled = std::mem::take(&mut session.throttled);
+        self.release_throttled(throttled);
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if !will {
             session.will = None;
@@ -245,13 +248,13 @@ impl Hub {
         let in_seconds = |seconds: u32| self.now + Duration::from_secs(seconds.into());
         if expiry != FOR_EVER {
             session.ends_at = Some(in_seconds(expiry));
-            self.agenda.insert((in_seconds(expiry), Due::End(number)));
+            self.timers.insert((in_seconds(expiry), Due::End(number)));
         }
         match session.will.as_ref().map(|will| will.delay.min(expiry)) {
             Some(0) => self.publish_will(number),
             Some(delay) => {
                 session.will_at = Some(in_seconds(delay));
-                self.agenda.insert((in_seconds(delay), Due::Will(number)));
+                self.timers.insert((in_seconds(delay), Due::Will(number)));
             }
             None => {}
         }
@@ -259,7 +262,7 @@ impl Hub {
         self.write_session(number, Some(ends_ms));
     }
 
-    /// A time on the agenda has come; what it was for may have changed since.
+    /// A time on the timers has come; what it was for may have changed since.
     pub(super) fn fall_due(&mut self, at: Instant, due: Due) {
         match due {
             Due::Will(number) if self.sessions.get(&number).is_some_and(|s| s.will_at == Some(at)) => {
@@ -277,7 +280,7 @@ impl Hub {
         session.will_at = None;
         let Some(will) = session.will.take() else { return };
         let ends_at = session.ends_at;
-        let connected = session.seat.is_some();
+        let connected = session.connection.is_some();
         if !connected {
             let ends_ms = ends_at.map_or(u64::MAX >> 1, |at| {
                 self.wall_ms() + at.saturating_duration_since(self.now).as_millis() as u64
@@ -324,7 +327,7 @@ impl Hub {
             id: number,
             client_id: session.name(),
             expiry: session.expiry,
-            ends_ms: ends_ms.filter(|_| session.seat.is_none()).map(|ms| ms.min(i64::MAX as u64)),
+            ends_ms: ends_ms.filter(|_| session.connection.is_none()).map(|ms| ms.min(i64::MAX as u64)),
             will,
             will_delay: session.will.as_ref().map_or(0, |will| will.delay),
         };
@@ -385,7 +388,7 @@ impl Hub {
         if found.row.expiry != FOR_EVER {
             let ends_at = self.now + left;
             session.ends_at = Some(ends_at);
-            self.agenda.insert((ends_at, Due::End(number)));
+            self.timers.insert((ends_at, Due::End(number)));
         }
         if let Some(will) = &session.will {
             let delay = u64::from(will.delay.min(found.row.expiry)) * 1000;
@@ -396,7 +399,7 @@ impl Hub {
                 .map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(found.row.expiry) * 1000));
             let at = self.now + Duration::from_millis((gone + delay).saturating_sub(wall_ms));
             session.will_at = Some(at);
-            self.agenda.insert((at, Due::Will(number)));
+            self.timers.insert((at, Due::Will(number)));
         }
         self.sessions.insert(number, session);
         if was_connected {

@@ -1,10 +1,10 @@
 //! From a session's queue through its window to the client, and the client's answers.
 
+use super::connection::State;
 use super::message::{Form, Message, Queued};
-use super::seat::State;
 use super::session::Flight;
-use super::store::Op;
-use super::{Action, Hub, RESIDENT};
+use super::{Action, Broker, RESIDENT};
+use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{Ack, PacketId};
 use crate::mqtt::{Packet, QoS, Reason};
 
@@ -13,7 +13,7 @@ const OUTPUT_HIGH_WATER: usize = 256 << 10;
 /// Messages, and bytes of them, that are read from the store at a time.
 const READ_AHEAD: (usize, usize) = (256, 256 << 10);
 
-impl Hub {
+impl Broker {
     /// Messages are written: they stand in their queues.
     pub(super) fn enqueue(&mut self, items: Vec<(u64, Queued)>) {
         for (number, mut item) in items {
@@ -22,11 +22,11 @@ impl Hub {
                 continue;
             };
             session.pending -= 1;
-            if session.seat.is_none() && item.qos == QoS::AtMostOnce {
+            if session.connection.is_none() && item.qos == QoS::AtMostOnce {
                 self.finish(number, &item);
                 continue;
             }
-            let behind = session.seat.is_none() || session.queue.len() > usize::from(u8::MAX);
+            let behind = session.connection.is_none() || session.queue.len() > usize::from(u8::MAX);
             if behind && self.resident > RESIDENT && item.sequence.is_some() && item.message.take().is_some()
             {
                 self.resident -= item.weight;
@@ -41,18 +41,23 @@ impl Hub {
         while let Some(number) = self.due.pop_first() {
             while self.step(number) {}
         }
+        if !self.settings.stored {
+            self.commits.set_used(self.own_bytes());
+        }
     }
 
     /// Sends one message of a session; false when there is none or no room for it.
     fn step(&mut self, number: u64) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
-        let Some(id) = session.seat else { return false };
-        let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.state != State::Ended) else {
+        let Some(id) = session.connection else { return false };
+        let Some(connection) =
+            self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
+        else {
             return false;
         };
-        let window = seat.window;
-        if seat.transmit.len() >= OUTPUT_HIGH_WATER {
-            seat.starved = true;
+        let window = connection.window;
+        if connection.transmit.len() >= OUTPUT_HIGH_WATER {
+            connection.starved = true;
             return false;
         }
         // What was in flight on an earlier connection comes first, in its order.
@@ -67,9 +72,13 @@ impl Hub {
             session.resent += 1;
             match (released, written) {
                 (true, true) => drop(self.send(id, &mut Packet::PubRel(Ack::new(packet_id)))),
-                (true, false) => self.when_written(Action::Release { session: number, seat: id, packet_id }),
+                (true, false) => {
+                    self.when_written(Action::Release { session: number, connection: id, packet_id })
+                }
                 (false, true) => self.send_flight(number, id, packet_id),
-                (false, false) => self.when_written(Action::Send { session: number, seat: id, packet_id }),
+                (false, false) => {
+                    self.when_written(Action::Send { session: number, connection: id, packet_id })
+                }
             }
             return true;
         }
@@ -129,7 +138,7 @@ impl Hub {
         if durable && qos == QoS::ExactlyOnce {
             self.write(Op::InFlight(number, position, packet_id.get(), false));
             self.stamp(number, packet_id);
-            self.when_written(Action::Send { session: number, seat: id, packet_id });
+            self.when_written(Action::Send { session: number, connection: id, packet_id });
         } else {
             self.send_flight(number, id, packet_id);
         }
@@ -150,7 +159,9 @@ impl Hub {
             return;
         }
         let log = self.log;
-        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.seat == Some(id)) else { return };
+        let Some(session) = self.sessions.get_mut(&number).filter(|s| s.connection == Some(id)) else {
+            return;
+        };
         let Some(flight) = session.flight(packet_id).filter(|flight| !flight.released) else { return };
         if flight.item.message.is_none()
             && let (Some(sequence), Some(source)) = (flight.item.sequence, &mut self.source)
@@ -166,7 +177,7 @@ impl Hub {
         let item = flight.item.clone();
         if !self.transmit(id, &item, Some(packet_id), dup)
             && let Some(session) = self.sessions.get_mut(&number)
-            && let Some(item) = session.land(packet_id, item.qos)
+            && let Some(item) = session.complete_inflight(packet_id, item.qos)
         {
             // Larger than the client takes, or unreadable: dropped as if it had been delivered [MQTT-3.1.2-25].
             self.counters.dropped += 1;
@@ -176,19 +187,21 @@ impl Hub {
 
     fn transmit(&mut self, id: u64, item: &Queued, packet_id: Option<PacketId>, dup: bool) -> bool {
         let wall_ms = self.wall_ms();
-        let (Some(seat), Some(message)) = (self.seats.get_mut(&id), &item.message) else { return false };
-        if seat.transmit.is_empty() {
+        let (Some(connection), Some(message)) = (self.connections.get_mut(&id), &item.message) else {
+            return false;
+        };
+        if connection.transmit.is_empty() {
             self.wakes.push_back(id);
         }
         let form = Form { dup, qos: item.qos, retain: item.retain, packet_id, ids: &item.ids };
-        let sent = seat.publish(message, form, wall_ms);
+        let sent = connection.publish(message, form, wall_ms);
         self.counters.delivered += u64::from(sent);
         sent
     }
 
     pub(super) fn handle_puback(&mut self, number: u64, ack: &Ack) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        if let Some(item) = session.land(ack.packet_id, QoS::AtLeastOnce) {
+        if let Some(item) = session.complete_inflight(ack.packet_id, QoS::AtLeastOnce) {
             self.landed(number, &item);
         }
     }
@@ -203,7 +216,7 @@ impl Hub {
             return;
         };
         if ack.reason.is_error() && !flight.released {
-            if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
+            if let Some(item) = session.complete_inflight(ack.packet_id, QoS::ExactlyOnce) {
                 self.landed(number, &item);
             }
             return;
@@ -213,7 +226,7 @@ impl Hub {
             self.write(Op::InFlight(number, position, ack.packet_id.get(), true));
             self.stamp(number, ack.packet_id);
         }
-        self.when_written(Action::Release { session: number, seat: id, packet_id: ack.packet_id });
+        self.when_written(Action::Release { session: number, connection: id, packet_id: ack.packet_id });
     }
 
     pub(super) fn handle_pubcomp(&mut self, number: u64, ack: &Ack) {
@@ -222,7 +235,7 @@ impl Hub {
         if session.flight(ack.packet_id).is_none_or(|flight| !flight.released) {
             return;
         }
-        if let Some(item) = session.land(ack.packet_id, QoS::ExactlyOnce) {
+        if let Some(item) = session.complete_inflight(ack.packet_id, QoS::ExactlyOnce) {
             self.landed(number, &item);
         }
     }
@@ -233,11 +246,11 @@ impl Hub {
         self.due.insert(number);
         let max_bytes = self.settings.limits.max_queue_bytes;
         if let Some(session) = self.sessions.get_mut(&number)
-            && !session.crowd.is_empty()
+            && !session.throttled.is_empty()
             && session.has_room(max_bytes)
         {
-            let crowd = std::mem::take(&mut session.crowd);
-            self.disperse(crowd);
+            let throttled = std::mem::take(&mut session.throttled);
+            self.release_throttled(throttled);
         }
     }
 

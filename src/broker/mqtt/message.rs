@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::broker::topic::log::Entry;
+use crate::broker::log::Entry;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version, frame};
 use crate::transmit::Transmit;

@@ -4,12 +4,12 @@
 //! * `publish`: what clients publish, and its way to the subscribers
 //! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE, retained messages for new subscriptions
 //! * `deliver`: from a session's queue through its window, and the answers to it
-//! * `seat`: one connection; `session`: what outlives it
+//! * `connection`: one connection; `session`: what outlives it
 //! * `routes`, [`tree`], `retained`: who gets what
 //! * `message`: a message and its form in the store; [`store`]: the tables
 //! * `passwords`: users; `status`: `$SYS`
 //!
-//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
+//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
 //!
 //! What is acknowledged is on disk as far as anybody could miss it after a kill: messages for sessions that
 //! outlive their connection, retained messages, packet identifiers of QoS 2 of such sessions. What only
@@ -17,17 +17,17 @@
 //! the disk; QoS 0 does not wait. Where the standard leaves a choice, Mosquitto's is taken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use bytestring::ByteString;
 
-use crate::broker::auth::TokenKey;
 use crate::broker::commits::Commits;
-use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
+use crate::broker::log::Source;
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol};
+use crate::broker::stats::ProtocolStats;
 use crate::broker::store::Op as StoreOp;
-use crate::broker::topic::log::Source;
+use crate::broker::store::mqtt::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::mqtt::packet::{Ack, ConnAck, PacketId};
@@ -36,28 +36,30 @@ use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
 mod connect;
+mod connection;
+mod counters;
 mod deliver;
 mod message;
+pub mod options;
 mod passwords;
 mod publish;
 mod retained;
 mod routes;
-mod seat;
+pub(super) mod service;
 mod session;
 mod status;
-pub mod store;
 mod subscribe;
 pub mod tree;
 
+use connection::{Connection, FIRST_PACKET, State};
+use counters::Counters;
 use message::{Message, Queued};
 use retained::{Retained, Slot};
 use routes::Routes;
-use seat::{FIRST_PACKET, Seat, State};
 use session::Session;
-use store::Op;
 
+pub use options::{Limits, Settings};
 pub use passwords::Passwords;
-pub use status::MqttStats;
 
 /// Bytes that wait in a connection before those who publish QoS 0 to it wait as well.
 const PACE: usize = 1 << 20;
@@ -70,81 +72,17 @@ const BATCH: usize = 64 << 10;
 /// Between looks for what can go.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// What clients may have. Those that have a property in CONNACK are announced there.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Largest packet, in bytes.
-    pub max_packet_size: u32,
-    /// Most sessions, with and without a connection.
-    pub max_sessions: usize,
-    /// Most subscriptions of one session.
-    pub max_subscriptions: usize,
-    /// Most messages of QoS 1 and 2 that wait for one session.
-    pub max_queue: usize,
-    /// Most bytes of them.
-    pub max_queue_bytes: usize,
-    /// Most bytes that wait in a connection for a slow subscriber before QoS 0 is dropped.
-    pub max_output: usize,
-    /// Most messages of QoS 1 and 2 in flight to a client.
-    pub max_inflight: u16,
-    /// Most messages of QoS 1 and 2 in flight from a client.
-    pub receive_maximum: u16,
-    /// Highest topic alias of a client.
-    pub topic_alias_maximum: u16,
-    /// Most retained messages.
-    pub max_retained: usize,
-    /// Longest time that a session outlives its connection, in seconds; `u32::MAX` is for ever.
-    pub max_session_expiry: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_packet_size: 2_000_000,
-            max_sessions: 100_000,
-            max_subscriptions: 10_000,
-            max_queue: 10_000,
-            max_queue_bytes: 64 << 20,
-            max_output: 8 << 20,
-            max_inflight: 100,
-            receive_maximum: 1000,
-            topic_alias_maximum: 100,
-            max_retained: 100_000,
-            max_session_expiry: u32::MAX,
-        }
-    }
-}
-
-/// How a hub behaves.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// What clients may have.
-    pub limits: Limits,
-    /// Where monotonic time is in calendar time.
-    pub clock: Clock,
-    /// Whether a store is behind it.
-    pub stored: bool,
-    /// Bytes of the store, or of memory without one, at which publishers are refused.
-    pub max_store: u64,
-    /// Makes client identifiers that the broker gives out different from those of another run.
-    pub seed: u64,
-    /// Users; with neither users nor tokens everybody may come in.
-    pub passwords: Option<Passwords>,
-    /// Tokens that are taken as password, whatever the user name.
-    pub tokens: Option<Arc<TokenKey>>,
-}
-
 /// What waits for the store.
 #[derive(Debug)]
 enum Action {
     /// Messages for sessions.
     Deliver(Vec<(u64, Queued)>),
     /// An answer to a client, and the session that was behind when its message came.
-    Answer { seat: u64, packet: Packet, behind: Option<u64> },
+    Answer { connection: u64, packet: Packet, behind: Option<u64> },
     /// A PUBLISH whose packet identifier had to be written first.
-    Send { session: u64, seat: u64, packet_id: PacketId },
+    Send { session: u64, connection: u64, packet_id: PacketId },
     /// The PUBREL that had to be written first.
-    Release { session: u64, seat: u64, packet_id: PacketId },
+    Release { session: u64, connection: u64, packet_id: PacketId },
 }
 
 /// What happens to a session without a connection.
@@ -156,11 +94,11 @@ enum Due {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Hub {
+pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
-    seats: BTreeMap<u64, Seat>,
-    next_seat: u64,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
     sessions: BTreeMap<u64, Session>,
     clients: HashMap<ByteString, u64>,
     next_session: u64,
@@ -179,28 +117,23 @@ pub struct Hub {
     wakes: VecDeque<u64>,
     /// Sessions that have something to send, or room for it.
     due: BTreeSet<u64>,
-    agenda: BTreeSet<(Instant, Due)>,
+    timers: BTreeSet<(Instant, Due)>,
     housekeeping_at: Instant,
     /// Weight of all that is queued in memory.
     resident: usize,
     /// Bytes of QoS 0 that wait in connections.
     unsent: usize,
     now: Instant,
-    counters: status::Counters,
+    counters: Counters,
 }
 
-impl Hub {
+impl Broker {
     /// A broker with what was `found`.
-    pub fn new(
-        settings: Settings,
-        found: store::Found,
-        source: Option<Box<dyn Source>>,
-        now: Instant,
-    ) -> Self {
-        let mut hub = Self {
+    pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
+        let mut broker = Self {
             source,
-            seats: BTreeMap::new(),
-            next_seat: 1,
+            connections: BTreeMap::new(),
+            next_connection: 1,
             sessions: BTreeMap::new(),
             clients: HashMap::new(),
             next_session: found.next_session.max(1),
@@ -211,28 +144,28 @@ impl Hub {
             needed: HashMap::new(),
             batch: Vec::new(),
             batch_bytes: 0,
-            commits: Commits::new(found.bytes),
+            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
-            agenda: BTreeSet::new(),
+            timers: BTreeSet::new(),
             housekeeping_at: now + HOUSEKEEPING,
             resident: 0,
             unsent: 0,
             now,
-            counters: status::Counters::new(now),
+            counters: Counters::new(now),
             settings,
         };
         for entry in &found.retained {
             if let Some(message) = Message::from_entry(entry) {
-                hub.needed.insert(entry.sequence, 1);
-                hub.retained.set(Slot { message, sequence: Some(entry.sequence) });
+                broker.needed.insert(entry.sequence, 1);
+                broker.retained.set(Slot { message, sequence: Some(entry.sequence) });
             }
         }
         for session in found.sessions {
-            hub.restore(session);
+            broker.restore(session);
         }
-        hub.pump();
-        hub
+        broker.pump();
+        broker
     }
 
     fn wall_ms(&self) -> u64 {
@@ -268,12 +201,14 @@ impl Hub {
     fn act(&mut self, action: Action) {
         match action {
             Action::Deliver(items) => self.enqueue(items),
-            Action::Answer { seat, packet, behind } => self.answer_in_turn(seat, packet, behind),
-            Action::Send { session, seat, packet_id } => self.send_flight(session, seat, packet_id),
-            Action::Release { session, seat, packet_id } => {
-                let connected = self.sessions.get(&session).is_some_and(|s| s.seat == Some(seat));
+            Action::Answer { connection, packet, behind } => self.answer_in_turn(connection, packet, behind),
+            Action::Send { session, connection, packet_id } => {
+                self.send_flight(session, connection, packet_id)
+            }
+            Action::Release { session, connection, packet_id } => {
+                let connected = self.sessions.get(&session).is_some_and(|s| s.connection == Some(connection));
                 if connected && self.commits.failure().is_none() {
-                    self.send(seat, &mut Packet::PubRel(Ack::new(packet_id)));
+                    self.send(connection, &mut Packet::PubRel(Ack::new(packet_id)));
                 }
             }
         }
@@ -283,47 +218,47 @@ impl Hub {
     /// else on its connection does.
     fn answer_in_turn(&mut self, id: u64, packet: Packet, behind: Option<u64>) {
         let max_bytes = self.settings.limits.max_queue_bytes;
-        let Some(seat) = self.seats.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         if let Some(session) = behind.and_then(|number| self.sessions.get_mut(&number))
-            && session.is_crowded(max_bytes)
+            && session.is_overfull(max_bytes)
         {
-            session.crowd.insert(id);
-            seat.held.push_back(packet);
-        } else if !seat.held.is_empty() && matches!(packet, Packet::PubAck(_) | Packet::PubRec(_)) {
+            session.throttled.insert(id);
+            connection.held.push_back(packet);
+        } else if !connection.held.is_empty() && matches!(packet, Packet::PubAck(_) | Packet::PubRec(_)) {
             // Answers keep their order.
-            seat.held.push_back(packet);
+            connection.held.push_back(packet);
         } else {
             self.answer(id, packet);
         }
     }
 
     /// Nobody needs to wait for the session any more.
-    fn disperse(&mut self, crowd: BTreeSet<u64>) {
-        for id in crowd {
-            let held = self.seats.get_mut(&id).map(|seat| std::mem::take(&mut seat.held));
+    fn release_throttled(&mut self, throttled: BTreeSet<u64>) {
+        for id in throttled {
+            let held = self.connections.get_mut(&id).map(|connection| std::mem::take(&mut connection.held));
             held.into_iter().flatten().for_each(|packet| self.answer(id, packet));
         }
     }
 
     /// Sessions and connections that made no progress since the last look are not waited for.
-    fn give_up_stuck(&mut self) {
-        let mut crowds = Vec::new();
-        for session in self.sessions.values_mut().filter(|session| !session.crowd.is_empty()) {
+    fn release_stalled(&mut self) {
+        let mut released = Vec::new();
+        for session in self.sessions.values_mut().filter(|session| !session.throttled.is_empty()) {
             let (now, before) = session.progress;
             session.progress.1 = now;
             if now == before {
-                session.stuck = true;
-                crowds.push(std::mem::take(&mut session.crowd));
+                session.stalled = true;
+                released.push(std::mem::take(&mut session.throttled));
             }
         }
-        crowds.into_iter().for_each(|crowd| self.disperse(crowd));
+        released.into_iter().for_each(|throttled| self.release_throttled(throttled));
         let mut paced = Vec::new();
-        for seat in self.seats.values_mut().filter(|seat| !seat.pacing.is_empty()) {
-            let (now, before) = seat.progress;
-            seat.progress.1 = now;
+        for connection in self.connections.values_mut().filter(|connection| !connection.pacing.is_empty()) {
+            let (now, before) = connection.progress;
+            connection.progress.1 = now;
             if now == before {
-                seat.stuck = true;
-                paced.push(std::mem::take(&mut seat.pacing));
+                connection.stalled = true;
+                paced.push(std::mem::take(&mut connection.pacing));
             }
         }
         paced.into_iter().for_each(|pacing| self.resume_reading(pacing));
@@ -332,8 +267,8 @@ impl Hub {
     /// Publishers need not wait for a subscriber any more.
     fn resume_reading(&mut self, pacing: BTreeSet<u64>) {
         for id in pacing {
-            if let Some(seat) = self.seats.get_mut(&id) {
-                seat.paced_by = None;
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.paced_by = None;
                 self.wakes.push_back(id);
             }
         }
@@ -343,7 +278,7 @@ impl Hub {
     fn answer(&mut self, id: u64, mut packet: Packet) {
         if let Some(error) = self.commits.failure() {
             let why = error.message().to_owned();
-            let v5 = self.seats.get(&id).is_some_and(|seat| seat.version == Version::V5);
+            let v5 = self.connections.get(&id).is_some_and(|connection| connection.version == Version::V5);
             match &mut packet {
                 Packet::PubAck(ack) | Packet::PubRec(ack) if v5 => {
                     ack.reason = Reason::Unspecified;
@@ -352,7 +287,7 @@ impl Hub {
                 Packet::SubAck(ack) => ack.reasons.fill(Reason::Unspecified),
                 Packet::UnsubAck(ack) if v5 => ack.reasons.fill(Reason::Unspecified),
                 // Without a word for failure the connection ends.
-                _ => return self.end_seat(id, Reason::Unspecified, &why),
+                _ => return self.end_connection(id, Reason::Unspecified, &why),
             }
         }
         let done = match &packet {
@@ -360,8 +295,8 @@ impl Hub {
             Packet::PubRec(ack) => ack.reason.is_error(),
             _ => false,
         };
-        if let Some(seat) = self.seats.get_mut(&id).filter(|_| done) {
-            seat.unanswered = seat.unanswered.saturating_sub(1);
+        if let Some(connection) = self.connections.get_mut(&id).filter(|_| done) {
+            connection.unanswered = connection.unanswered.saturating_sub(1);
         }
         if let Packet::PubRec(ack) = &packet
             && ack.reason.is_error()
@@ -375,17 +310,19 @@ impl Hub {
 
     /// Sends at once.
     fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
-        let Some(seat) = self.seats.get_mut(&id).filter(|seat| seat.state != State::Ended) else {
+        let Some(connection) =
+            self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
+        else {
             return false;
         };
-        if seat.transmit.is_empty() {
+        if connection.transmit.is_empty() {
             self.wakes.push_back(id);
         }
-        seat.send(packet)
+        connection.send(packet)
     }
 
-    fn session_of(&self, seat: u64) -> Option<u64> {
-        self.seats.get(&seat)?.session()
+    fn session_of(&self, connection: u64) -> Option<u64> {
+        self.connections.get(&connection)?.session()
     }
 
     /// Why nothing can be taken in, if so.
@@ -396,6 +333,11 @@ impl Hub {
         }
         let full = self.used_bytes() > self.settings.max_store;
         full.then(|| (Reason::QuotaExceeded, "the store is full".to_owned()))
+    }
+
+    /// Bytes of messages in memory.
+    fn own_bytes(&self) -> u64 {
+        (self.resident + self.retained.bytes()) as u64
     }
 
     /// One more needs the stored message.
@@ -417,9 +359,9 @@ impl Hub {
     /// Takes the complete packets out of `input`.
     fn read(&mut self, id: u64, input: &mut BytesMut) -> std::result::Result<(), Violation> {
         loop {
-            let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+            let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
             let limit = self.settings.limits.max_packet_size as usize;
-            let limit = match seat.state {
+            let limit = match connection.state {
                 State::Ready { .. } => limit,
                 State::Start => limit.min(FIRST_PACKET),
                 State::Ended => {
@@ -429,18 +371,18 @@ impl Hub {
             };
             let before = input.len();
             let Some(mut frame) = frame::split(input, limit)? else { return Ok(()) };
-            seat.heard_at = self.now;
+            connection.heard_at = self.now;
             self.counters.bytes_in += (before - input.len()) as u64;
             // A message of QoS 0 that is not retained is gone when this returns; everything else may stay, and
             // must not keep the whole read buffer.
             if frame.first & 0b1111_0111 != 0b0011_0000 {
                 message::compact(&mut frame.body);
             }
-            let version = seat.version;
+            let version = connection.version;
             let packet = match Packet::decode(&frame, version, Sender::Client) {
                 Ok(packet) => packet,
                 Err(violation) => {
-                    if seat.state == State::Start {
+                    if connection.state == State::Start {
                         self.refuse_unread(id, &frame, &violation);
                     }
                     return Err(violation);
@@ -454,8 +396,8 @@ impl Hub {
     }
 
     fn handle_packet(&mut self, id: u64, packet: Packet) -> std::result::Result<(), Violation> {
-        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
-        let State::Ready { session } = seat.state else {
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        let State::Ready { session } = connection.state else {
             return match packet {
                 Packet::Connect(connect) => self.handle_connect(id, *connect),
                 other => Err(Violation::protocol(format!("{:?} before CONNECT", other.kind()))),
@@ -507,21 +449,21 @@ impl Hub {
             Some(_) if unknown => Version::V3_1_1,
             _ => return,
         };
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.version = version;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.version = version;
             if violation.reason.allowed_in(crate::mqtt::packet::Kind::ConnAck) {
                 self.wakes.push_back(id);
-                seat.send(&mut Packet::ConnAck(ConnAck::new(violation.reason)));
+                connection.send(&mut Packet::ConnAck(ConnAck::new(violation.reason)));
             }
         }
     }
 
     /// Ends a connection that broke the protocol, or whose time is over.
-    fn end_seat(&mut self, id: u64, reason: Reason, words: &str) {
-        let Some(seat) = self.seats.get_mut(&id) else { return };
-        let session = seat.session();
-        seat.end(reason, words);
-        let pacing = std::mem::take(&mut seat.pacing);
+    fn end_connection(&mut self, id: u64, reason: Reason, words: &str) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let session = connection.session();
+        connection.end(reason, words);
+        let pacing = std::mem::take(&mut connection.pacing);
         self.resume_reading(pacing);
         self.wakes.push_back(id);
         if let Some(session) = session {
@@ -534,26 +476,26 @@ impl Hub {
         for message in self.retained.expired(wall_ms) {
             self.unretain(message.topic());
         }
-        self.give_up_stuck();
+        self.release_stalled();
         self.publish_status();
     }
 }
 
-impl Protocol for Hub {
+impl Protocol for Broker {
     fn connect(&mut self, now: Instant, _: &str) -> u64 {
-        let id = self.next_seat;
-        self.next_seat += 1;
-        self.seats.insert(id, Seat::new(now));
+        let id = self.next_connection;
+        self.next_connection += 1;
+        self.connections.insert(id, Connection::new(now));
         self.counters.sockets += 1;
         id
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {
         self.now = now;
-        if let Some(seat) = self.seats.remove(&id) {
-            self.unsent -= seat.unsent;
-            let session = seat.session();
-            self.resume_reading(seat.pacing);
+        if let Some(connection) = self.connections.remove(&id) {
+            self.unsent -= connection.unsent;
+            let session = connection.session();
+            self.resume_reading(connection.pacing);
             if let Some(session) = session {
                 self.leave(session, id, true);
             }
@@ -565,7 +507,7 @@ impl Protocol for Hub {
         self.now = now;
         let result = self.read(id, input);
         if let Err(violation) = &result {
-            self.end_seat(id, violation.reason, &violation.message);
+            self.end_connection(id, violation.reason, &violation.message);
         }
         self.pump();
         Ok(result?)
@@ -573,46 +515,46 @@ impl Protocol for Hub {
 
     fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
         self.now = now;
-        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
-        if seat.deadline().is_none_or(|at| at > now) {
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        if connection.deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
-        let expired = seat.expires_at.is_some_and(|at| at <= now);
-        let (reason, words) = match (expired, seat.state) {
+        let expired = connection.expires_at.is_some_and(|at| at <= now);
+        let (reason, words) = match (expired, connection.state) {
             (true, _) => (Reason::NotAuthorized, "the token has expired"),
             (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT in time"),
             (false, _) => (Reason::KeepAliveTimeout, "silent for one and a half times the keep-alive"),
         };
-        self.end_seat(id, reason, words);
+        self.end_connection(id, reason, words);
         self.pump();
         Err(Error::new(ErrorKind::Timeout, words))
     }
 
     fn session_timeout(&self, id: u64) -> Option<Instant> {
-        self.seats.get(&id)?.deadline()
+        self.connections.get(&id)?.deadline()
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let Some(seat) = self.seats.get(&id) else { return true };
+        let Some(connection) = self.connections.get(&id) else { return true };
         self.commits.may_read(id)
-            && seat.paced_by.is_none()
-            && seat.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
+            && connection.paced_by.is_none()
+            && connection.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
     }
 
     fn finished(&self, id: u64) -> bool {
-        self.seats.get(&id).is_none_or(|seat| seat.state == State::Ended)
+        self.connections.get(&id).is_none_or(|connection| connection.state == State::Ended)
     }
 
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
-        let Some(seat) = self.seats.get_mut(&id) else { return };
-        self.counters.bytes_out += seat.transmit.len() as u64;
-        std::mem::swap(&mut seat.transmit, output);
-        self.unsent -= std::mem::take(&mut seat.unsent);
-        seat.progress.0 += u64::from(!output.is_empty());
-        seat.stuck = false;
-        let pacing = std::mem::take(&mut seat.pacing);
-        let (starved, session) = (std::mem::take(&mut seat.starved), seat.session());
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.counters.bytes_out += connection.transmit.len() as u64;
+        std::mem::swap(&mut connection.transmit, output);
+        self.unsent -= std::mem::take(&mut connection.unsent);
+        connection.progress.0 += u64::from(!output.is_empty());
+        connection.stalled = false;
+        let pacing = std::mem::take(&mut connection.pacing);
+        let (starved, session) = (std::mem::take(&mut connection.starved), connection.session());
         self.resume_reading(pacing);
         if starved {
             self.due.extend(session);
@@ -644,13 +586,13 @@ impl Protocol for Hub {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        earliest(Some(self.housekeeping_at), self.agenda.first().map(|(at, _)| *at))
+        earliest(Some(self.housekeeping_at), self.timers.first().map(|(at, _)| *at))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        while let Some((at, due)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
-            self.agenda.remove(&(at, due));
+        while let Some((at, due)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, due));
             self.fall_due(at, due);
         }
         if self.housekeeping_at <= now {
@@ -662,11 +604,11 @@ impl Protocol for Hub {
 
     fn shut_down(&mut self, now: Instant) {
         self.now = now;
-        let ids: Vec<u64> = self.seats.keys().copied().collect();
+        let ids: Vec<u64> = self.connections.keys().copied().collect();
         for id in ids {
-            if let Some(seat) = self.seats.get_mut(&id) {
+            if let Some(connection) = self.connections.get_mut(&id) {
                 // The session stays as it is in the store: connected, with its will, as after a kill.
-                seat.end(Reason::ServerShuttingDown, "");
+                connection.end(Reason::ServerShuttingDown, "");
                 self.wakes.push_back(id);
             }
         }
@@ -676,7 +618,23 @@ impl Protocol for Hub {
         if self.settings.stored {
             self.commits.used()
         } else {
-            (self.resident + self.retained.bytes()) as u64
+            self.commits.used_by_others() + self.own_bytes()
         }
+    }
+
+    fn issued(&self) -> u64 {
+        self.commits.issued()
+    }
+
+    fn written(&self) -> u64 {
+        self.commits.written()
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.commits.failure()
+    }
+
+    fn stats(&self) -> ProtocolStats {
+        self.stats()
     }
 }

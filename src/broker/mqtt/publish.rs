@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use super::message::{Message, Queued};
 use super::retained::Slot;
-use super::routes::{Route, Terms};
-use super::store::{Op, QueueRow};
-use super::{Action, Hub, PACE, TOTAL_OUTPUT, tree};
+use super::routes::{DeliveryOptions, Route};
+use super::{Action, Broker, PACE, TOTAL_OUTPUT, tree};
+use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     slow: Option<u64>,
 }
 
-impl Hub {
+impl Broker {
     pub(super) fn handle_publish(
         &mut self,
         id: u64,
@@ -32,9 +32,9 @@ impl Hub {
         mut publish: Publish,
     ) -> Result<(), Violation> {
         let limits = &self.settings.limits;
-        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         self.counters.published += 1;
-        seat.resolve(&mut publish, limits.topic_alias_maximum)?;
+        connection.resolve(&mut publish, limits.topic_alias_maximum)?;
         if publish.topic.len() > tree::MAX_LEVELS && !tree::fits(&publish.topic) {
             return Err(Violation {
                 reason: Reason::TopicNameInvalid,
@@ -54,12 +54,12 @@ impl Hub {
             return Ok(());
         };
 
-        let (qos, version) = (publish.qos, seat.version);
+        let (qos, version) = (publish.qos, connection.version);
         let repeated = qos == QoS::ExactlyOnce
             && self.sessions.get(&number).is_some_and(|session| session.received.contains(&packet_id));
         if !repeated {
-            seat.unanswered += 1;
-            if seat.unanswered > usize::from(limits.receive_maximum) && version == Version::V5 {
+            connection.unanswered += 1;
+            if connection.unanswered > usize::from(limits.receive_maximum) && version == Version::V5 {
                 return Err(Violation {
                     reason: Reason::ReceiveMaximumExceeded,
                     message: format!("more than {} messages in flight", limits.receive_maximum),
@@ -96,7 +96,7 @@ impl Hub {
             }
         }
         let packet = if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
-        let answer = Action::Answer { seat: id, packet, behind };
+        let answer = Action::Answer { connection: id, packet, behind };
         if let Some(action) = self.commits.when_written_charging(id, bytes, answer) {
             self.act(action);
         }
@@ -121,15 +121,17 @@ impl Hub {
         }
         let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
         let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
-        self.when_written(Action::Answer { seat: id, packet, behind: None });
+        self.when_written(Action::Answer { connection: id, packet, behind: None });
     }
 
     /// No more is read from a publisher until a subscriber of QoS 0 has taken what it has.
     fn pace(&mut self, id: u64, slow: u64) {
-        if let Some(seat) = self.seats.get_mut(&slow).filter(|seat| id != slow && !seat.stuck) {
-            seat.pacing.insert(id);
-            if let Some(seat) = self.seats.get_mut(&id) {
-                seat.paced_by = Some(slow);
+        if let Some(connection) =
+            self.connections.get_mut(&slow).filter(|connection| id != slow && !connection.stalled)
+        {
+            connection.pacing.insert(id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.paced_by = Some(slow);
             }
         }
     }
@@ -139,16 +141,17 @@ impl Hub {
         let mut slow = None;
         let route = self.routes.find(&publish.topic);
         for target in &route.targets {
-            let terms = if from == Some(target.session) { target.own.as_ref() } else { Some(&target.terms) };
-            if let Some(terms) = terms {
-                slow = self.forward(publish, target.session, terms).or(slow);
+            let delivery =
+                if from == Some(target.session) { target.own.as_ref() } else { Some(&target.delivery) };
+            if let Some(delivery) = delivery {
+                slow = self.forward(publish, target.session, delivery).or(slow);
             }
         }
         for group in &route.groups {
             let sessions = &self.sessions;
-            let connected = |number| sessions.get(&number)?.seat.map(|_| 1);
-            if let Some((number, terms)) = self.routes.pick(*group, connected) {
-                slow = self.forward(publish, number, &terms).or(slow);
+            let connected = |number| sessions.get(&number)?.connection.map(|_| 1);
+            if let Some((number, delivery)) = self.routes.pick(*group, connected) {
+                slow = self.forward(publish, number, &delivery).or(slow);
             }
         }
         slow
@@ -156,10 +159,10 @@ impl Hub {
 
     /// One message of QoS 0 to one session, if it is connected and not too far behind. Gives its connection if
     /// that is slow.
-    fn forward(&mut self, publish: &Publish, number: u64, terms: &Terms) -> Option<u64> {
-        let id = self.sessions.get(&number)?.seat?;
-        let seat = self.seats.get_mut(&id)?;
-        let before = seat.transmit.len();
+    fn forward(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) -> Option<u64> {
+        let id = self.sessions.get(&number)?.connection?;
+        let connection = self.connections.get_mut(&id)?;
+        let before = connection.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
             self.counters.dropped += 1;
             return None;
@@ -167,7 +170,7 @@ impl Hub {
         let mut publish = Publish {
             dup: false,
             qos: QoS::AtMostOnce,
-            retain: publish.retain && terms.retain_as_published,
+            retain: publish.retain && delivery.retain_as_published,
             topic: publish.topic.clone(),
             packet_id: None,
             properties: publish.properties.clone(),
@@ -176,15 +179,15 @@ impl Hub {
         if !publish.properties.is_empty() {
             publish.properties.retain(|property| !matches!(property, Property::TopicAlias(_)));
         }
-        for id in terms.ids.iter() {
+        for id in delivery.ids.iter() {
             publish.properties.push(Property::SubscriptionIdentifier(*id));
         }
         if before == 0 {
             self.wakes.push_back(id);
         }
-        if seat.forward(publish) {
-            let added = seat.transmit.len() - before;
-            seat.unsent += added;
+        if connection.forward(publish) {
+            let added = connection.transmit.len() - before;
+            connection.unsent += added;
             self.unsent += added;
             self.counters.delivered += 1;
         } else {
@@ -211,9 +214,9 @@ impl Hub {
     fn distribute_to(&mut self, message: &Rc<Message>, route: &Route, to: &mut Distribution) {
         for target in &route.targets {
             let own = to.from == Some(target.session);
-            let terms = if own { target.own.as_ref() } else { Some(&target.terms) };
-            if let Some(terms) = terms {
-                self.assign(message, target.session, terms, to);
+            let delivery = if own { target.own.as_ref() } else { Some(&target.delivery) };
+            if let Some(delivery) = delivery {
+                self.assign(message, target.session, delivery, to);
             }
         }
         for group in &route.groups {
@@ -221,30 +224,36 @@ impl Hub {
             let (qos, weight) = (message.publish.qos, message.weight());
             let rank = |number| {
                 let session = sessions.get(&number)?;
-                let connected = session.seat.is_some();
+                let connected = session.connection.is_some();
                 if qos == QoS::AtMostOnce {
                     return connected.then_some(1);
                 }
                 let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
                 Some(u8::from(connected) + 2 * u8::from(!full))
             };
-            if let Some((number, terms)) = self.routes.pick(*group, rank) {
-                self.assign(message, number, &terms, to);
+            if let Some((number, delivery)) = self.routes.pick(*group, rank) {
+                self.assign(message, number, &delivery, to);
             }
         }
     }
 
     /// A message for one session.
-    fn assign(&mut self, message: &Rc<Message>, number: u64, terms: &Terms, to: &mut Distribution) {
-        let qos = message.publish.qos.min(terms.qos);
-        let retain = message.publish.retain && terms.retain_as_published;
+    fn assign(
+        &mut self,
+        message: &Rc<Message>,
+        number: u64,
+        delivery: &DeliveryOptions,
+        to: &mut Distribution,
+    ) {
+        let qos = message.publish.qos.min(delivery.qos);
+        let retain = message.publish.retain && delivery.retain_as_published;
         let limits = &self.settings.limits;
         let Some(session) = self.sessions.get_mut(&number) else { return };
         to.outcome.matched = true;
         if qos == QoS::AtMostOnce {
-            if session.seat.is_some() {
+            if session.connection.is_some() {
                 to.outcome.taken = true;
-                to.outcome.slow = self.forward(&message.publish, number, terms).or(to.outcome.slow);
+                to.outcome.slow = self.forward(&message.publish, number, delivery).or(to.outcome.slow);
             }
             return;
         }
@@ -255,10 +264,10 @@ impl Hub {
         }
         to.outcome.taken = true;
         // Who publishes to itself must not wait for itself.
-        if to.from != Some(number) && session.is_crowded(limits.max_queue_bytes) {
+        if to.from != Some(number) && session.is_overfull(limits.max_queue_bytes) {
             to.outcome.behind = Some(number);
         }
-        let item = self.admit(number, message, qos, retain, terms.ids.clone(), &mut to.sequence);
+        let item = self.admit(number, message, qos, retain, delivery.ids.clone(), &mut to.sequence);
         to.items.extend(item.map(|item| (number, item)));
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Subscription {
 
 /// How a message goes to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct DeliveryOptions {
     pub(super) qos: QoS,
     pub(super) retain_as_published: bool,
     pub(super) ids: Rc<[u32]>,
@@ -39,9 +39,9 @@ pub(super) struct Terms {
 pub(super) struct Target {
     pub(super) session: u64,
     /// For what others published.
-    pub(super) terms: Terms,
+    pub(super) delivery: DeliveryOptions,
     /// For what the session published itself: without subscriptions with No Local.
-    pub(super) own: Option<Terms>,
+    pub(super) own: Option<DeliveryOptions>,
 }
 
 /// All who get messages of one topic.
@@ -163,14 +163,18 @@ impl Routes {
         });
         let targets = found.into_iter().filter_map(|(session, subscriptions)| {
             let own = merge(subscriptions.iter().filter(|s| !s.options.no_local));
-            Some(Target { session, terms: merge(subscriptions.iter())?, own })
+            Some(Target { session, delivery: merge(subscriptions.iter())?, own })
         });
         Route { targets: targets.collect(), groups }
     }
 
     /// The member of a shared subscription whose turn it is, of those that `rank` gives a number: the highest
     /// comes first, and among equals the one that has waited longest.
-    pub(super) fn pick(&mut self, group: u64, rank: impl Fn(u64) -> Option<u8>) -> Option<(u64, Terms)> {
+    pub(super) fn pick(
+        &mut self,
+        group: u64,
+        rank: impl Fn(u64) -> Option<u8>,
+    ) -> Option<(u64, DeliveryOptions)> {
         let group = self.groups.get_mut(&group)?;
         let count = group.members.len();
         let turns = (0..count).map(|step| (group.next + step) % count);
@@ -194,7 +198,7 @@ impl Routes {
 }
 
 /// One delivery for several subscriptions.
-fn merge<'a>(subscriptions: impl Iterator<Item = &'a Subscription>) -> Option<Terms> {
+fn merge<'a>(subscriptions: impl Iterator<Item = &'a Subscription>) -> Option<DeliveryOptions> {
     let mut merged: Option<(QoS, bool)> = None;
     let mut ids = Vec::new();
     for Subscription { options, id } in subscriptions {
@@ -203,7 +207,7 @@ fn merge<'a>(subscriptions: impl Iterator<Item = &'a Subscription>) -> Option<Te
         ids.extend(id);
     }
     let (qos, retain_as_published) = merged?;
-    Some(Terms { qos, retain_as_published, ids: ids.into() })
+    Some(DeliveryOptions { qos, retain_as_published, ids: ids.into() })
 }
 
 #[cfg(test)]
@@ -227,7 +231,7 @@ mod tests {
         let route = routes.find("a/b");
         assert_eq!(route.targets.len(), 1);
         let target = &route.targets[0];
-        assert_eq!((target.terms.qos, target.terms.ids.len()), (QoS::AtLeastOnce, 2));
+        assert_eq!((target.delivery.qos, target.delivery.ids.len()), (QoS::AtLeastOnce, 2));
         assert_eq!(target.own.as_ref().unwrap().qos, QoS::AtMostOnce, "the other one is not for its own");
         assert!(routes.remove(1, &filter("a/#")) && !routes.remove(1, &filter("a/#")));
         assert_eq!(routes.find("a/b").targets[0].own, None);

@@ -52,7 +52,7 @@ pub(super) struct Will {
 pub(super) struct Session {
     pub(super) client_id: ByteString,
     /// The connection.
-    pub(super) seat: Option<u64>,
+    pub(super) connection: Option<u64>,
     /// Seconds that it outlives its connection; `u32::MAX` is for ever.
     pub(super) expiry: u32,
     /// Whether it is in the store.
@@ -71,11 +71,11 @@ pub(super) struct Session {
     /// Packet identifiers of QoS 2 from the client, between PUBLISH and PUBREL.
     pub(super) received: BTreeSet<PacketId>,
     /// Connections whose acknowledgements wait until it has caught up.
-    pub(super) crowd: BTreeSet<u64>,
+    pub(super) throttled: BTreeSet<u64>,
     /// Messages that it was done with, now and when it was last looked at.
     pub(super) progress: (u64, u64),
     /// Whether it made none meanwhile: then nobody waits for it.
-    pub(super) stuck: bool,
+    pub(super) stalled: bool,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Instant>,
     pub(super) ends_at: Option<Instant>,
@@ -85,7 +85,7 @@ impl Session {
     pub(super) fn new(client_id: ByteString, expiry: u32) -> Self {
         Self {
             client_id,
-            seat: None,
+            connection: None,
             expiry,
             durable: false,
             subscriptions: BTreeMap::new(),
@@ -97,9 +97,9 @@ impl Session {
             next_packet_id: 0,
             next_position: 0,
             received: BTreeSet::new(),
-            crowd: BTreeSet::new(),
+            throttled: BTreeSet::new(),
             progress: (0, 0),
-            stuck: false,
+            stalled: false,
             will: None,
             will_at: None,
             ends_at: None,
@@ -125,14 +125,15 @@ impl Session {
     }
 
     /// Whether it is connected and so far behind that its publishers should wait for it.
-    pub(super) fn is_crowded(&self, max_bytes: usize) -> bool {
+    pub(super) fn is_overfull(&self, max_bytes: usize) -> bool {
         let waiting = self.queue.len() + self.pending;
-        self.seat.is_some() && !self.stuck && (waiting > CROWDED || self.bytes > max_bytes / 2)
+        self.connection.is_some() && !self.stalled && (waiting > CROWDED || self.bytes > max_bytes / 2)
     }
 
     /// Whether it has caught up so far that they need not wait any more.
     pub(super) fn has_room(&self, max_bytes: usize) -> bool {
-        self.seat.is_none() || self.queue.len() + self.pending < CROWDED / 2 && self.bytes <= max_bytes / 2
+        self.connection.is_none()
+            || self.queue.len() + self.pending < CROWDED / 2 && self.bytes <= max_bytes / 2
     }
 
     /// A packet identifier that is not in flight. There is one: the window is smaller than their number.
@@ -153,7 +154,7 @@ impl Session {
     }
 
     /// Takes a message out of the window whose answer has come; `qos` says which kind of answer it was.
-    pub(super) fn land(&mut self, packet_id: PacketId, qos: QoS) -> Option<Queued> {
+    pub(super) fn complete_inflight(&mut self, packet_id: PacketId, qos: QoS) -> Option<Queued> {
         let index = self
             .flights
             .iter()
@@ -162,13 +163,13 @@ impl Session {
             self.resent -= 1;
         }
         self.progress.0 += 1;
-        self.stuck = false;
+        self.stalled = false;
         self.flights.remove(index).map(|flight| flight.item)
     }
 
     /// The client has a connection: everything in flight is to be sent again.
-    pub(super) fn attach(&mut self, seat: u64) {
-        self.seat = Some(seat);
+    pub(super) fn attach(&mut self, connection: u64) {
+        self.connection = Some(connection);
         self.resent = 0;
         self.will_at = None;
         self.ends_at = None;

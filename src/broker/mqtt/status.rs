@@ -1,83 +1,21 @@
 //! `$SYS`: what the broker says of itself, under the names that Mosquitto uses. The values are there for whoever
 //! subscribes, and are sent again when they have changed, every ten seconds.
 
-use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use super::Hub;
+use super::Broker;
+use super::counters::INTERVAL;
 use super::message::Message;
-use crate::broker::hub::Hub as _;
+use crate::broker::protocol::Protocol as _;
+use crate::broker::stats::ProtocolStats;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::topic;
 
-/// Between publications.
-const INTERVAL: Duration = Duration::from_secs(10);
-
-/// The broker in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MqttStats {
-    /// Clients with a connection.
-    pub connections: usize,
-    /// Sessions, with and without.
-    pub sessions: usize,
-    /// Of all sessions.
-    pub subscriptions: usize,
-    /// Retained messages.
-    pub retained: usize,
-    /// PUBLISH packets taken since start.
-    pub messages_in: u64,
-    /// PUBLISH packets sent since start.
-    pub messages_out: u64,
-    /// Messages that a subscriber did not get: its queue was full, it was too slow, or their time was over.
-    pub messages_dropped: u64,
-    /// Bytes received since start.
-    pub bytes_in: u64,
-    /// Bytes sent since start.
-    pub bytes_out: u64,
-    /// Why nothing can be written any more.
-    pub failure: Option<String>,
-}
-
-#[derive(Debug)]
-pub(super) struct Counters {
-    started: Instant,
-    next_at: Instant,
-    told: HashMap<&'static str, String>,
-    pub(super) sockets: u64,
-    pub(super) refused: u64,
-    /// Client identifiers given out.
-    pub(super) assigned: u64,
-    pub(super) published: u64,
-    pub(super) delivered: u64,
-    pub(super) dropped: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-}
-
-impl Counters {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            started: now,
-            next_at: now + INTERVAL,
-            told: HashMap::new(),
-            sockets: 0,
-            refused: 0,
-            assigned: 0,
-            published: 0,
-            delivered: 0,
-            dropped: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-        }
-    }
-}
-
-impl Hub {
+impl Broker {
     /// The broker in numbers.
-    pub fn stats(&self) -> MqttStats {
-        MqttStats {
-            connections: self.sessions.values().filter(|session| session.seat.is_some()).count(),
+    pub fn stats(&self) -> ProtocolStats {
+        ProtocolStats {
+            connections: self.sessions.values().filter(|session| session.connection.is_some()).count(),
             sessions: self.sessions.len(),
             subscriptions: self.routes.count,
             retained: self.retained.len(),
@@ -86,7 +24,8 @@ impl Hub {
             messages_dropped: self.counters.dropped,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
-            failure: self.commits.failure().map(|error| error.message().to_owned()),
+            failure: self.commits.failure().map(ToString::to_string),
+            ..ProtocolStats::default()
         }
     }
 

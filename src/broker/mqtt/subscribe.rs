@@ -5,13 +5,13 @@ use std::rc::Rc;
 use super::connect::stored_name;
 use super::message::Queued;
 use super::routes::Subscription;
-use super::store::Op;
-use super::{Action, Hub, tree};
+use super::{Action, Broker, tree};
+use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Properties, Reason, Version, Violation};
 
-impl Hub {
+impl Broker {
     pub(super) fn handle_subscribe(
         &mut self,
         id: u64,
@@ -19,7 +19,7 @@ impl Hub {
         subscribe: Subscribe,
     ) -> Result<(), Violation> {
         let identifier = subscribe.properties.subscription_identifier().copied();
-        let version = self.seats.get(&id).map_or(Version::V3_1_1, |seat| seat.version);
+        let version = self.connections.get(&id).map_or(Version::V3_1_1, |connection| connection.version);
         let (mut reasons, mut retained) = (Vec::new(), Vec::new());
         for (text, options) in subscribe.filters {
             match Filter::parse(text).ok().filter(|filter| tree::fits(filter.as_str())) {
@@ -32,7 +32,7 @@ impl Hub {
             }
         }
         let answer = SubAck { packet_id: subscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer { seat: id, packet: Packet::SubAck(answer), behind: None });
+        self.when_written(Action::Answer { connection: id, packet: Packet::SubAck(answer), behind: None });
         if !retained.is_empty() {
             self.when_written(Action::Deliver(retained));
         }
@@ -118,6 +118,6 @@ impl Hub {
             reasons.push(Reason::Success);
         }
         let answer = UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer { seat: id, packet: Packet::UnsubAck(answer), behind: None });
+        self.when_written(Action::Answer { connection: id, packet: Packet::UnsubAck(answer), behind: None });
     }
 }

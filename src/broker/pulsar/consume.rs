@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::connection::Reader;
 use super::names::Name;
 use super::produce::PER_SESSION;
-use super::{Action, Hub, Reader};
+use super::{Action, Broker};
+use crate::broker::log::Log;
+use crate::broker::log::cursor::Cursor;
+use crate::broker::pulsar::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
 use crate::broker::store::Op;
-use crate::broker::topic::cursor::Cursor;
-use crate::broker::topic::log::Log;
-use crate::broker::topic::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
@@ -18,7 +19,7 @@ const PER_TOPIC: usize = 1_000;
 /// Most permits a consumer may have: more could not be used, and sums must not overflow.
 const MAX_PERMITS: i64 = i32::MAX as i64;
 
-impl Hub {
+impl Broker {
     pub(super) fn subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
         if pb::command_subscribe::SubType::try_from(command.sub_type).is_err() {
             return Err(Error::protocol("an unknown type of subscription"));
@@ -33,12 +34,12 @@ impl Hub {
     fn try_subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
         let success =
             |request_id| Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }));
-        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
-        if seat.consumers.contains_key(&command.consumer_id) {
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        if connection.consumers.contains_key(&command.consumer_id) {
             self.reply_written(id, success(command.request_id));
             return Ok(());
         }
-        if seat.consumers.len() >= PER_SESSION {
+        if connection.consumers.len() >= PER_SESSION {
             return Err(Error::new(ErrorKind::TooManyRequests, "too many consumers on one connection"));
         }
         if let Some(error) = self.refusal() {
@@ -96,9 +97,9 @@ impl Hub {
         }
         entry.dirty |= fresh;
         let was_dirty = entry.dirty;
-        if let Some(seat) = self.seats.get_mut(&id) {
+        if let Some(connection) = self.connections.get_mut(&id) {
             let reader = Reader { topic: topic_id, subscription: subscription.clone() };
-            seat.consumers.insert(command.consumer_id, reader);
+            connection.consumers.insert(command.consumer_id, reader);
         }
         if was_dirty {
             self.flush_cursor(topic_id, &subscription);
@@ -285,8 +286,8 @@ impl Hub {
                 ..Default::default()
             };
             self.reply(key.session, &Command::CloseConsumer(close));
-            if let Some(seat) = self.seats.get_mut(&key.session) {
-                seat.consumers.remove(&key.id);
+            if let Some(connection) = self.connections.get_mut(&key.session) {
+                connection.consumers.remove(&key.id);
             }
             if let Some(subscription) = self.subscription(reader) {
                 subscription.detach(key);
@@ -308,8 +309,8 @@ impl Hub {
             self.reply_error(id, command.request_id, &error);
             return Ok(());
         }
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.consumers.remove(&command.consumer_id);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.consumers.remove(&command.consumer_id);
         }
         if let Some(subscription) = self.subscription(&reader) {
             subscription.detach(key);
@@ -330,8 +331,8 @@ impl Hub {
 
     pub(super) fn close_consumer(&mut self, id: u64, command: &pb::CommandCloseConsumer) -> Result<()> {
         if let Some((key, reader)) = self.reader(id, command.consumer_id) {
-            if let Some(seat) = self.seats.get_mut(&id) {
-                seat.consumers.remove(&command.consumer_id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.consumers.remove(&command.consumer_id);
             }
             self.detach(&reader, key);
             // What it acknowledged before it closed must not come again after a restart.
@@ -409,7 +410,7 @@ impl Hub {
         let Some((key, reader)) = self.reader(id, command.consumer_id) else {
             return Err(Error::protocol("CONSUMER_STATS of a consumer that is not there"));
         };
-        let address = self.seats.get(&id).map(|seat| seat.address.to_string());
+        let address = self.connections.get(&id).map(|connection| connection.address.to_string());
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return Ok(()) };
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
         let backlog = subscription.backlog(&topic.log);
@@ -421,7 +422,7 @@ impl Hub {
             available_permits: Some(consumer.permits.max(0) as u64),
             unacked_messages: Some(consumer.unacked().max(0) as u64),
             blocked_consumer_on_unacked_msgs: Some(
-                consumer.unacked() >= crate::broker::topic::subscription::MAX_UNACKED,
+                consumer.unacked() >= crate::broker::pulsar::subscription::MAX_UNACKED,
             ),
             address,
             r#type: Some(kind.to_owned()),
@@ -436,7 +437,7 @@ impl Hub {
     }
 
     fn reader(&self, id: u64, consumer: u64) -> Option<(ConsumerKey, Reader)> {
-        let reader = self.seats.get(&id)?.consumers.get(&consumer)?.clone();
+        let reader = self.connections.get(&id)?.consumers.get(&consumer)?.clone();
         Some((ConsumerKey { session: id, id: consumer }, reader))
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::connection::Reader;
 use super::names::Name;
-use super::{Hub, server_error};
+use super::{Broker, server_error};
 use crate::broker::store::Op;
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ const VERSIONS: usize = 1_000;
 /// Most partitions of a topic.
 pub(super) const MAX_PARTITIONS: u32 = 10_000;
 
-impl Hub {
+impl Broker {
     pub(super) fn handle_lookup(&mut self, id: u64, command: Command) -> Result<()> {
         match command {
             Command::PartitionedMetadata(command) => self.partitions(id, &command),
@@ -138,9 +139,9 @@ impl Hub {
                 ),
                 None => continue,
             };
-            producers.into_iter().for_each(|key| self.put_out(key));
+            producers.into_iter().for_each(|key| self.fence(key));
             for subscription in subscriptions {
-                self.send_away(&super::Reader { topic: id, subscription }, true);
+                self.send_away(&Reader { topic: id, subscription }, true);
             }
             self.topics.remove(&id);
             self.commits.write(Op::DeleteTopic { id });

@@ -3,9 +3,9 @@
 //! * [`session`]: one connection: handshake, authentication, keep-alive
 //! * `produce`, `consume`, `lookup`: what the commands do
 //! * `names`: topic names and the facts of an entry
-//! * `outlet`: deliveries on their way into a session
+//! * `dispatcher`: deliveries on their way into a session
 //!
-//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
+//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
-use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
+use crate::broker::log::{Log, Source};
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Topics};
+use crate::broker::pulsar::subscription::{ConsumerKey, Kind, Reading, Subscription};
+use crate::broker::pulsar::topic::Topic;
+use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op, StoredCursor};
-use crate::broker::topic::log::{Log, Source};
-use crate::broker::topic::subscription::{ConsumerKey, Reading, Subscription};
-use crate::broker::topic::{Numbers, Topic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::pulsar::command::Command;
@@ -27,19 +28,25 @@ use crate::pulsar::{hot, pb};
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
+mod connection;
 mod consume;
+mod dispatcher;
+pub mod key_ranges;
 mod lookup;
 mod names;
-mod outlet;
+pub mod options;
 mod produce;
+pub(super) mod service;
 pub mod session;
 mod status;
+pub mod subscription;
+pub mod topic;
 
+use connection::Connection;
+use dispatcher::Dispatcher;
 use names::Name;
-use outlet::Outlet;
-use session::{Session, Terms};
-
-pub use status::{ConsumerStats, HubStats, SubscriptionStats, TopicStats};
+use options::Settings;
+use session::Session;
 
 /// Acknowledgements without receipt are at most this far behind in the store.
 const CURSOR_DELAY: Duration = Duration::from_millis(100);
@@ -51,71 +58,10 @@ const CACHE_TOTAL: usize = 128 << 20;
 const ABANDONED: Duration = Duration::from_secs(60);
 /// Bytes of the store up to which entries stay that nobody needs.
 const KEPT_ON_DISK: u64 = 2 << 30;
-/// Domain of the topics in the store.
-pub(crate) const DOMAIN: &str = "pulsar";
+/// Domain of Pulsar's topics in the store.
+const DOMAIN: &str = "pulsar";
 /// Producers are forgotten after this time without a message, as by the real broker.
 const PRODUCER_KEPT_MS: u64 = 6 * 3_600_000;
-
-/// How a hub behaves.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where clients find this broker.
-    pub url: String,
-    /// Of all sessions.
-    pub terms: Terms,
-    /// Where monotonic time is in calendar time.
-    pub clock: Clock,
-    /// Whether a store is behind the logs. If not, memory keeps all.
-    pub stored: bool,
-    /// Whether topics come into being when they are asked for.
-    pub auto_create: bool,
-    /// Partitions of topics that come into being; 0 is a plain topic.
-    pub partitions: u32,
-    /// Whether sequence ids that were there are dropped.
-    pub deduplicate: bool,
-    /// How long entries stay that nobody needs, for those who seek back.
-    pub retention: Duration,
-    /// Bytes of memory for such entries, of each topic, without a store.
-    pub retention_bytes: usize,
-    /// Bytes of all entries; above, producers are refused.
-    pub max_store: u64,
-    /// Most topics.
-    pub max_topics: usize,
-    /// Namespaces in which clients may create topics; `*` is all.
-    pub namespaces: Vec<String>,
-    /// Numbers of topics, shared with the other protocols.
-    pub numbers: Numbers,
-}
-
-/// A producer of a session.
-#[derive(Debug)]
-struct Writer {
-    topic: u64,
-    name: Arc<str>,
-    /// False while it stands in line to be exclusive; then the request to be answered when it is in.
-    ready: bool,
-    request: u64,
-    schema_version: Option<Bytes>,
-}
-
-/// A consumer of a session.
-#[derive(Clone, Debug)]
-struct Reader {
-    topic: u64,
-    subscription: Arc<str>,
-}
-
-#[derive(Debug)]
-struct Seat {
-    session: Session,
-    address: Arc<str>,
-    producers: BTreeMap<u64, Writer>,
-    consumers: BTreeMap<u64, Reader>,
-    /// Producers that the broker closed: what they had already sent is passed over, for a while.
-    dismissed: HashMap<u64, Instant>,
-    /// Topics that had more for it than fits.
-    starved: BTreeSet<u64>,
-}
 
 /// What waits for the store.
 #[derive(Debug)]
@@ -128,10 +74,10 @@ enum Action {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Hub {
+pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
-    seats: BTreeMap<u64, Seat>,
+    connections: BTreeMap<u64, Connection>,
     next_session: u64,
     topics: BTreeMap<u64, Topic>,
     names: BTreeMap<Arc<str>, u64>,
@@ -148,22 +94,22 @@ pub struct Hub {
     housekeeping_at: Instant,
     delayed_at: Option<Instant>,
     now: Instant,
-    counters: status::Counters,
+    counters: Traffic,
 }
 
-impl Hub {
+impl Broker {
     /// A broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
-        let mut hub = Self {
+        let mut broker = Self {
             source,
-            seats: BTreeMap::new(),
+            connections: BTreeMap::new(),
             next_session: 1,
             topics: BTreeMap::new(),
             names: BTreeMap::new(),
             parents: BTreeMap::new(),
             schemas: BTreeMap::new(),
             next_producer: 0,
-            commits: Commits::new(found.bytes),
+            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -171,19 +117,19 @@ impl Hub {
             housekeeping_at: now + HOUSEKEEPING,
             delayed_at: None,
             now,
-            counters: status::Counters::default(),
+            counters: Traffic::default(),
             settings,
         };
         for stored in found.topics {
-            hub.names.insert(stored.name.clone(), stored.id);
+            broker.names.insert(stored.name.clone(), stored.id);
             if stored.partitions > 0 {
-                hub.parents.insert(stored.name.clone(), (stored.id, stored.partitions));
-                hub.names.remove(&stored.name);
+                broker.parents.insert(stored.name.clone(), (stored.id, stored.partitions));
+                broker.names.remove(&stored.name);
                 continue;
             }
             let log = Log::new(
                 stored.id,
-                hub.settings.stored,
+                broker.settings.stored,
                 stored.first,
                 stored.next,
                 stored.next_index,
@@ -192,34 +138,21 @@ impl Hub {
             let partition = Name::parse(&stored.name).ok().and_then(|name| name.partition);
             let mut topic = Topic::new(stored.id, stored.name, partition, log);
             topic.epoch = stored.epoch;
-            let wall_ms = hub.settings.clock.wall_ms(now);
+            let wall_ms = broker.settings.clock.wall_ms(now);
             topic.sequences =
                 stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
             for StoredCursor { subscription, kind, cursor, .. } in stored.cursors {
                 let name = subscription.clone();
-                topic.subscriptions.insert(name, Subscription::new(subscription, kind, true, cursor));
+                topic
+                    .subscriptions
+                    .insert(name, Subscription::new(subscription, Kind::from_number(kind), true, cursor));
             }
-            hub.topics.insert(stored.id, topic);
+            broker.topics.insert(stored.id, topic);
         }
         for (name, _, data) in found.schemas {
-            hub.schemas.entry(name).or_default().push(data);
+            broker.schemas.entry(name).or_default().push(data);
         }
-        hub
-    }
-
-    /// Number of the last change that was asked of the store.
-    pub fn issued(&self) -> u64 {
-        self.commits.issued()
-    }
-
-    /// Number of the last change that the store reported.
-    pub fn written(&self) -> u64 {
-        self.commits.written()
-    }
-
-    /// The store's failure, once there was one.
-    pub fn failure(&self) -> Result<()> {
-        self.commits.failure().cloned().map_or(Ok(()), Err)
+        broker
     }
 
     fn wall_ms(&self) -> u64 {
@@ -246,11 +179,11 @@ impl Hub {
 
     /// Sends at once.
     fn reply(&mut self, id: u64, command: &Command) {
-        if let Some(seat) = self.seats.get_mut(&id) {
-            if seat.session.transmit().is_empty() {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            if connection.session.transmit().is_empty() {
                 self.wakes.push_back(id);
             }
-            seat.session.send(command);
+            connection.session.send(command);
         }
     }
 
@@ -320,15 +253,15 @@ impl Hub {
         while let Some(id) = self.due.pop_first() {
             let wall_ms = self.settings.clock.wall_ms(self.now);
             let Some(topic) = self.topics.get_mut(&id) else { continue };
-            let mut outlet = Outlet {
+            let mut dispatcher = Dispatcher {
                 topic: id,
-                seats: &mut self.seats,
+                connections: &mut self.connections,
                 wakes: &mut self.wakes,
                 counters: &mut self.counters,
             };
             for subscription in topic.subscriptions.values_mut() {
                 let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
-                subscription.dispatch(&mut reading, &mut outlet);
+                subscription.dispatch(&mut reading, &mut dispatcher);
                 if let Some(due) = subscription.next_due() {
                     self.delayed_at = earliest(self.delayed_at, Some(self.settings.clock.at(self.now, due)));
                 }
@@ -361,7 +294,7 @@ impl Hub {
         let op = Op::Cursor {
             topic,
             subscription: name.clone(),
-            kind: subscription.kind,
+            kind: subscription.kind as i32,
             below: subscription.cursor.below(),
             state: subscription.cursor.encode(),
             touched_ms,
@@ -407,8 +340,8 @@ impl Hub {
             }
         }
         let now = self.now;
-        for seat in self.seats.values_mut() {
-            seat.dismissed.retain(|_, until| *until > now);
+        for connection in self.connections.values_mut() {
+            connection.dismissed.retain(|_, until| *until > now);
         }
     }
 
@@ -464,20 +397,20 @@ impl Hub {
                 format!("there are {} topics", self.settings.max_topics),
             ));
         }
-        let id = self.settings.numbers.next();
+        let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
         Ok(id)
     }
 }
 
-impl Protocol for Hub {
+impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
         let id = self.next_session;
         self.next_session += 1;
-        let session = Session::new(self.settings.terms.clone(), self.settings.clock, now);
-        self.seats.insert(
+        let session = Session::new(self.settings.session.clone(), self.settings.clock, now);
+        self.connections.insert(
             id,
-            Seat {
+            Connection {
                 session,
                 address: address.into(),
                 producers: BTreeMap::new(),
@@ -491,11 +424,11 @@ impl Protocol for Hub {
 
     fn disconnect(&mut self, now: Instant, id: u64) {
         self.now = now;
-        let Some(seat) = self.seats.remove(&id) else { return };
-        for (producer, writer) in seat.producers {
-            self.dismiss(writer.topic, id, producer);
+        let Some(connection) = self.connections.remove(&id) else { return };
+        for (producer, writer) in connection.producers {
+            self.remove_producer(writer.topic, id, producer);
         }
-        for (consumer, reader) in seat.consumers {
+        for (consumer, reader) in connection.consumers {
             self.detach(&reader, ConsumerKey { session: id, id: consumer });
         }
         self.pump();
@@ -503,9 +436,11 @@ impl Protocol for Hub {
 
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
-        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
-        let mut result = seat.session.handle_input(now, input);
-        while let Some(frame) = self.seats.get_mut(&id).and_then(|seat| seat.session.poll_event()) {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let mut result = connection.session.handle_input(now, input);
+        while let Some(frame) =
+            self.connections.get_mut(&id).and_then(|connection| connection.session.poll_event())
+        {
             if let Err(error) = self.handle_command(id, frame.command, frame.payload) {
                 result = Err(error);
                 break;
@@ -517,16 +452,16 @@ impl Protocol for Hub {
 
     fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
         self.now = now;
-        self.seats.get_mut(&id).map_or(Ok(()), |seat| seat.session.handle_timeout(now))
+        self.connections.get_mut(&id).map_or(Ok(()), |connection| connection.session.handle_timeout(now))
     }
 
     fn session_timeout(&self, id: u64) -> Option<Instant> {
-        self.seats.get(&id)?.session.poll_timeout()
+        self.connections.get(&id)?.session.poll_timeout()
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let Some(seat) = self.seats.get_mut(&id) else { return true };
-        self.commits.may_read(id) && seat.session.transmit().len() <= OUTPUT_LIMIT
+        let Some(connection) = self.connections.get_mut(&id) else { return true };
+        self.commits.may_read(id) && connection.session.transmit().len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _: u64) -> bool {
@@ -535,10 +470,10 @@ impl Protocol for Hub {
 
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
-        let Some(seat) = self.seats.get_mut(&id) else { return };
-        std::mem::swap(seat.session.transmit(), output);
-        if !seat.starved.is_empty() {
-            self.due.append(&mut seat.starved);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        std::mem::swap(connection.session.transmit(), output);
+        if !connection.starved.is_empty() {
+            self.due.append(&mut connection.starved);
             self.pump();
         }
     }
@@ -563,7 +498,7 @@ impl Protocol for Hub {
 
     fn set_clock(&mut self, clock: Clock) {
         self.settings.clock = clock;
-        self.seats.values_mut().for_each(|seat| seat.session.set_clock(clock));
+        self.connections.values_mut().for_each(|connection| connection.session.set_clock(clock));
         self.due.extend(self.topics.keys());
         self.pump();
     }
@@ -598,6 +533,48 @@ impl Protocol for Hub {
 
     fn used_bytes(&self) -> u64 {
         self.commits.used()
+    }
+
+    fn issued(&self) -> u64 {
+        self.commits.issued()
+    }
+
+    fn written(&self) -> u64 {
+        self.commits.written()
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.commits.failure()
+    }
+
+    fn stats(&self) -> ProtocolStats {
+        self.stats()
+    }
+
+    fn topics(&self) -> Option<&dyn Topics> {
+        Some(self)
+    }
+
+    fn topics_mut(&mut self) -> Option<&mut dyn Topics> {
+        Some(self)
+    }
+}
+
+impl Topics for Broker {
+    fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        self.create_topic(name, partitions)
+    }
+
+    fn delete_topic(&mut self, name: &str) -> Result<()> {
+        self.delete_topic(name)
+    }
+
+    fn list(&self) -> Vec<(String, u32)> {
+        self.topics()
+    }
+
+    fn topic_stats(&self, name: &str) -> Result<TopicStats> {
+        self.topic_stats(name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::broker::topic::sticky::SLOTS;
+use crate::broker::pulsar::key_ranges::SLOTS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::topic::{TopicName, murmur3_32};
 use crate::wire::Reader;

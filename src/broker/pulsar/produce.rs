@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::connection::Writer;
 use super::names::{Facts, Name};
-use super::{Action, Hub, Writer, server_error};
+use super::{Action, Broker, server_error};
+use crate::broker::log::{BATCH, Entry};
+use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::broker::store::Op;
-use crate::broker::topic::log::{BATCH, Entry};
-use crate::broker::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::Payload;
@@ -20,7 +21,7 @@ const COPY_BELOW: usize = 32 << 10;
 /// Most producers of a connection, and most consumers.
 pub(super) const PER_SESSION: usize = 10_000;
 
-impl Hub {
+impl Broker {
     pub(super) fn producer(&mut self, id: u64, command: pb::CommandProducer) -> Result<()> {
         let access = match pb::ProducerAccessMode::try_from(command.producer_access_mode.unwrap_or(0)) {
             Ok(pb::ProducerAccessMode::Shared) => Access::Shared,
@@ -38,8 +39,8 @@ impl Hub {
     }
 
     fn try_producer(&mut self, id: u64, command: pb::CommandProducer, access: Access) -> Result<()> {
-        let Some(seat) = self.seats.get(&id) else { return Ok(()) };
-        if let Some(writer) = seat.producers.get(&command.producer_id) {
+        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
+        if let Some(writer) = connection.producers.get(&command.producer_id) {
             // How a client heals whose patience was shorter than the broker's; the topic is not looked at.
             if !writer.ready {
                 return Err(Error::new(
@@ -50,7 +51,7 @@ impl Hub {
             self.producer_success(id, command.producer_id, command.request_id, true, true);
             return Ok(());
         }
-        if seat.producers.len() >= PER_SESSION {
+        if connection.producers.len() >= PER_SESSION {
             return Err(Error::new(ErrorKind::TooManyRequests, "too many producers on one connection"));
         }
         if let Some(error) = self.refusal() {
@@ -86,7 +87,7 @@ impl Hub {
         let ready = match admission {
             Admission::Ready(out) => {
                 for old in out {
-                    self.put_out(old);
+                    self.fence(old);
                 }
                 true
             }
@@ -95,9 +96,9 @@ impl Hub {
         if epoch != before {
             self.commits.write(Op::Epoch { topic: topic_id, epoch });
         }
-        if let Some(seat) = self.seats.get_mut(&id) {
-            seat.dismissed.remove(&command.producer_id);
-            seat.producers.insert(
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.dismissed.remove(&command.producer_id);
+            connection.producers.insert(
                 command.producer_id,
                 Writer {
                     topic: topic_id,
@@ -116,7 +117,11 @@ impl Hub {
     }
 
     fn producer_success(&mut self, id: u64, producer: u64, request_id: u64, ready: bool, again: bool) {
-        let Some(writer) = self.seats.get(&id).and_then(|seat| seat.producers.get(&producer)) else { return };
+        let Some(writer) =
+            self.connections.get(&id).and_then(|connection| connection.producers.get(&producer))
+        else {
+            return;
+        };
         let Some(topic) = self.topics.get(&writer.topic) else { return };
         let last = topic.sequences.get(&writer.name).map_or(-1, |(last, _)| *last);
         let exclusive = topic
@@ -134,9 +139,12 @@ impl Hub {
     }
 
     pub(super) fn close_producer(&mut self, id: u64, command: &pb::CommandCloseProducer) -> Result<()> {
-        let writer = self.seats.get_mut(&id).and_then(|seat| seat.producers.remove(&command.producer_id));
+        let writer = self
+            .connections
+            .get_mut(&id)
+            .and_then(|connection| connection.producers.remove(&command.producer_id));
         if let Some(writer) = writer {
-            self.dismiss(writer.topic, id, command.producer_id);
+            self.remove_producer(writer.topic, id, command.producer_id);
         }
         self.reply_written(
             id,
@@ -146,14 +154,14 @@ impl Hub {
     }
 
     /// A producer has gone; whoever waited for that gets in.
-    pub(super) fn dismiss(&mut self, topic: u64, session: u64, producer: u64) {
+    pub(super) fn remove_producer(&mut self, topic: u64, session: u64, producer: u64) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
-        let next = topic.dismiss(ProducerKey { session, id: producer });
+        let next = topic.remove_producer(ProducerKey { session, id: producer });
         let (topic_id, epoch) = (topic.id, topic.epoch);
         if let Some(next) = next {
             self.commits.write(Op::Epoch { topic: topic_id, epoch });
             let writer =
-                self.seats.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
+                self.connections.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
             if let Some(writer) = writer {
                 writer.ready = true;
                 let request = writer.request;
@@ -163,11 +171,11 @@ impl Hub {
     }
 
     /// Tells a producer that it may not write any more. What it has sent meanwhile is passed over.
-    pub(super) fn put_out(&mut self, key: ProducerKey) {
-        let until = self.now + self.settings.terms.keep_alive;
-        let Some(seat) = self.seats.get_mut(&key.session) else { return };
-        if seat.producers.remove(&key.id).is_some() {
-            seat.dismissed.insert(key.id, until);
+    pub(super) fn fence(&mut self, key: ProducerKey) {
+        let until = self.now + self.settings.session.keep_alive;
+        let Some(connection) = self.connections.get_mut(&key.session) else { return };
+        if connection.producers.remove(&key.id).is_some() {
+            connection.dismissed.insert(key.id, until);
             let close = pb::CommandCloseProducer {
                 producer_id: key.id,
                 request_id: NO_REQUEST,
@@ -188,9 +196,9 @@ impl Hub {
 
     pub(super) fn send(&mut self, id: u64, send: hot::Send, payload: Payload) -> Result<()> {
         let now = self.now;
-        let Some(seat) = self.seats.get_mut(&id) else { return Ok(()) };
-        let Some(writer) = seat.producers.get(&send.producer_id).filter(|writer| writer.ready) else {
-            return match seat.dismissed.get(&send.producer_id) {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let Some(writer) = connection.producers.get(&send.producer_id).filter(|writer| writer.ready) else {
+            return match connection.dismissed.get(&send.producer_id) {
                 Some(until) if *until > now => Ok(()),
                 _ => Err(Error::protocol("SEND to a producer that is not there")),
             };
@@ -214,8 +222,8 @@ impl Hub {
         }
         if self.commits.used() >= self.settings.max_store && self.over_quota() {
             let key = ProducerKey { session: id, id: send.producer_id };
-            self.put_out(key);
-            self.dismiss(topic_id, id, send.producer_id);
+            self.fence(key);
+            self.remove_producer(topic_id, id, send.producer_id);
             return Ok(());
         }
         let wall_ms = self.wall_ms();
@@ -263,7 +271,7 @@ impl Hub {
         let entry_bytes = entry.body.len() as u64;
         let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
         let bytes = op.size();
-        self.counters.received += u64::from(facts.count);
+        self.counters.messages_in += u64::from(facts.count);
         self.counters.bytes_in += entry_bytes;
         self.commits.write(op);
         let committed = Action::Committed { topic: topic_id, end };

@@ -1,4 +1,4 @@
-//! One connection: handshake, authentication, keep-alive. Everything else becomes an event for the hub.
+//! One connection: handshake, authentication, keep-alive. Everything else becomes an event for the broker.
 //!
 //! ```text
 //! Start --CONNECT, good token--> Ready --token expired--> Challenged --AUTH_RESPONSE--> Ready
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::auth::{Claims, TokenKey};
-use crate::broker::hub::Clock;
+use crate::broker::protocol::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
 use crate::pulsar::command::Command;
@@ -33,7 +33,7 @@ const EXPIRY: usize = 1;
 
 /// What all sessions of a broker share.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct SessionConfig {
     /// Largest message.
     pub max_message_size: usize,
     /// Between signs of life.
@@ -52,7 +52,7 @@ enum State {
 /// See the module.
 #[derive(Debug)]
 pub struct Session {
-    terms: Terms,
+    config: SessionConfig,
     clock: Clock,
     state: State,
     decoder: Decoder,
@@ -69,11 +69,11 @@ pub struct Session {
 
 impl Session {
     /// A connection that has just been accepted.
-    pub fn new(terms: Terms, clock: Clock, now: Instant) -> Self {
+    pub fn new(config: SessionConfig, clock: Clock, now: Instant) -> Self {
         let mut timers = TimerTable::default();
         timers.set(KEEP_ALIVE, now + HANDSHAKE);
         Self {
-            terms,
+            config,
             clock,
             state: State::Start,
             decoder: Decoder::new(FIRST_FRAME - FRAME_PADDING),
@@ -124,7 +124,7 @@ impl Session {
     }
 
     fn connect(&mut self, now: Instant, connect: pb::CommandConnect) -> Result<()> {
-        if connect.proxy_version.is_some() && self.terms.tokens.is_some() {
+        if connect.proxy_version.is_some() && self.config.tokens.is_some() {
             return Err(self.refuse("Must not set proxyVersion without connecting as a ProxyRole"));
         }
         self.authenticate(now, connect.auth_method_name.as_deref(), connect.auth_data.as_deref())?;
@@ -132,12 +132,12 @@ impl Session {
         self.flags = connect.feature_flags.unwrap_or_default();
         self.client = crate::error::sanitise(&connect.client_version);
         self.state = State::Ready;
-        self.decoder.set_max_message_size(self.terms.max_message_size);
-        self.timers.set(KEEP_ALIVE, now + self.terms.keep_alive);
+        self.decoder.set_max_message_size(self.config.max_message_size);
+        self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);
         self.send(&Command::Connected(pb::CommandConnected {
             server_version: format!("Penstock {}", env!("CARGO_PKG_VERSION")),
             protocol_version: Some(self.version),
-            max_message_size: Some(self.terms.max_message_size as i32),
+            max_message_size: Some(self.config.max_message_size as i32),
             feature_flags: Some(pb::FeatureFlags {
                 supports_get_partitioned_metadata_without_auto_creation: Some(true),
                 ..Default::default()
@@ -147,7 +147,7 @@ impl Session {
     }
 
     fn authenticate(&mut self, now: Instant, method: Option<&str>, data: Option<&[u8]>) -> Result<()> {
-        let Some(tokens) = self.terms.tokens.clone() else { return Ok(()) };
+        let Some(tokens) = self.config.tokens.clone() else { return Ok(()) };
         if method != Some("token") {
             return Err(self.refuse("Failed to authenticate: a token is required"));
         }
@@ -252,7 +252,7 @@ impl Machine for Session {
             } else {
                 self.ping_sent = false;
             }
-            self.timers.set(KEEP_ALIVE, now + self.terms.keep_alive);
+            self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);
         }
         Ok(())
     }

@@ -1,112 +1,25 @@
-//! What the broker tells about itself.
+//! Figures of Pulsar's side.
 
-use super::Hub;
+use super::Broker;
 use super::names::Name;
+use crate::broker::stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Sums since start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
-    pub(super) received: u64,
-    pub(super) delivered: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-}
-
-/// The whole broker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HubStats {
-    /// Connections.
-    pub connections: usize,
-    /// Topics and partitions that can hold entries.
-    pub topics: usize,
-    /// Producers.
-    pub producers: usize,
-    /// Consumers.
-    pub consumers: usize,
-    /// Messages taken in since start.
-    pub messages_in: u64,
-    /// Messages given out since start.
-    pub messages_out: u64,
-    /// Bytes of entries taken in since start.
-    pub bytes_in: u64,
-    /// Bytes of entries given out since start.
-    pub bytes_out: u64,
-    /// Bytes of the store, or of memory without one.
-    pub store_bytes: u64,
-    /// Why nothing is written any more, if so.
-    pub failure: Option<String>,
-}
-
-/// A topic, its partitions together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TopicStats {
-    /// In full.
-    pub name: String,
-    /// 0 for a plain topic.
-    pub partitions: u32,
-    /// Entries that are retained.
-    pub entries: u64,
-    /// Messages taken in since start.
-    pub messages_in: u64,
-    /// Names of the producers.
-    pub producers: Vec<String>,
-    /// Its subscriptions; of partitions one each.
-    pub subscriptions: Vec<SubscriptionStats>,
-}
-
-/// A subscription of one topic or partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SubscriptionStats {
-    /// The topic or partition.
-    pub topic: String,
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub kind: String,
-    /// Whether it outlives its consumers.
-    pub durable: bool,
-    /// Entries not acknowledged.
-    pub backlog: u64,
-    /// Entries that wait for their time.
-    pub delayed: usize,
-    /// Entries that wait to be given out again.
-    pub replaying: usize,
-    /// Its consumers.
-    pub consumers: Vec<ConsumerStats>,
-}
-
-/// A consumer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConsumerStats {
-    /// Its name.
-    pub name: String,
-    /// Where it is connected from.
-    pub address: String,
-    /// Messages it may be sent.
-    pub permits: i64,
-    /// Messages it holds, of the shared types.
-    pub unacked: i64,
-    /// Messages given to it.
-    pub delivered: u64,
-    /// Whether it is the one that gets entries, of the types with one.
-    pub active: bool,
-}
-
-impl Hub {
-    /// The broker as a whole.
-    pub fn stats(&self) -> HubStats {
-        HubStats {
-            connections: self.seats.len(),
+impl Broker {
+    /// Figures of all topics.
+    pub fn stats(&self) -> ProtocolStats {
+        ProtocolStats {
+            connections: self.connections.len(),
             topics: self.topics.len(),
-            producers: self.seats.values().map(|seat| seat.producers.len()).sum(),
-            consumers: self.seats.values().map(|seat| seat.consumers.len()).sum(),
-            messages_in: self.counters.received,
-            messages_out: self.counters.delivered,
+            subscriptions: self.topics.values().map(|topic| topic.subscriptions.len()).sum(),
+            producers: self.connections.values().map(|connection| connection.producers.len()).sum(),
+            consumers: self.connections.values().map(|connection| connection.consumers.len()).sum(),
+            messages_in: self.counters.messages_in,
+            messages_out: self.counters.messages_out,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
-            store_bytes: self.commits.used(),
             failure: self.commits.failure().map(ToString::to_string),
+            ..ProtocolStats::default()
         }
     }
 
@@ -148,7 +61,7 @@ impl Hub {
                 let consumers = subscription.consumers().iter().map(|consumer| ConsumerStats {
                     name: consumer.name.to_string(),
                     address: self
-                        .seats
+                        .connections
                         .get(&consumer.key.session)
                         .map(|s| s.address.to_string())
                         .unwrap_or_default(),

@@ -34,7 +34,7 @@ pub enum Mode {
 
 /// What all members of a group must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct GroupSpec {
     /// Who decides.
     pub mode: Mode,
     /// What is consumed.
@@ -45,8 +45,8 @@ pub struct Terms {
     pub sources: i32,
 }
 
-impl Terms {
-    /// Terms of the requests' texts: a condition is `topic#type,type`.
+impl GroupSpec {
+    /// GroupSpec of the requests' texts: a condition is `topic#type,type`.
     pub fn new(mode: Mode, topics: Vec<String>, conditions: &[String], sources: i32) -> Self {
         let conditions = conditions.iter().filter_map(|condition| Condition::parse(condition).ok());
         let filters = conditions.map(|one| (one.topic, one.types.into_iter().collect())).collect();
@@ -93,19 +93,19 @@ struct Member {
 /// See the module.
 #[derive(Debug)]
 pub struct Group {
-    terms: Terms,
+    spec: GroupSpec,
     members: BTreeMap<String, Member>,
 }
 
 impl Group {
     /// A group that nobody has joined.
-    pub fn new(terms: Terms) -> Self {
-        Self { terms, members: BTreeMap::new() }
+    pub fn new(spec: GroupSpec) -> Self {
+        Self { spec, members: BTreeMap::new() }
     }
 
     /// What is consumed.
     pub fn topics(&self) -> &BTreeSet<String> {
-        &self.terms.topics
+        &self.spec.topics
     }
 
     /// How many have joined.
@@ -117,14 +117,14 @@ impl Group {
     pub fn join(
         &mut self,
         client: &str,
-        terms: Terms,
+        spec: GroupSpec,
         node: i32,
         held: BTreeSet<Place>,
         expires: Instant,
     ) -> Result<(), (Code, &'static str)> {
         if self.members.keys().all(|other| other == client) {
-            self.terms = terms;
-        } else if let Some(difference) = terms.differ(&self.terms) {
+            self.spec = spec;
+        } else if let Some(difference) = spec.differ(&self.spec) {
             return Err(difference);
         }
         if node >= 0 && self.members.iter().any(|(other, member)| other != client && member.node == node) {
@@ -165,7 +165,7 @@ impl Group {
 
     /// Decides anew who is to hold which of `places`, unless something is still to be done.
     pub fn rebalance(&mut self, places: &[Place], next_event: &mut i64) {
-        if self.terms.mode == Mode::Client || self.members.values().any(|member| member.event.is_some()) {
+        if self.spec.mode == Mode::Client || self.members.values().any(|member| member.event.is_some()) {
             return;
         }
         let mut targets: Vec<BTreeSet<Place>> = vec![BTreeSet::new(); self.members.len()];
@@ -226,8 +226,8 @@ impl Group {
 mod tests {
     use super::*;
 
-    fn terms(mode: Mode) -> Terms {
-        Terms::new(mode, vec!["t".into()], &["t#a,b".into()], -1)
+    fn spec(mode: Mode) -> GroupSpec {
+        GroupSpec::new(mode, vec!["t".into()], &["t#a,b".into()], -1)
     }
 
     fn places(count: u32) -> Vec<Place> {
@@ -260,10 +260,10 @@ mod tests {
     fn partitions_are_left_before_others_take_them() {
         let now = Instant::now();
         let later = now + Duration::from_secs(30);
-        let mut group = Group::new(terms(Mode::Server));
-        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        let mut group = Group::new(spec(Mode::Server));
+        group.join("a", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
         assert_eq!(settle(&mut group, 5, now), [5]);
-        group.join("b", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        group.join("b", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
         assert_eq!(settle(&mut group, 5, now), [3, 2]);
         assert_eq!(settle(&mut group, 8, now), [4, 4], "a topic grew");
         assert!(group.leave("a"));
@@ -275,21 +275,21 @@ mod tests {
     fn many_partitions_are_taken_and_left_by_several_events() {
         let now = Instant::now();
         let later = now + Duration::from_secs(30);
-        let mut group = Group::new(terms(Mode::Server));
-        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        let mut group = Group::new(spec(Mode::Server));
+        group.join("a", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
         group.rebalance(&places(2500), &mut 1);
         assert_eq!(group.event("a", now).unwrap().places.len(), MAX_PLACES);
         group.done("a", false);
         assert_eq!(settle(&mut group, 2500, now), [2500]);
-        group.join("b", terms(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        group.join("b", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
         assert_eq!(settle(&mut group, 2500, now), [1250, 1250]);
     }
 
     #[test]
     fn an_event_is_given_once_and_again_when_its_answer_seems_lost() {
         let now = Instant::now();
-        let mut group = Group::new(terms(Mode::Server));
-        group.join("a", terms(Mode::Server), -1, BTreeSet::new(), now + REPEAT * 4).unwrap();
+        let mut group = Group::new(spec(Mode::Server));
+        group.join("a", spec(Mode::Server), -1, BTreeSet::new(), now + REPEAT * 4).unwrap();
         group.rebalance(&places(2), &mut 7);
         let event = group.event("a", now).unwrap();
         assert_eq!((event.id, event.connect, event.places.len()), (7, true, 2));
@@ -306,22 +306,22 @@ mod tests {
     #[test]
     fn members_of_a_group_agree() {
         let now = Instant::now();
-        let mut group = Group::new(terms(Mode::Client));
-        group.join("a", terms(Mode::Client), 0, BTreeSet::new(), now).unwrap();
+        let mut group = Group::new(spec(Mode::Client));
+        group.join("a", spec(Mode::Client), 0, BTreeSet::new(), now).unwrap();
         let mut join =
-            |terms, node| group.join("b", terms, node, BTreeSet::new(), now).map_err(|(code, _)| code);
-        let other = |change: fn(&mut Terms)| {
-            let mut terms = terms(Mode::Client);
-            change(&mut terms);
-            terms
+            |spec, node| group.join("b", spec, node, BTreeSet::new(), now).map_err(|(code, _)| code);
+        let other = |change: fn(&mut GroupSpec)| {
+            let mut spec = spec(Mode::Client);
+            change(&mut spec);
+            spec
         };
-        assert_eq!(join(terms(Mode::Server), 1), Err(Code::InconsistentConsumeType));
-        let topics = other(|terms| terms.topics.clear());
+        assert_eq!(join(spec(Mode::Server), 1), Err(Code::InconsistentConsumeType));
+        let topics = other(|spec| spec.topics.clear());
         assert_eq!(join(topics, 1), Err(Code::InconsistentTopicSet));
-        assert_eq!(join(other(|terms| terms.filters.clear()), 1), Err(Code::InconsistentFilterSet));
-        assert_eq!(join(other(|terms| terms.sources = 2), 1), Err(Code::InconsistentSourceCount));
-        assert_eq!(join(terms(Mode::Client), 0), Err(Code::DuplicateIndexId));
-        assert_eq!(join(terms(Mode::Client), 1), Ok(()));
-        assert_eq!(group.join("a", terms(Mode::Client), 0, BTreeSet::new(), now), Ok(()), "it comes again");
+        assert_eq!(join(other(|spec| spec.filters.clear()), 1), Err(Code::InconsistentFilterSet));
+        assert_eq!(join(other(|spec| spec.sources = 2), 1), Err(Code::InconsistentSourceCount));
+        assert_eq!(join(spec(Mode::Client), 0), Err(Code::DuplicateIndexId));
+        assert_eq!(join(spec(Mode::Client), 1), Ok(()));
+        assert_eq!(group.join("a", spec(Mode::Client), 0, BTreeSet::new(), now), Ok(()), "it comes again");
     }
 }

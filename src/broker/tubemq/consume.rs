@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::partition::{Lease, OFFSET_UNIT, Position, Refusal, held, offset_of};
 use super::produce::message_id;
-use super::topics::{Lease, Position, held, offset_of};
-use super::{Asker, Hub, OFFSET_UNIT, Refusal};
-use crate::broker::topic::log::Entry;
+use super::{Asker, Broker};
+use crate::broker::log::Entry;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::{HAS_ATTRIBUTES, TYPE};
 use crate::tubemq::topic::{SubscribeInfo, check_group};
@@ -34,7 +34,7 @@ const MAX_HELD: usize = 1 << 16;
 /// No offset, or no time.
 const NONE: i64 = -1;
 
-impl Hub {
+impl Broker {
     pub(super) fn partition_register(&mut self, asker: Asker, request: pb::RegisterRequestC2b) {
         let result =
             self.check_visit(asker, request.auth_info.as_ref()).and_then(|()| match request.op_type {
@@ -91,7 +91,7 @@ impl Hub {
         };
         let lease = Lease {
             client: request.client_id.clone(),
-            seat: asker.seat,
+            connection: asker.connection,
             expires,
             filters: filters.clone(),
             pack: None,
@@ -146,7 +146,7 @@ impl Hub {
                 None => Err((Code::NoNode, String::new())),
             };
             match lease {
-                Ok(lease) => (lease.expires, lease.seat) = (expires, asker.seat),
+                Ok(lease) => (lease.expires, lease.connection) = (expires, asker.connection),
                 Err((code, _)) => failure_info.push(format!("{}:{info}", code as i32)),
             }
         }
@@ -180,7 +180,7 @@ impl Hub {
         request: &pb::GetMessageRequestC2b,
     ) -> Result<pb::GetMessageResponseB2c, Refusal> {
         self.check_admitted(asker)?;
-        let bound = self.settings.users.is_some().then_some(asker.seat);
+        let bound = self.settings.users.is_some().then_some(asker.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let manual = request.manual_commit_offset == Some(true);
@@ -267,7 +267,7 @@ impl Hub {
 
     fn commit(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) -> Result<(i64, i64), Refusal> {
         self.check_admitted(asker)?;
-        let bound = self.settings.users.is_some().then_some(asker.seat);
+        let bound = self.settings.users.is_some().then_some(asker.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
@@ -291,7 +291,7 @@ impl Hub {
 /// Refuses a call that names a lease of another connection, where leases are bound to theirs. After a reconnect the
 /// client registers the partition again, or its next heartbeat binds the lease to the new connection.
 fn check_connection(lease: &Lease, bound: Option<u64>) -> Result<(), Refusal> {
-    if bound.is_none_or(|seat| seat == lease.seat) {
+    if bound.is_none_or(|connection| connection == lease.connection) {
         return Ok(());
     }
     let text = "the partition was registered on another connection: register it on this one";

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::balance::{Event, Group, Mode, Place, Terms};
-use super::{BROKER, Hub, Refusal};
+use super::Broker;
+use super::balance::{Event, Group, GroupSpec, Mode, Place};
+use super::partition::{BROKER, Refusal};
 use crate::checksum::crc32;
 use crate::tubemq::command::Response;
 use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
@@ -24,13 +25,7 @@ const DEFAULT_PORT: u16 = 8123;
 const MAX_CLIENT_TOPICS: usize = 1024;
 const MAX_NAME: usize = 1024;
 
-/// A producer that made itself known.
-#[derive(Debug)]
-pub(super) struct Producer {
-    expires: Instant,
-}
-
-impl Hub {
+impl Broker {
     /// Who proves nothing, where proof is wanted, is refused.
     fn authenticate(&self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
         let Some(users) = &self.settings.users else { return Ok(()) };
@@ -81,7 +76,7 @@ impl Hub {
         match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
             Ok(()) => {
                 request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
-                self.producers.insert(request.client_id, Producer { expires: self.deadline() });
+                self.producers.insert(request.client_id, self.deadline());
                 response.success = true;
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
@@ -101,8 +96,8 @@ impl Hub {
         let known = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
             .and_then(|()| match self.producers.get_mut(&request.client_id) {
-                Some(producer) => {
-                    producer.expires = deadline;
+                Some(expires) => {
+                    *expires = deadline;
                     Ok(())
                 }
                 None => Err((Code::NoNode, format!("{} has to register", request.client_id))),
@@ -144,15 +139,15 @@ impl Hub {
         &mut self,
         client: &str,
         group: &str,
-        terms: Terms,
+        spec: GroupSpec,
         node: i32,
         held: BTreeSet<Place>,
     ) -> Result<(), Refusal> {
         check_group(group).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
-        if terms.topics.is_empty() {
+        if spec.topics.is_empty() {
             return Err((Code::BadRequest, "a consumer has a topic at least".into()));
         }
-        for topic in &terms.topics {
+        for topic in &spec.topics {
             self.ensure_topic(topic);
             if !self.topics.contains_key(topic.as_str()) {
                 return Err((Code::TopicNotDeployed, format!("no broker has the topic {topic}")));
@@ -162,8 +157,8 @@ impl Hub {
         let joined = self
             .groups
             .entry(group.into())
-            .or_insert_with(|| Group::new(terms.clone()))
-            .join(client, terms, node, held, expires);
+            .or_insert_with(|| Group::new(spec.clone()))
+            .join(client, spec, node, held, expires);
         joined.map_err(|(code, text)| (code, text.to_owned()))?;
         self.balance(group);
         Ok(())
@@ -214,7 +209,7 @@ impl Hub {
             ..Default::default()
         };
         let held = places(&request.subscribe_info);
-        let terms = Terms::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
+        let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
             .and_then(|()| match request.require_bound {
@@ -223,7 +218,7 @@ impl Hub {
                         "this master does not bind consumers to offsets: balance by the client and say them";
                     Err((Code::BadRequest, text.to_owned()))
                 }
-                _ => self.join(&request.client_id, &request.group_name, terms, -1, held),
+                _ => self.join(&request.client_id, &request.group_name, spec, -1, held),
             });
         match joined {
             Ok(()) => {
@@ -317,7 +312,7 @@ impl Hub {
             ops_task_info: Some(pb::OpsTaskInfo::default()),
             ..Default::default()
         };
-        let terms = Terms::new(
+        let spec = GroupSpec::new(
             Mode::Client,
             request.topic_list.clone(),
             &request.topic_condition,
@@ -330,7 +325,7 @@ impl Hub {
                 if sources > 0 && !(0..sources).contains(&node) {
                     return Err((Code::BadRequest, format!("node {node} of {sources}, counted from 0")));
                 }
-                self.join(&request.client_id, &request.group_name, terms, node, BTreeSet::new())
+                self.join(&request.client_id, &request.group_name, spec, node, BTreeSet::new())
             });
         match joined {
             Ok(()) => {
@@ -418,7 +413,7 @@ impl Hub {
     /// Who has been silent for too long has left.
     pub(super) fn forget_clients(&mut self) {
         let now = self.now;
-        self.producers.retain(|_, producer| producer.expires > now);
+        self.producers.retain(|_, expires| *expires > now);
         let mut gone = Vec::new();
         for (name, group) in &mut self.groups {
             gone.extend(group.expire(now).into_iter().map(|client| (client, name.clone())));

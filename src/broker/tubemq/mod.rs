@@ -6,7 +6,7 @@
 //! * `consume`: partitions that are held, and messages on their way out
 //! * `topics`: topics and their partitions; `users`: who may come in; `status`: figures
 //!
-//! A [`Hub`] is the whole of it without sockets, disk and clock; [`crate::broker::hub`] has the poll order.
+//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
 //!
 //! A message's offset is 28 times its number in the partition, because clients take offsets for positions in an
 //! index of 28 bytes for each message. The real broker counts over all partitions of a store; here each partition
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use crate::broker::commits::Commits;
-use crate::broker::hub::{Clock, Hub as Protocol, OUTPUT_LIMIT};
+use crate::broker::log::{CACHE_BYTES, Source};
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Topics};
+use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
-use crate::broker::topic::Numbers;
-use crate::broker::topic::log::{CACHE_BYTES, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::sqlite::Report;
@@ -37,29 +37,25 @@ use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
 pub mod balance;
 mod consume;
 mod master;
+pub mod options;
+mod partition;
 mod produce;
+pub(super) mod service;
 mod status;
 mod topics;
 mod users;
 
 use balance::Group;
-use master::Producer;
-use topics::{Partition, Topic};
+use partition::{Partition, Refusal, Topic};
 
-pub use status::TubemqStats;
+pub use options::Settings;
 pub use users::Users;
 
 /// Domain of the topics in the store.
-pub(crate) const DOMAIN: &str = "tubemq";
+const DOMAIN: &str = "tubemq";
 /// What names of TubeMQ's topics begin with where they stand beside those of other protocols.
-pub(crate) const PREFIX: &str = "tubemq:";
+const PREFIX: &str = "tubemq:";
 
-/// Largest message that may be allowed, as with the real broker: with others around it, it fits into a frame.
-pub const MAX_MESSAGE_SIZE: usize = 20 << 20;
-/// The broker's number.
-const BROKER: u32 = 1;
-/// Bytes of an offset for each message.
-const OFFSET_UNIT: u64 = 28;
 /// Bytes beside the largest message that a call may have.
 const CALL_ROOM: usize = 64 << 10;
 /// Bytes of stored logs that memory keeps.
@@ -73,41 +69,8 @@ const OFFSET_DELAY: Duration = Duration::from_millis(100);
 /// How long the master's token lets in, twice over.
 const TOKEN_PERIOD: Duration = Duration::from_secs(300);
 
-/// How a hub behaves.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where clients find this broker: host and port.
-    pub address: (String, u16),
-    /// Where monotonic time is in calendar time.
-    pub clock: Clock,
-    /// Whether a store is behind the logs. If not, memory keeps all.
-    pub stored: bool,
-    /// Whether topics come into being when they are asked for.
-    pub auto_create: bool,
-    /// Partitions of topics that come into being.
-    pub partitions: u32,
-    /// Largest message in bytes, attributes included.
-    pub max_message_size: usize,
-    /// How long messages stay.
-    pub retention: Duration,
-    /// How long the offsets of a group stay that holds no partition.
-    pub offset_retention: Duration,
-    /// Bytes of the store, or of memory without one, at which producers are refused.
-    pub max_store: u64,
-    /// Most partitions of all topics.
-    pub max_topics: usize,
-    /// After this time without a sign of life a client has left, and what it held is free.
-    pub client_timeout: Duration,
-    /// Makes tokens different from those of another run.
-    pub seed: u64,
-    /// Who may come in; without users everybody may.
-    pub users: Option<Users>,
-    /// Numbers of topics, shared with the other protocols.
-    pub numbers: Numbers,
-}
-
 #[derive(Debug)]
-struct Seat {
+struct Connection {
     decoder: Decoder,
     output: Transmit,
     /// Calls that came wait, because so much is to be written.
@@ -117,13 +80,10 @@ struct Seat {
     admitted: bool,
 }
 
-/// Why a call is refused: for the client, and in words.
-type Refusal = (Code, String);
-
 /// Where an answer goes.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
-    seat: u64,
+    connection: u64,
     serial: u32,
 }
 
@@ -138,15 +98,16 @@ enum Action {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Hub {
+pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
-    seats: BTreeMap<u64, Seat>,
-    next_seat: u64,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
     topics: BTreeMap<Arc<str>, Topic>,
     /// By number.
     partitions: BTreeMap<u64, Partition>,
-    producers: HashMap<String, Producer>,
+    /// Registered producers, and when their registration expires.
+    producers: HashMap<String, Instant>,
     groups: BTreeMap<Arc<str>, Group>,
     next_event: i64,
     /// What lets clients of the master in at the broker: of now, and of before.
@@ -160,17 +121,17 @@ pub struct Hub {
     housekeeping_at: Instant,
     groups_at: Instant,
     now: Instant,
-    counters: status::Counters,
+    counters: Traffic,
 }
 
-impl Hub {
+impl Broker {
     /// A broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let first = (settings.seed >> 1) as i64;
-        let mut hub = Self {
+        let mut broker = Self {
             source,
-            seats: BTreeMap::new(),
-            next_seat: 1,
+            connections: BTreeMap::new(),
+            next_connection: 1,
             topics: BTreeMap::new(),
             partitions: BTreeMap::new(),
             producers: HashMap::new(),
@@ -178,33 +139,18 @@ impl Hub {
             next_event: 1,
             tokens: [first, first],
             tokens_at: now + TOKEN_PERIOD,
-            commits: Commits::new(found.bytes),
+            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
             groups_at: now + GROUPS_PERIOD,
             now,
-            counters: status::Counters::default(),
+            counters: Traffic::default(),
             settings,
         };
-        hub.restore(found);
-        hub
-    }
-
-    /// Number of the last change that was asked of the store.
-    pub fn issued(&self) -> u64 {
-        self.commits.issued()
-    }
-
-    /// Number of the last change that the store reported.
-    pub fn written(&self) -> u64 {
-        self.commits.written()
-    }
-
-    /// The store's failure, once there was one.
-    pub fn failure(&self) -> Result<()> {
-        self.commits.failure().cloned().map_or(Ok(()), Err)
+        broker.restore(found);
+        broker
     }
 
     fn wall_ms(&self) -> u64 {
@@ -274,11 +220,11 @@ impl Hub {
     }
 
     fn reply(&mut self, asker: Asker, reply: &Reply) {
-        let Some(seat) = self.seats.get_mut(&asker.seat) else { return };
-        if seat.output.is_empty() {
-            self.wakes.push_back(asker.seat);
+        let Some(connection) = self.connections.get_mut(&asker.connection) else { return };
+        if connection.output.is_empty() {
+            self.wakes.push_back(asker.connection);
         }
-        let encoded = reply.encode(asker.serial, &mut seat.output);
+        let encoded = reply.encode(asker.serial, &mut connection.output);
         debug_assert!(encoded.is_ok(), "answers are smaller than frames may be");
     }
 
@@ -313,15 +259,17 @@ impl Hub {
             let text = "the visit token is not one that this master issued: register with the master again";
             return Err((Code::CertificateFailure, text.to_owned()));
         }
-        if let Some(seat) = self.seats.get_mut(&asker.seat) {
-            seat.admitted = true;
+        if let Some(connection) = self.connections.get_mut(&asker.connection) {
+            connection.admitted = true;
         }
         Ok(())
     }
 
     /// Refuses a call without a token on a connection that has not shown one.
     fn check_admitted(&self, asker: Asker) -> Result<(), Refusal> {
-        if self.settings.users.is_none() || self.seats.get(&asker.seat).is_some_and(|seat| seat.admitted) {
+        if self.settings.users.is_none()
+            || self.connections.get(&asker.connection).is_some_and(|connection| connection.admitted)
+        {
             return Ok(());
         }
         let text = "this connection has not shown a visit token: register the partition first";
@@ -383,31 +331,32 @@ fn fail(response: &mut Response, code: Code, text: &str) {
     flagged!(SendMessage, PartitionRegister, CommitOffset);
 }
 
-impl Protocol for Hub {
+impl Protocol for Broker {
     fn connect(&mut self, _now: Instant, _address: &str) -> u64 {
-        let id = self.next_seat;
-        self.next_seat += 1;
+        let id = self.next_connection;
+        self.next_connection += 1;
         let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
-        self.seats.insert(id, Seat { decoder, output: Transmit::default(), behind: false, admitted: false });
+        self.connections
+            .insert(id, Connection { decoder, output: Transmit::default(), behind: false, admitted: false });
         id
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {
         // Clients come back on another connection: what they hold goes by the time.
         self.now = now;
-        self.seats.remove(&id);
+        self.connections.remove(&id);
     }
 
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
-        while let Some(seat) = self.seats.get_mut(&id) {
+        while let Some(connection) = self.connections.get_mut(&id) {
             // A get is short, and what it asks for is long. The rest is read when this has been written.
-            seat.behind = seat.output.len() > OUTPUT_LIMIT;
-            if seat.behind {
+            connection.behind = connection.output.len() > OUTPUT_LIMIT;
+            if connection.behind {
                 break;
             }
-            let Some(frame) = seat.decoder.next(input)? else { break };
-            let asker = Asker { seat: id, serial: frame.serial };
+            let Some(frame) = connection.decoder.next(input)? else { break };
+            let asker = Asker { connection: id, serial: frame.serial };
             match Call::decode(&frame.payload) {
                 Ok(call) => self.handle_call(asker, call, frame.payload.len()),
                 Err(error) => {
@@ -429,8 +378,8 @@ impl Protocol for Hub {
     }
 
     fn may_read(&mut self, id: u64) -> bool {
-        let Some(seat) = self.seats.get(&id) else { return true };
-        self.commits.may_read(id) && !seat.behind && seat.output.len() <= OUTPUT_LIMIT
+        let Some(connection) = self.connections.get(&id) else { return true };
+        self.commits.may_read(id) && !connection.behind && connection.output.len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _id: u64) -> bool {
@@ -439,8 +388,8 @@ impl Protocol for Hub {
 
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
-        if let Some(seat) = self.seats.get_mut(&id) {
-            std::mem::swap(&mut seat.output, output);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            std::mem::swap(&mut connection.output, output);
         }
     }
 
@@ -487,6 +436,48 @@ impl Protocol for Hub {
 
     fn used_bytes(&self) -> u64 {
         self.commits.used()
+    }
+
+    fn issued(&self) -> u64 {
+        self.commits.issued()
+    }
+
+    fn written(&self) -> u64 {
+        self.commits.written()
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.commits.failure()
+    }
+
+    fn stats(&self) -> ProtocolStats {
+        self.stats()
+    }
+
+    fn topics(&self) -> Option<&dyn Topics> {
+        Some(self)
+    }
+
+    fn topics_mut(&mut self) -> Option<&mut dyn Topics> {
+        Some(self)
+    }
+}
+
+impl Topics for Broker {
+    fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        self.create_topic(name, partitions)
+    }
+
+    fn delete_topic(&mut self, name: &str) -> Result<()> {
+        self.delete_topic(name)
+    }
+
+    fn list(&self) -> Vec<(String, u32)> {
+        self.topics()
+    }
+
+    fn topic_stats(&self, name: &str) -> Result<TopicStats> {
+        self.topic_stats(name)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Messages on their way in.
 
-use super::topics::offset_of;
-use super::{Action, Asker, Hub, fail};
+use super::partition::offset_of;
+use super::{Action, Asker, Broker, fail};
+use crate::broker::log::Entry;
 use crate::broker::store::Op;
-use crate::broker::topic::log::Entry;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::checksum;
 use crate::tubemq::{Code, pb};
@@ -22,12 +22,12 @@ fn refused(code: Code, text: impl Into<String>) -> Response {
     })
 }
 
-impl Hub {
+impl Broker {
     pub(super) fn send_message(&mut self, asker: Asker, request: pb::SendMessageRequestP2b, bytes: usize) {
         match self.take_in(asker, request) {
             Ok((partition, sequence, stored_ms)) => {
                 let sent = Action::Sent { partition, sequence, stored_ms, asker };
-                if let Some(action) = self.commits.when_written_charging(asker.seat, bytes, sent) {
+                if let Some(action) = self.commits.when_written_charging(asker.connection, bytes, sent) {
                     self.act(action);
                 }
             }

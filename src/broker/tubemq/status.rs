@@ -1,52 +1,25 @@
 //! Figures of the broker.
 
-use super::topics::Position;
-use super::{Hub, PREFIX};
-use crate::broker::pulsar::{ConsumerStats, SubscriptionStats, TopicStats};
+use super::partition::Position;
+use super::{Broker, PREFIX};
+use crate::broker::stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What happened since the start.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) messages_in: u64,
-    pub(super) bytes_in: u64,
-    pub(super) messages_out: u64,
-    pub(super) bytes_out: u64,
-}
-
-/// TubeMQ as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TubemqStats {
-    /// Connections now.
-    pub connections: usize,
-    /// Topics.
-    pub topics: usize,
-    /// Producers that the master knows.
-    pub producers: usize,
-    /// Consumers that the master knows, in all groups.
-    pub consumers: usize,
-    /// Messages taken in.
-    pub messages_in: u64,
-    /// Messages given out.
-    pub messages_out: u64,
-    /// Bytes of them, attributes included.
-    pub bytes_in: u64,
-    /// Bytes of them, attributes included.
-    pub bytes_out: u64,
-}
-
-impl Hub {
+impl Broker {
     /// Figures of now.
-    pub fn stats(&self) -> TubemqStats {
-        TubemqStats {
-            connections: self.seats.len(),
+    pub fn stats(&self) -> ProtocolStats {
+        ProtocolStats {
+            connections: self.connections.len(),
             topics: self.topics.len(),
+            subscriptions: self.groups.len(),
             producers: self.producers.len(),
             consumers: self.groups.values().map(|group| group.members()).sum(),
             messages_in: self.counters.messages_in,
             messages_out: self.counters.messages_out,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
+            failure: self.commits.failure().map(ToString::to_string),
+            ..ProtocolStats::default()
         }
     }
 

@@ -1,18 +1,16 @@
 //! Topics and their partitions. In the store a topic is a row with a number of partitions, and each of those a row
 //! of its own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::{BROKER, DOMAIN, Hub, OFFSET_UNIT, PREFIX, Refusal, too_many};
+use super::partition::{BROKER, Partition, Position, Topic, row_name};
+use super::{Broker, DOMAIN, PREFIX, too_many};
+use crate::broker::log::Log;
+use crate::broker::log::cursor::Cursor;
 use crate::broker::store::{Found, Op, StoredCursor};
-use crate::broker::topic::cursor::Cursor;
-use crate::broker::topic::log::{Entry, Log, Source};
-use crate::broker::topic::subscription::Kind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::Code;
-use crate::tubemq::topic::{Broker, ConsumerTopic, Extent, ProducerTopic, STORE_BASE, check_topic};
+use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
 
 /// Status of a topic that consumers may read.
 const READABLE: i32 = 1;
@@ -20,121 +18,7 @@ const READABLE: i32 = 1;
 /// The store knows that a partition is held to this part of the time that offsets stay.
 const HELD_SHARE: u64 = 20;
 
-/// A topic.
-#[derive(Debug)]
-pub(super) struct Topic {
-    /// Its number in the store.
-    id: u64,
-    /// Numbers of its partitions, in order.
-    pub(super) partitions: Vec<u64>,
-}
-
-impl Topic {
-    fn extent(&self) -> Extent {
-        Extent { broker: BROKER, stores: 1, partitions: self.partitions.len() as u32 }
-    }
-}
-
-/// A partition of a topic.
-#[derive(Debug)]
-pub(super) struct Partition {
-    pub(super) log: Log,
-    /// Where each group is.
-    pub(super) offsets: BTreeMap<Arc<str>, Position>,
-    /// Who holds it, by group.
-    pub(super) leases: BTreeMap<Arc<str>, Lease>,
-    /// Messages taken in since start.
-    pub(super) received: u64,
-}
-
-/// Where a group is in a partition.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Position {
-    /// Its next message.
-    pub(super) next: u64,
-    /// When the store was last told of it, in milliseconds since 1970.
-    pub(super) touched_ms: u64,
-}
-
-/// A client of a group holds a partition.
-#[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) client: String,
-    /// Connection on which the client registered, or last sent a heartbeat. Where there are users, gets and commits
-    /// come on this one only: the client id alone proves nothing.
-    pub(super) seat: u64,
-    pub(super) expires: Instant,
-    /// Types of messages that it wants; none is all.
-    pub(super) filters: Vec<String>,
-    /// Behind what was given out and is not acknowledged.
-    pub(super) pack: Option<u64>,
-    /// Messages given to it.
-    pub(super) delivered: u64,
-    /// Read ahead from the store.
-    pub(super) ahead: VecDeque<Entry>,
-}
-
-impl Partition {
-    fn new(log: Log) -> Self {
-        Self { log, offsets: BTreeMap::new(), leases: BTreeMap::new(), received: 0 }
-    }
-
-    /// A group moves, or comes: the store is to hear of it.
-    pub(super) fn set_offset(&mut self, group: &Arc<str>, next: u64) {
-        self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
-    }
-
-    /// The next message of a group, which cannot be one that is gone.
-    pub(super) fn offset(&self, group: &str) -> Option<u64> {
-        Some(self.offsets.get(group)?.next.clamp(self.log.first(), self.log.committed()))
-    }
-
-    /// Where to cut: messages stored before this time, and, when room is short, those that every group has.
-    pub(super) fn cut(
-        &self,
-        source: &mut Option<Box<dyn Source>>,
-        stored_before: u64,
-        short: bool,
-    ) -> Option<u64> {
-        let first = self.log.first();
-        let mut cut = first;
-        if self.log.peek(first, source).is_some_and(|entry| entry.stored_ms < stored_before) {
-            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before);
-        }
-        if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
-            cut = cut.max(had.min(self.log.committed()));
-        }
-        (cut > first).then_some(cut)
-    }
-}
-
-/// What a client of a group holds, if it is this one that does.
-pub(super) fn held<'a>(
-    leases: &'a mut BTreeMap<Arc<str>, Lease>,
-    group: &str,
-    client: &str,
-) -> std::result::Result<&'a mut Lease, Refusal> {
-    match leases.get_mut(group) {
-        Some(lease) if lease.client == client => Ok(lease),
-        Some(_) => {
-            // Names no client: its id is what a stranger would need next.
-            Err((Code::DuplicatePartition, "another client of the group holds the partition".into()))
-        }
-        None => Err((Code::NoNode, "the client does not hold the partition".into())),
-    }
-}
-
-/// An offset as clients have it.
-pub(super) fn offset_of(sequence: u64) -> i64 {
-    (sequence * OFFSET_UNIT) as i64
-}
-
-/// Name of a partition's row.
-fn row_name(topic: &str, index: usize) -> Arc<str> {
-    format!("{topic}:{index}").into()
-}
-
-impl Hub {
+impl Broker {
     /// Takes over what the store has.
     pub(super) fn restore(&mut self, found: Found) {
         let (parents, rows): (Vec<_>, Vec<_>) = found.topics.into_iter().partition(|t| t.partitions > 0);
@@ -188,11 +72,11 @@ impl Hub {
         if self.partitions.len() + partitions as usize > self.settings.max_topics {
             return Err(too_many(format!("there are {} partitions", self.partitions.len())));
         }
-        let id = self.settings.numbers.next();
+        let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
         let mut numbers = Vec::new();
         for index in 0..partitions as usize {
-            let id = self.settings.numbers.next();
+            let id = self.settings.topic_ids.next();
             self.commits.write(Op::CreateTopic {
                 id,
                 domain: DOMAIN,
@@ -236,9 +120,9 @@ impl Hub {
     }
 
     /// This broker, as clients are told of it.
-    pub(super) fn broker(&self) -> Broker {
+    pub(super) fn broker(&self) -> Address {
         let (host, port) = self.settings.address.clone();
-        Broker { id: BROKER, host, port }
+        Address { id: BROKER, host, port }
     }
 
     /// `1:host:port`. No port is left out, as the real master does with the default one: clients take both.
@@ -274,7 +158,7 @@ impl Hub {
         let op = Op::Cursor {
             topic: partition,
             subscription: group.clone(),
-            kind: Kind::Exclusive,
+            kind: 0,
             below: position.next,
             state: Cursor::new(position.next).encode(),
             touched_ms,

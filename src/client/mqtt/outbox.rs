@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::frame::split;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
-use crate::sqlite::{self, Connection, Job, Report, Sync, Writer};
+use crate::sqlite::{self, Connection, Job, Sync, Writer};
 use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
@@ -175,7 +175,8 @@ impl Outbox {
         let submitted = Arc::new(Mutex::new(Rank::Outbox, Submitted { used, ..Submitted::default() }));
         let (shared, path) = (Arc::clone(&submitted), options.path.clone());
         let mut reported = 0;
-        let writer = Writer::start(connection, move |Report { jobs, outcome }| {
+        let writer = Writer::start(connection, move |batch: &[Change], outcome: &Result<u64>| {
+            let (jobs, outcome) = (batch.len() as u64, outcome.clone());
             let outcome = outcome.map_err(|error| explain(error, &path));
             let mut loads = Vec::new();
             {

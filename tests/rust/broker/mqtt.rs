@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::broker::hub::Hub as _;
 use penstock::broker::mqtt::{Limits, Passwords};
+use penstock::broker::protocol::Protocol as _;
 use penstock::mqtt::packet::{
     Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Will,
 };

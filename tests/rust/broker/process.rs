@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Broker, Durability, Options};
+use penstock::broker::{Broker, Durability, Options, PulsarOptions};
 use penstock::error::ErrorKind;
 use penstock::net::tcp::Pacing;
 use penstock::pulsar::command::Command;
@@ -18,7 +18,11 @@ use penstock::pulsar::{hot, pb};
 const TOPIC: &str = "persistent://public/default/kept";
 
 fn options(data: Option<&Path>) -> Options {
-    Options { port: 0, data: data.map(Path::to_owned), ..Options::default() }
+    Options {
+        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
+        data: data.map(Path::to_owned),
+        ..Options::default()
+    }
 }
 
 /// A client that says what it is told to say.
@@ -145,7 +149,7 @@ fn it_starts_fast_and_stops_when_asked() {
     assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
     let mut peer = Peer::connect(broker.url());
     assert_eq!(peer.ask(Command::Ping), Command::Pong);
-    assert_eq!(broker.status().unwrap().hub.connections, 1);
+    assert_eq!(broker.status().unwrap().total.connections, 1);
     broker.create_topic("a", 3).unwrap();
     assert_eq!(broker.topics().unwrap(), [("persistent://public/default/a".to_owned(), 3)]);
     assert!(broker.stop(Duration::from_secs(5)));

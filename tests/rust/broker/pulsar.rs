@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
@@ -646,7 +646,7 @@ fn a_schema_has_one_version_and_another_type_is_refused() {
 #[test]
 fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
     let key = TokenKey::new(KEY).unwrap();
-    let mut bench = Bench::with(|settings| settings.terms.tokens = Some(Arc::new(key.clone())));
+    let mut bench = Bench::with(|settings| settings.session.tokens = Some(Arc::new(key.clone())));
     let enter = |bench: &mut Bench, token: &str| {
         let peer = bench.hub.connect(bench.now, "x");
         let connect = pb::CommandConnect {

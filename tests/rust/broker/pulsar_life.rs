@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::pb;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bytes::BytesMut;
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::pulsar::NO_REQUEST;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::broker::tubemq::Users;
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock::broker::{Broker, Durability, MqttOptions, Options};
+use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions};
 use penstock::client::Engine;
 use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
 use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
@@ -73,7 +73,13 @@ impl ConsumerEvents for Quiet {
 
 fn broker() -> Broker {
     let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
-    Broker::start(Options { port: 0, durability: Durability::Memory, mqtt, ..Options::default() }).unwrap()
+    Broker::start(Options {
+        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
+        durability: Durability::Memory,
+        mqtt,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 fn options(url: &str, path: &Path) -> ClientOptions {
@@ -292,7 +298,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2() {
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut kept = Vec::new();
     for round in 0..ROUNDS {
-        // Numbers that were not kept are not used again.
+        // TopicIds that were not kept are not used again.
         let first = round * 1_000_000;
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+mod imports;
+
 fn crates(arguments: &[&str]) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])

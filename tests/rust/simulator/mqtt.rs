@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::mqtt::packet::{Ack, Connect, PacketId, Publish};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 

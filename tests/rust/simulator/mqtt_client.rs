@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::hub::Hub as _;
+use penstock::broker::protocol::Protocol as _;
 use penstock::error::{Error, ErrorKind};
 use penstock::machine::Machine as _;
 use penstock::mqtt::connection::{Connection, Event};

@@ -5,10 +5,10 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::mqtt::{Hub, Limits, Settings, store};
-use penstock::broker::store::{Directory, Op, Stored, prepare};
-use penstock::broker::topic::log::Source;
+use penstock::broker::log::{Source, TopicIds};
+use penstock::broker::mqtt::{Broker, Limits, Settings};
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::store::{self, Directory, Op, StoreUsage, Stored, prepare};
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
@@ -24,7 +24,7 @@ pub const Q2: QoS = QoS::ExactlyOnce;
 
 /// A broker, its store and its time.
 pub struct Bench {
-    pub hub: Hub,
+    pub hub: Broker,
     pub start: Instant,
     pub now: Instant,
     /// Whether the store keeps its reports back.
@@ -64,6 +64,7 @@ impl Bench {
             limits: Limits::default(),
             clock: Clock::new(now, WALL_MS),
             stored: true,
+            usage: StoreUsage::default(),
             max_store: 1 << 30,
             seed: 7,
             passwords: None,
@@ -77,11 +78,11 @@ impl Bench {
         Self { hub, start: now, now, held: false, ops: VecDeque::new(), db, directory, settings }
     }
 
-    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Hub {
-        let found = store::load(db).unwrap();
+    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Broker {
+        let found = store::mqtt::load(db, &TopicIds::new(1)).unwrap();
         let second = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
         let source: Box<dyn Source> = Box::new(Stored::new(second));
-        Hub::new(settings.clone(), found, Some(source), now)
+        Broker::new(settings.clone(), found, Some(source), now)
     }
 
     /// Writes the first `count` of the changes that wait.

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::pulsar::session::Terms;
-use penstock::broker::pulsar::{Hub, Settings};
-use penstock::broker::store::Found;
-use penstock::broker::topic::Numbers;
+use penstock::broker::log::TopicIds;
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::pulsar::session::SessionConfig;
+use penstock::broker::pulsar::{Broker, options::Settings};
+use penstock::broker::store::{Found, StoreUsage};
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
@@ -21,7 +21,7 @@ pub const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 /// A broker, its store and its time.
 pub struct Bench {
-    pub hub: Hub,
+    pub hub: Broker,
     pub start: Instant,
     pub now: Instant,
     /// Whether the store keeps its reports back.
@@ -39,7 +39,11 @@ impl Bench {
         let now = Instant::now();
         let mut settings = Settings {
             url: "pulsar://127.0.0.1:6650".into(),
-            terms: Terms { max_message_size: 5 << 20, keep_alive: Duration::from_secs(30), tokens: None },
+            session: SessionConfig {
+                max_message_size: 5 << 20,
+                keep_alive: Duration::from_secs(30),
+                tokens: None,
+            },
             clock: Clock::new(now, WALL_MS),
             stored: false,
             auto_create: true,
@@ -47,13 +51,14 @@ impl Bench {
             deduplicate: true,
             retention: Duration::from_secs(600),
             retention_bytes: 1 << 20,
+            usage: StoreUsage::default(),
             max_store: 1 << 30,
             max_topics: 100,
             namespaces: vec!["public/default".into()],
-            numbers: Numbers::new(7),
+            topic_ids: TopicIds::new(7),
         };
         change(&mut settings);
-        let hub = Hub::new(settings, Found::default(), None, now);
+        let hub = Broker::new(settings, Found::default(), None, now);
         Self { hub, start: now, now, held: false, ops: 0, requests: 100 }
     }
 

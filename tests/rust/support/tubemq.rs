@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::store::{Directory, Op, Stored, load, prepare};
-use penstock::broker::topic::Numbers;
-use penstock::broker::topic::log::Source;
-use penstock::broker::tubemq::{Hub, Settings};
+use penstock::broker::log::Source;
+use penstock::broker::log::TopicIds;
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::store::{Directory, Op, StoreUsage, Stored, load, prepare};
+use penstock::broker::tubemq::{Broker, Settings};
 use penstock::error::{Error, ErrorKind};
 use penstock::sqlite::{Connection, Job, Report, Sync};
 use penstock::transmit::Transmit;
@@ -20,7 +20,7 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 
 /// A master and broker, its store and its time.
 pub struct Bench {
-    pub hub: Hub,
+    pub hub: Broker,
     pub now: Instant,
     /// Whether the store keeps its reports back.
     pub held: bool,
@@ -47,12 +47,13 @@ impl Bench {
             max_message_size: 1 << 20,
             retention: Duration::from_secs(3600),
             offset_retention: Duration::from_secs(24 * 3600),
+            usage: StoreUsage::default(),
             max_store: 1 << 30,
             max_topics: 100,
             client_timeout: Duration::from_secs(30),
             seed: 7,
             users: None,
-            numbers: Numbers::new(1),
+            topic_ids: TopicIds::new(1),
         };
         change(&mut settings);
         let directory = tempfile::tempdir().unwrap();
@@ -62,11 +63,11 @@ impl Bench {
         Self { hub, now, held: false, ops: VecDeque::new(), db, directory, settings, serial: 0 }
     }
 
-    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Hub {
+    fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Broker {
         let found = load(db, "tubemq", WALL_MS).unwrap();
         let second = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
         let source: Box<dyn Source> = Box::new(Stored::new(second));
-        Hub::new(settings.clone(), found, Some(source), now)
+        Broker::new(settings.clone(), found, Some(source), now)
     }
 
     pub fn connect(&mut self) -> u64 {

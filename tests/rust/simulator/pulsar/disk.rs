@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use penstock::broker::log::cursor::Cursor;
+use penstock::broker::log::{Entry, Last, Source};
 use penstock::broker::store::{Found, Op, StoredCursor, StoredTopic};
-use penstock::broker::topic::cursor::Cursor;
-use penstock::broker::topic::log::{Entry, Last, Source};
-use penstock::broker::topic::subscription::Kind;
 use penstock::compression::{Compression, decompress};
 use penstock::pulsar::frame::Payload;
 use penstock::pulsar::hot;
@@ -55,7 +54,7 @@ struct Topic {
     entries: BTreeMap<u64, Entry>,
     next: u64,
     next_index: u64,
-    cursors: BTreeMap<Arc<str>, (Kind, u64, Vec<u8>)>,
+    cursors: BTreeMap<Arc<str>, (i32, u64, Vec<u8>)>,
     producers: BTreeMap<Arc<str>, i64>,
 }
 

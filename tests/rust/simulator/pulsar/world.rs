@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use penstock::broker::hub::{Clock, Hub as _};
-use penstock::broker::pulsar::session::Terms;
-use penstock::broker::pulsar::{Hub, Settings};
-use penstock::broker::store::Op;
-use penstock::broker::topic::Numbers;
+use penstock::broker::log::TopicIds;
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::pulsar::session::SessionConfig;
+use penstock::broker::pulsar::{Broker, options::Settings};
+use penstock::broker::store::{Op, StoreUsage};
 use penstock::compression::Compression;
 use penstock::machine::{Machine, earliest};
 use penstock::pulsar::MessageId;
@@ -66,7 +66,7 @@ pub(crate) struct World {
     start: Instant,
     now: Instant,
     disk: Rc<RefCell<Disk>>,
-    hub: Option<Hub>,
+    hub: Option<Broker>,
     /// Which run of the broker this is.
     run: u64,
     commits: VecDeque<(Instant, Vec<Op>)>,
@@ -245,7 +245,7 @@ impl World {
             next = earliest(next, link.next());
             next = earliest(next, self.hub.as_ref().and_then(|hub| hub.session_timeout(link.session.1)));
         }
-        next = earliest(next, self.hub.as_ref().and_then(Hub::poll_timeout));
+        next = earliest(next, self.hub.as_ref().and_then(Broker::poll_timeout));
         for node in &self.nodes {
             next = earliest(next, node.next());
         }
@@ -291,7 +291,7 @@ impl World {
         let found = self.disk.borrow().found();
         let settings = Settings {
             url: "pulsar://simulated:6650".into(),
-            terms: Terms {
+            session: SessionConfig {
                 max_message_size: self.weather.max_message_size,
                 keep_alive: Duration::from_secs(2),
                 tokens: None,
@@ -304,12 +304,13 @@ impl World {
             deduplicate: true,
             retention: Duration::from_secs(3600),
             retention_bytes: 1 << 30,
+            usage: StoreUsage::default(),
             max_store: 1 << 40,
             max_topics: 10,
-            numbers: Numbers::new(found.next_topic),
+            topic_ids: TopicIds::new(found.next_topic),
         };
         let source = Some(Box::new(Shelf(Rc::clone(&self.disk))) as _);
-        self.hub = Some(Hub::new(settings, found, source, self.now));
+        self.hub = Some(Broker::new(settings, found, source, self.now));
     }
 
     fn kill(&mut self) {

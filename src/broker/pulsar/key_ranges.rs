@@ -8,20 +8,20 @@ pub const SLOTS: u32 = 1 << 16;
 
 /// Ranges, each of its consumer, in order and without gap unless the consumers chose them.
 #[derive(Clone, Debug)]
-pub struct Ring<K> {
+pub struct HashRanges<K> {
     /// First slot, last slot, owner.
     ranges: Vec<(u32, u32, K)>,
     /// Whether consumers bring their ranges.
     chosen: bool,
 }
 
-impl<K> Default for Ring<K> {
+impl<K> Default for HashRanges<K> {
     fn default() -> Self {
         Self { ranges: Vec::new(), chosen: false }
     }
 }
 
-impl<K: Copy + PartialEq> Ring<K> {
+impl<K: Copy + PartialEq> HashRanges<K> {
     /// Gives `owner` half of the widest range.
     pub fn add(&mut self, owner: K) {
         self.chosen = false;
@@ -94,7 +94,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_slot_has_a_living_owner(steps in proptest::collection::vec((any::<bool>(), 0_u8..6), 1..40), slots: Vec<u16>) {
-            let mut ring = Ring::default();
+            let mut ring = HashRanges::default();
             let mut alive = std::collections::BTreeSet::new();
             for (add, who) in steps {
                 if add && alive.insert(who) {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn chosen_ranges_must_not_overlap_and_leave_gaps_without_owner() {
-        let mut ring = Ring::default();
+        let mut ring = HashRanges::default();
         ring.add_chosen('a', &[(0, 99), (200, 299)]).unwrap();
         assert!(ring.add_chosen('b', &[(99, 150)]).is_err());
         assert!(ring.add_chosen('b', &[(5, 1)]).is_err());

@@ -1,40 +1,12 @@
-//! Topics without protocol, sockets or clock: what a broker of any of the protocols is made of.
-//!
-//! * [`log`]: numbered entries
-//! * [`cursor`]: what is acknowledged
-//! * [`subscription`]: consumers and dispatch
-//! * [`sticky`]: keys to consumers
-//!
-//! This file joins them and adds the producers: who may write, and what was written already.
+//! A topic or partition: its log, its subscriptions and its producers, with the rules of exclusive access and
+//! the highest sequence id of each producer for deduplication.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::broker::topic::log::{Log, Source};
-use crate::broker::topic::subscription::Subscription;
+use crate::broker::log::{self, Log, Source};
+use crate::broker::pulsar::subscription::Subscription;
 use crate::error::{Error, ErrorKind, Result};
-
-pub mod cursor;
-pub mod log;
-pub mod sticky;
-pub mod subscription;
-
-/// Gives topics their numbers, which those of all protocols share: never the same twice.
-#[derive(Clone, Debug)]
-pub struct Numbers(Arc<AtomicU64>);
-
-impl Numbers {
-    /// Begins with `first`.
-    pub fn new(first: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(first.max(1))))
-    }
-
-    /// The next one.
-    pub fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
 
 /// A producer: the session it is in and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -192,7 +164,7 @@ impl Topic {
     }
 
     /// A producer goes; gives the one that may write now after having waited.
-    pub fn dismiss(&mut self, key: ProducerKey) -> Option<Candidate> {
+    pub fn remove_producer(&mut self, key: ProducerKey) -> Option<Candidate> {
         self.waiting.retain(|candidate| candidate.key != key);
         self.producers.remove(&key)?;
         if !self.producers.is_empty() {
@@ -272,7 +244,7 @@ mod tests {
         assert_eq!(topic.admit(candidate(1, "a", Access::Exclusive)).unwrap(), Admission::Ready(vec![]));
         assert_eq!(refused(&mut topic, candidate(2, "b", Access::Shared)), ErrorKind::ProducerBusy);
         assert_eq!(refused(&mut topic, candidate(2, "b", Access::Exclusive)), ErrorKind::ProducerFenced);
-        assert_eq!(topic.dismiss(ProducerKey { session: 1, id: 1 }).map(|c| c.key), None);
+        assert_eq!(topic.remove_producer(ProducerKey { session: 1, id: 1 }).map(|c| c.key), None);
         assert_eq!(topic.admit(candidate(2, "b", Access::Shared)).unwrap(), Admission::Ready(vec![]));
         assert_eq!(refused(&mut topic, candidate(1, "a", Access::Exclusive)), ErrorKind::ProducerFenced);
     }
@@ -283,7 +255,7 @@ mod tests {
         topic.admit(candidate(1, "a", Access::Shared)).unwrap();
         assert_eq!(topic.admit(candidate(2, "b", Access::WaitForExclusive)).unwrap(), Admission::Waiting);
         assert_eq!(refused(&mut topic, candidate(3, "c", Access::Shared)), ErrorKind::ProducerBusy);
-        assert_eq!(&*topic.dismiss(ProducerKey { session: 1, id: 1 }).unwrap().name, "b");
+        assert_eq!(&*topic.remove_producer(ProducerKey { session: 1, id: 1 }).unwrap().name, "b");
         assert_eq!(topic.epoch, 1);
     }
 
@@ -293,7 +265,7 @@ mod tests {
         topic.admit(candidate(1, "a", Access::Exclusive)).unwrap();
         let out = topic.admit(candidate(2, "b", Access::Fencing)).unwrap();
         assert_eq!(out, Admission::Ready(vec![ProducerKey { session: 1, id: 1 }]));
-        topic.dismiss(ProducerKey { session: 2, id: 1 });
+        topic.remove_producer(ProducerKey { session: 2, id: 1 });
         let back = Candidate { topic_epoch: Some(1), ..candidate(1, "a", Access::Exclusive) };
         assert_eq!(refused(&mut topic, back), ErrorKind::ProducerFenced);
     }

@@ -5,11 +5,31 @@
 //! the rest.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+pub mod cursor;
+
 /// How much of the end of a stored log is kept in memory.
 pub const CACHE_BYTES: usize = 4 << 20;
+
+/// Gives topics their numbers, which those of all protocols share: never the same twice.
+#[derive(Clone, Debug)]
+pub struct TopicIds(Arc<AtomicU64>);
+
+impl TopicIds {
+    /// Begins with `first`.
+    pub fn new(first: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(first.max(1))))
+    }
+
+    /// The next one.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
 
 /// Flag of a Pulsar entry that has the batch format, be it of one message.
 pub const BATCH: u32 = 1;

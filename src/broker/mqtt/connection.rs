@@ -35,7 +35,7 @@ pub(super) enum State {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Connection {
     pub(super) state: State,
     pub(super) version: Version,
     pub(super) transmit: Transmit,
@@ -62,7 +62,7 @@ pub(super) struct Seat {
     /// How often its output was taken, now and when it was last looked at.
     pub(super) progress: (u64, u64),
     /// Whether it was not taken meanwhile: then nobody waits for it.
-    pub(super) stuck: bool,
+    pub(super) stalled: bool,
     /// Bytes of QoS 0 that wait in `transmit`.
     pub(super) unsent: usize,
     aliases_in: HashMap<u16, ByteString>,
@@ -70,7 +70,7 @@ pub(super) struct Seat {
     alias_limit: u16,
 }
 
-impl Seat {
+impl Connection {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: State::Start,
@@ -87,7 +87,7 @@ impl Seat {
             paced_by: None,
             pacing: BTreeSet::new(),
             progress: (0, 0),
-            stuck: false,
+            stalled: false,
             unsent: 0,
             aliases_in: HashMap::new(),
             aliases_out: HashMap::new(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::broker::store::{Stored, entry_key, sequence_of};
-use crate::broker::topic::log::Entry;
+use crate::broker::log::{Entry, TopicIds};
+use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
 use crate::error::Result;
 
 /// Domain of the log in the table of topics.
@@ -107,7 +107,7 @@ impl Op {
     pub(crate) fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
         match self {
             Self::Append(log, entry) => {
-                crate::broker::store::insert_entry(db, *log, entry)?;
+                entries::insert_entry(db, *log, entry)?;
             }
             Self::Remove(log, sequence) => {
                 db.prepare_cached("DELETE FROM entry WHERE id = ?1")?
@@ -214,13 +214,13 @@ pub struct Found {
 }
 
 /// Reads the tables; the log is made if it is not there.
-pub fn load(db: &Connection) -> Result<Found> {
+pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
     let known = db
         .query_row("SELECT id FROM topic WHERE domain = ?1", [DOMAIN], |row| row.get::<_, i64>(0))
         .optional()?;
     let log = match known {
         Some(id) => id as u64,
-        None => crate::broker::store::new_topic(db, DOMAIN, DOMAIN)?,
+        None => entries::new_topic(db, topic_ids.next(), DOMAIN, DOMAIN)?,
     };
     let range = [entry_key(log, 0), entry_key(log + 1, 0)];
     // What the last run had not let go yet.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Seat;
-use super::status::Counters;
-use crate::broker::topic::subscription::{ConsumerKey, Delivery, Sink};
+use super::connection::Connection;
+use crate::broker::pulsar::subscription::{ConsumerKey, Delivery, Sink};
+use crate::broker::stats::Traffic;
 use crate::machine::Machine;
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{Payload, encode_head};
@@ -14,27 +14,27 @@ use crate::pulsar::{hot, pb};
 const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
 /// Where dispatch puts its deliveries.
-pub(super) struct Outlet<'a> {
+pub(super) struct Dispatcher<'a> {
     pub(super) topic: u64,
-    pub(super) seats: &'a mut BTreeMap<u64, Seat>,
+    pub(super) connections: &'a mut BTreeMap<u64, Connection>,
     pub(super) wakes: &'a mut VecDeque<u64>,
-    pub(super) counters: &'a mut Counters,
+    pub(super) counters: &'a mut Traffic,
 }
 
-impl Sink for Outlet<'_> {
+impl Sink for Dispatcher<'_> {
     fn room(&mut self, consumer: ConsumerKey) -> bool {
-        let Some(seat) = self.seats.get_mut(&consumer.session) else { return false };
-        let room = seat.session.transmit().len() < OUTPUT_HIGH_WATER;
+        let Some(connection) = self.connections.get_mut(&consumer.session) else { return false };
+        let room = connection.session.transmit().len() < OUTPUT_HIGH_WATER;
         if !room {
-            seat.starved.insert(self.topic);
+            connection.starved.insert(self.topic);
         }
         room
     }
 
     fn deliver(&mut self, delivery: Delivery<'_>) {
-        let Some(seat) = self.seats.get_mut(&delivery.consumer.session) else { return };
+        let Some(connection) = self.connections.get_mut(&delivery.consumer.session) else { return };
         let entry = delivery.entry;
-        let session = &mut seat.session;
+        let session = &mut connection.session;
         let payload = Payload {
             entry: session.wants_entry_metadata().then_some(pb::BrokerEntryMetadata {
                 broker_timestamp: Some(entry.stored_ms),
@@ -61,7 +61,7 @@ impl Sink for Outlet<'_> {
         }
         out.append(|out| encode_head(&command, &payload, out));
         out.push(payload.covered);
-        self.counters.delivered += u64::from(entry.count);
+        self.counters.messages_out += u64::from(entry.count);
         self.counters.bytes_out += entry.body.len() as u64;
     }
 }

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::broker::topic::cursor::Cursor;
-use crate::broker::topic::log::{Entry, Log, Source};
-use crate::broker::topic::sticky::Ring;
+use crate::broker::log::cursor::Cursor;
+use crate::broker::log::{Entry, Log, Source};
+use crate::broker::pulsar::key_ranges::HashRanges;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Messages that a consumer of a shared type may hold unacknowledged, as in the real broker.
@@ -184,7 +184,7 @@ pub struct Subscription {
     redeliveries: HashMap<u64, u32>,
     delayed: BinaryHeap<Reverse<(u64, u64, u16)>>,
     ahead: VecDeque<Entry>,
-    ring: Ring<ConsumerKey>,
+    ring: HashRanges<ConsumerKey>,
     /// Key_Shared: who holds unacknowledged entries of a slot, and how many.
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
@@ -207,7 +207,7 @@ impl Subscription {
             redeliveries: HashMap::new(),
             delayed: BinaryHeap::new(),
             ahead: VecDeque::new(),
-            ring: Ring::default(),
+            ring: HashRanges::default(),
             holders: HashMap::new(),
             active: None,
             rotation: 0,
@@ -291,7 +291,7 @@ impl Subscription {
         let mut consumer = self.consumers.remove(at);
         self.ring.remove(key);
         for (sequence, pending) in std::mem::take(&mut consumer.pending) {
-            self.let_go(key, pending.hash);
+            self.release_hash(key, pending.hash);
             self.replay.insert(sequence, pending.hash);
         }
         if self.consumers.is_empty() {
@@ -404,7 +404,7 @@ impl Subscription {
             if let Some(consumer) = self.consumer(key) {
                 consumer.unacked -= i64::from(pending.left);
             }
-            self.let_go(key, pending.hash);
+            self.release_hash(key, pending.hash);
             *self.redeliveries.entry(sequence).or_default() += 1;
             self.replay.insert(sequence, pending.hash);
         }
@@ -608,11 +608,11 @@ impl Subscription {
             consumer.pending.remove(&sequence);
             consumer.unacked -= i64::from(pending.left);
             let key = consumer.key;
-            self.let_go(key, pending.hash);
+            self.release_hash(key, pending.hash);
         }
     }
 
-    fn let_go(&mut self, key: ConsumerKey, hash: u16) {
+    fn release_hash(&mut self, key: ConsumerKey, hash: u16) {
         if let Some((holder, count)) = self.holders.get_mut(&hash)
             && *holder == key
         {

@@ -1,0 +1,42 @@
+//! Counters, and when `$SYS` is published next.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Interval of the publications on `$SYS`.
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Counters since the start, and the state of the `$SYS` topics.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) started: Instant,
+    pub(super) next_at: Instant,
+    pub(super) told: HashMap<&'static str, String>,
+    pub(super) sockets: u64,
+    pub(super) refused: u64,
+    /// Client identifiers given out.
+    pub(super) assigned: u64,
+    pub(super) published: u64,
+    pub(super) delivered: u64,
+    pub(super) dropped: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Counters {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            started: now,
+            next_at: now + INTERVAL,
+            told: HashMap::new(),
+            sockets: 0,
+            refused: 0,
+            assigned: 0,
+            published: 0,
+            delivered: 0,
+            dropped: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+}

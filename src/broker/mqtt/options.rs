@@ -1,0 +1,88 @@
+//! MQTT's options, and the settings of its broker.
+
+use std::sync::Arc;
+
+use super::passwords::Passwords;
+use crate::broker::auth::TokenKey;
+use crate::broker::protocol::Clock;
+use crate::broker::store::StoreUsage;
+
+/// Options of MQTT. A port enables it.
+#[derive(Clone, Debug, Default)]
+pub struct MqttOptions {
+    /// Port for TCP, or TLS; 0 takes any free port.
+    pub port: Option<u16>,
+    /// Port for WebSocket, with the path `/mqtt`; 0 takes any free port.
+    pub ws_port: Option<u16>,
+    /// Contents of a password file as `mosquitto_passwd` writes it. When set, clients need a user name and a
+    /// password.
+    pub passwords: Option<String>,
+    /// Limits on clients.
+    pub limits: Limits,
+}
+
+/// Limits on clients. Those that have a property in CONNACK are announced there.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest packet in bytes.
+    pub max_packet_size: u32,
+    /// Limit on sessions, connected or not.
+    pub max_sessions: usize,
+    /// Limit on the subscriptions of one session.
+    pub max_subscriptions: usize,
+    /// Limit on the QoS 1 and 2 messages queued for one session.
+    pub max_queue: usize,
+    /// Limit on the bytes of those messages.
+    pub max_queue_bytes: usize,
+    /// Output bytes queued for a slow subscriber beyond which its QoS 0 messages are dropped.
+    pub max_output: usize,
+    /// Limit on the QoS 1 and 2 messages in flight to a client.
+    pub max_inflight: u16,
+    /// Limit on the QoS 1 and 2 messages in flight from a client (Receive Maximum).
+    pub receive_maximum: u16,
+    /// Highest topic alias that a client may use.
+    pub topic_alias_maximum: u16,
+    /// Limit on retained messages.
+    pub max_retained: usize,
+    /// Limit on the session expiry interval, in seconds; `u32::MAX` lets sessions stay forever.
+    pub max_session_expiry: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_packet_size: 2_000_000,
+            max_sessions: 100_000,
+            max_subscriptions: 10_000,
+            max_queue: 10_000,
+            max_queue_bytes: 64 << 20,
+            max_output: 8 << 20,
+            max_inflight: 100,
+            receive_maximum: 1000,
+            topic_alias_maximum: 100,
+            max_retained: 100_000,
+            max_session_expiry: u32::MAX,
+        }
+    }
+}
+
+/// Settings of a [`Broker`](super::Broker).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits on clients.
+    pub limits: Limits,
+    /// Maps monotonic time to calendar time.
+    pub clock: Clock,
+    /// Whether there is a store.
+    pub stored: bool,
+    /// Bytes in use, over all protocols.
+    pub usage: StoreUsage,
+    /// Limit on those bytes, above which publishers are refused.
+    pub max_store: u64,
+    /// Makes assigned client identifiers different from those of other runs.
+    pub seed: u64,
+    /// Users. Without users and tokens every client is admitted.
+    pub passwords: Option<Passwords>,
+    /// Tokens that are accepted as the password, with any user name.
+    pub tokens: Option<Arc<TokenKey>>,
+}

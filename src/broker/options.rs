@@ -1,0 +1,122 @@
+//! Options of the broker. Each protocol adds its own.
+
+use std::path::PathBuf;
+
+use crate::broker::mqtt::options::MqttOptions;
+use crate::broker::pulsar::options::PulsarOptions;
+use crate::broker::tubemq::options::TubeMqOptions;
+use crate::error::{Error, ErrorKind, Result};
+
+/// When the broker acknowledges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Once the data are on disk.
+    #[default]
+    Fsync,
+    /// Once the operating system has the data: they survive a kill of the process, but not a power failure.
+    Os,
+    /// Once the data are in memory: they end with the process.
+    Memory,
+}
+
+impl Durability {
+    /// `fsync`, `os` or `memory`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Os => "os",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Parses a [`Self::name`].
+    pub fn parse(name: &str) -> Result<Self> {
+        [Self::Fsync, Self::Os, Self::Memory]
+            .into_iter()
+            .find(|durability| durability.name() == name)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("durability {name:?} is not one of fsync, os, memory"),
+                )
+            })
+    }
+}
+
+/// Options of the broker.
+#[derive(Clone)]
+pub struct Options {
+    /// Directory of the store. `None` means [`Durability::Memory`].
+    pub data: Option<PathBuf>,
+    /// Address to listen on.
+    pub host: String,
+    /// When the broker acknowledges.
+    pub durability: Durability,
+    /// Certificate chain and private key, PEM: every port speaks TLS.
+    pub tls: Option<(Vec<u8>, Vec<u8>)>,
+    /// Secret of HS256 tokens. When set, clients of Pulsar and MQTT must present a token.
+    pub token_key: Option<Vec<u8>>,
+    /// Allows other machines to connect without TLS and authentication.
+    pub allow_insecure_bind: bool,
+    /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
+    /// disk, 1 GiB in memory.
+    pub max_store: Option<u64>,
+    /// Limit on the connections of all protocols together.
+    pub max_connections: usize,
+    /// Limit on topics and partitions.
+    pub max_topics: usize,
+    /// Whether a topic is created when a client first uses it.
+    pub auto_create: bool,
+    /// Options of Pulsar, which is always enabled.
+    pub pulsar: PulsarOptions,
+    /// Options of MQTT, which a port enables.
+    pub mqtt: MqttOptions,
+    /// Options of TubeMQ, which a port enables.
+    pub tubemq: TubeMqOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            data: None,
+            host: "127.0.0.1".into(),
+            durability: Durability::Fsync,
+            tls: None,
+            token_key: None,
+            allow_insecure_bind: false,
+            max_store: None,
+            max_connections: 16_384,
+            max_topics: 10_000,
+            auto_create: true,
+            pulsar: PulsarOptions::default(),
+            mqtt: MqttOptions::default(),
+            tubemq: TubeMqOptions::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("data", &self.data)
+            .field("host", &self.host)
+            .field("pulsar", &self.pulsar)
+            .field("durability", &self.durability)
+            .field("tls", &self.tls.is_some())
+            .field("token", &self.token_key.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// URLs that clients connect to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Urls {
+    /// Pulsar.
+    pub pulsar: String,
+    /// MQTT.
+    pub mqtt: Option<String>,
+    /// MQTT over WebSocket.
+    pub mqtt_ws: Option<String>,
+    /// TubeMQ's master.
+    pub tubemq: Option<String>,
+}

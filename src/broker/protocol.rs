@@ -1,0 +1,144 @@
+//! [`Protocol`]: the sans-IO contract between the broker's I/O tasks and each protocol.
+//!
+//! A [`Protocol`] is the whole broker of one protocol. Poll order for its driver:
+//!
+//! 1. [`Protocol::handle_input`] when bytes arrived, [`Protocol::handle_timeout`] when
+//!    [`Protocol::poll_timeout`] has passed, [`Protocol::handle_report`] when the store reported;
+//! 2. [`Protocol::poll_op`] until it is `None`: changes for the store, to be reported in this order. Without a
+//!    store, [`Protocol::handle_report`] at once;
+//! 3. [`Protocol::take_output`] of the connection that was called, and of those that [`Protocol::poll_wake`]
+//!    names: they have something to write, or may be read from again.
+//!
+//! An answer that must not be sent before a change is on disk waits in one queue with the number of that change
+//! (`commits`). The store reports in order, so answers leave in order.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use crate::broker::stats::{ProtocolStats, TopicStats};
+use crate::broker::store::Op;
+use crate::error::{Error, Result};
+use crate::sqlite::Report;
+use crate::transmit::Transmit;
+
+/// Output bytes queued for one connection beyond which it is not read from.
+pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
+
+/// The broker of one protocol, without sockets, disk and clock. The [module](self) describes the poll order.
+pub trait Protocol {
+    /// Registers an accepted connection and gives its number.
+    fn connect(&mut self, now: Instant, address: &str) -> u64;
+
+    /// Removes a connection that ended, with everything that depended on it.
+    fn disconnect(&mut self, now: Instant, id: u64);
+
+    /// Handles received bytes. An error closes the connection once its queued output is written.
+    fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()>;
+
+    /// Handles the deadline of [`Self::session_timeout`]. An error closes the connection.
+    fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()>;
+
+    /// The next deadline of the connection.
+    fn session_timeout(&self, id: u64) -> Option<Instant>;
+
+    /// Whether the connection may be read from. After `false`, [`Self::poll_wake`] names it once it may.
+    fn may_read(&mut self, id: u64) -> bool;
+
+    /// Whether the connection is to be closed once its output is written.
+    fn finished(&self, id: u64) -> bool;
+
+    /// Moves pending output to `output`, which is empty.
+    fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit);
+
+    /// The next change for the store.
+    fn poll_op(&mut self) -> Option<Op>;
+
+    /// The next connection that has output or may be read from again.
+    fn poll_wake(&mut self) -> Option<u64>;
+
+    /// Handles a report about the oldest changes that have none: they are written, or the store failed.
+    fn handle_report(&mut self, now: Instant, report: Report);
+
+    /// Sets the calendar clock, which moves when the system time is set or the machine was asleep.
+    fn set_clock(&mut self, clock: Clock);
+
+    /// When [`Self::handle_timeout`] is due.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Handles the deadline of [`Self::poll_timeout`].
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Prepares the end of the broker: submits changes that were put off and tells clients.
+    fn shut_down(&mut self, now: Instant);
+
+    /// Bytes that all protocols use in the store, or in memory without one.
+    fn used_bytes(&self) -> u64;
+
+    /// Number of the last change that was submitted to the store.
+    fn issued(&self) -> u64;
+
+    /// Number of the last change that the store reported.
+    fn written(&self) -> u64;
+
+    /// The store's failure. After one, nothing more is accepted.
+    fn failure(&self) -> Option<&Error>;
+
+    /// Figures for the broker's status.
+    fn stats(&self) -> ProtocolStats;
+
+    /// Administration of topics, if the protocol has topics that exist by themselves.
+    fn topics(&self) -> Option<&dyn Topics> {
+        None
+    }
+
+    /// [`Self::topics`], for changes.
+    fn topics_mut(&mut self) -> Option<&mut dyn Topics> {
+        None
+    }
+}
+
+/// Administration of one protocol's topics.
+pub trait Topics {
+    /// Creates a topic.
+    fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()>;
+
+    /// Deletes a topic with its messages.
+    fn delete_topic(&mut self, name: &str) -> Result<()>;
+
+    /// Names and partition counts; 0 is a plain topic.
+    fn list(&self) -> Vec<(String, u32)>;
+
+    /// Contents and users of a topic.
+    fn topic_stats(&self, name: &str) -> Result<TopicStats>;
+}
+
+/// Maps monotonic time to calendar time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    base: Instant,
+    wall_ms: u64,
+}
+
+impl Clock {
+    /// A clock that showed `wall_ms`, in milliseconds since 1970, at `base`.
+    pub fn new(base: Instant, wall_ms: u64) -> Self {
+        Self { base, wall_ms }
+    }
+
+    /// The instant at which the clock was set.
+    pub fn base(&self) -> Instant {
+        self.base
+    }
+
+    /// Milliseconds since 1970 at `now`.
+    pub fn wall_ms(&self, now: Instant) -> u64 {
+        self.wall_ms + now.saturating_duration_since(self.base).as_millis() as u64
+    }
+
+    /// The instant at which the calendar shows `wall_ms`, at most one day after `now`.
+    pub fn at(&self, now: Instant, wall_ms: u64) -> Instant {
+        let wait = wall_ms.saturating_sub(self.wall_ms(now)).min(24 * 3_600_000);
+        now + Duration::from_millis(wait)
+    }
+}

@@ -1,0 +1,85 @@
+//! Pulsar's options, and the settings of its broker.
+
+use std::time::Duration;
+
+use super::session::SessionConfig;
+use crate::broker::log::TopicIds;
+use crate::broker::protocol::Clock;
+use crate::broker::store::StoreUsage;
+use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
+
+/// Options of Pulsar.
+#[derive(Clone, Debug)]
+pub struct PulsarOptions {
+    /// Port; 0 takes any free port.
+    pub port: u16,
+    /// URL that lookups answer with. Default: host and port of the listener.
+    pub advertised_url: Option<String>,
+    /// Largest message in bytes.
+    pub max_message_size: usize,
+    /// Interval of PING on an idle connection; a client that does not answer within another interval is
+    /// disconnected.
+    pub keep_alive: Duration,
+    /// How long entries stay after every durable subscription has acknowledged them, so that consumers can seek
+    /// back.
+    pub retention: Duration,
+    /// Without a store: memory for such entries of one topic, in bytes. All topics together have four times as
+    /// much.
+    pub retention_bytes: usize,
+    /// Namespaces in which clients may create topics. `*`, the default, allows every namespace. A namespace that
+    /// has topics is known, too.
+    pub namespaces: Vec<String>,
+    /// Partitions of topics that are created on first use; 0 creates plain topics.
+    pub default_partitions: u32,
+    /// Whether messages are dropped whose sequence id their producer has sent before.
+    pub deduplicate: bool,
+}
+
+impl Default for PulsarOptions {
+    fn default() -> Self {
+        Self {
+            port: 6650,
+            advertised_url: None,
+            max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
+            keep_alive: Duration::from_secs(30),
+            retention: Duration::from_secs(600),
+            retention_bytes: 32 << 20,
+            namespaces: vec!["*".into()],
+            default_partitions: 0,
+            deduplicate: true,
+        }
+    }
+}
+
+/// Settings of a [`Broker`](super::Broker).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// URL that lookups answer with.
+    pub url: String,
+    /// Settings of every connection.
+    pub session: SessionConfig,
+    /// Maps monotonic time to calendar time.
+    pub clock: Clock,
+    /// Whether a store is behind the logs. If not, they keep everything in memory.
+    pub stored: bool,
+    /// Whether a topic is created when a client first uses it.
+    pub auto_create: bool,
+    /// Partitions of topics that are created on first use; 0 creates plain topics.
+    pub partitions: u32,
+    /// Whether messages are dropped whose sequence id their producer has sent before.
+    pub deduplicate: bool,
+    /// How long entries stay that no subscription needs, so that consumers can seek back.
+    pub retention: Duration,
+    /// Without a store: memory for such entries of one topic, in bytes.
+    pub retention_bytes: usize,
+    /// Bytes in use, over all protocols.
+    pub usage: StoreUsage,
+    /// Limit on those bytes, at which producers are refused.
+    pub max_store: u64,
+    /// Limit on topics and partitions.
+    pub max_topics: usize,
+    /// Namespaces in which clients may create topics; `*` allows every namespace.
+    pub namespaces: Vec<String>,
+    /// Numbers for new topics, shared with the other protocols.
+    pub topic_ids: TopicIds,
+}

@@ -1,0 +1,199 @@
+//! A [`Runner`] drives one [`Protocol`]: it passes the protocol's changes to the store, wakes connections, keeps
+//! time and hands over the store's reports. Everything here runs on the broker's one thread; a protocol is never
+//! borrowed across an `await`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::broker::protocol::{Clock, Protocol};
+use crate::broker::store::queue::{Reports, StoreQueue};
+use crate::clock::wall_ms;
+use crate::error::Result;
+use crate::net::driver::Turn;
+use crate::sqlite::Report;
+
+/// How far the calendar may differ from the protocol's clock before the clock is set.
+const CLOCK_SLACK_MS: u64 = 500;
+
+/// The answer to an administrative change, which is given once that change is written.
+struct Unanswered {
+    change: u64,
+    answer: SyncSender<Result<()>>,
+}
+
+/// A protocol with what its tasks share.
+pub(super) struct Runner {
+    protocol: RefCell<Box<dyn Protocol>>,
+    /// Wakes the task of a connection, by its number.
+    wakes: RefCell<HashMap<u64, Rc<Notify>>>,
+    timer: Notify,
+    queue: StoreQueue,
+    written: Notify,
+    unanswered: RefCell<VecDeque<Unanswered>>,
+    /// Connections of all protocols.
+    connections: Rc<Cell<usize>>,
+}
+
+impl Runner {
+    pub(super) fn new(
+        protocol: Box<dyn Protocol>,
+        queue: StoreQueue,
+        connections: Rc<Cell<usize>>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            protocol: RefCell::new(protocol),
+            wakes: RefCell::default(),
+            timer: Notify::new(),
+            queue,
+            written: Notify::new(),
+            unanswered: RefCell::default(),
+            connections,
+        })
+    }
+
+    /// Calls the protocol, then submits the changes it asks for and wakes the connections it names.
+    pub(super) fn call<T>(&self, action: impl FnOnce(&mut dyn Protocol, Instant) -> T) -> T {
+        let mut protocol = self.protocol.borrow_mut();
+        let before = protocol.poll_timeout();
+        let result = action(&mut **protocol, Instant::now());
+        loop {
+            let mut done = 0;
+            while let Some(op) = protocol.poll_op() {
+                done += u64::from(self.queue.submit(op));
+            }
+            if done == 0 {
+                break;
+            }
+            let used = protocol.used_bytes();
+            protocol.handle_report(Instant::now(), Report { jobs: done, outcome: Ok(used) });
+        }
+        let wakes = self.wakes.borrow();
+        while let Some(id) = protocol.poll_wake() {
+            if let Some(wake) = wakes.get(&id) {
+                wake.notify_one();
+            }
+        }
+        if protocol.poll_timeout() != before {
+            self.timer.notify_one();
+        }
+        result
+    }
+
+    /// Looks at the protocol without changing it.
+    pub(super) fn inspect<T>(&self, look: impl FnOnce(&dyn Protocol) -> T) -> T {
+        look(&**self.protocol.borrow())
+    }
+
+    /// Makes an administrative change and answers when it is written, or at once with its error.
+    pub(super) fn administer(
+        &self,
+        answer: SyncSender<Result<()>>,
+        change: impl FnOnce(&mut dyn Protocol) -> Result<()>,
+    ) {
+        // The caller may have given up; then the answer is dropped.
+        match self.call(|protocol, _| change(protocol).map(|()| protocol.issued())) {
+            Err(error) => drop(answer.send(Err(error))),
+            Ok(change) => {
+                self.unanswered.borrow_mut().push_back(Unanswered { change, answer });
+                self.answer_written();
+            }
+        }
+    }
+
+    fn answer_written(&self) {
+        let (written, failure) =
+            self.inspect(|protocol| (protocol.written(), protocol.failure().cloned().map_or(Ok(()), Err)));
+        let mut unanswered = self.unanswered.borrow_mut();
+        while unanswered.front().is_some_and(|next| next.change <= written) {
+            if let Some(next) = unanswered.pop_front() {
+                let _ = next.answer.send(failure.clone());
+            }
+        }
+    }
+
+    /// Hands the store's reports to the protocol.
+    pub(super) async fn handle_reports(self: Rc<Self>, mut reports: Reports) {
+        while let Some(report) = reports.recv().await {
+            self.queue.reported(&report);
+            self.call(|protocol, now| protocol.handle_report(now, report));
+            self.answer_written();
+            self.written.notify_one();
+        }
+    }
+
+    /// Calls the protocol when its time has come, and sets its clock when the calendar changes.
+    pub(super) async fn keep_time(self: Rc<Self>, mut clock: Clock) {
+        loop {
+            let now = Instant::now();
+            if clock.wall_ms(now).abs_diff(wall_ms()) > CLOCK_SLACK_MS {
+                clock = Clock::new(now, wall_ms());
+                self.call(|protocol, _| protocol.set_clock(clock));
+            }
+            let due = self.inspect(|protocol| protocol.poll_timeout());
+            tokio::select! {
+                () = sleep_until(due) => self.call(|protocol, now| protocol.handle_timeout(now)),
+                () = self.timer.notified() => {}
+            }
+        }
+    }
+
+    /// What the task of a connection does next.
+    pub(super) fn turn(&self, id: u64) -> Turn {
+        let mut protocol = self.protocol.borrow_mut();
+        let deadline = protocol.session_timeout(id);
+        Turn { deadline, reads: protocol.may_read(id), finished: protocol.finished(id) }
+    }
+
+    /// Waits until the store has reported every change; gives up when it makes no progress for `patience`.
+    pub(super) async fn drain(&self, patience: Duration) {
+        while !self.queue.is_idle() {
+            if tokio::time::timeout(patience, self.written.notified()).await.is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Gives every connection a turn.
+    pub(super) fn wake_all(&self) {
+        self.wakes.borrow().values().for_each(|wake| wake.notify_one());
+    }
+
+    /// Whether a connection is about to close once its last packets are written.
+    pub(super) fn is_closing(&self) -> bool {
+        let wakes = self.wakes.borrow();
+        self.inspect(|protocol| wakes.keys().any(|id| protocol.finished(*id)))
+    }
+
+    /// Connections of all protocols.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// Registers a connection; gives its number and what wakes its task.
+    pub(super) fn connect(&self, address: &str) -> (u64, Rc<Notify>) {
+        self.connections.set(self.connections.get() + 1);
+        let id = self.call(|protocol, now| protocol.connect(now, address));
+        let wake = Rc::<Notify>::default();
+        self.wakes.borrow_mut().insert(id, wake.clone());
+        (id, wake)
+    }
+
+    /// Removes a connection.
+    pub(super) fn disconnect(&self, id: u64) {
+        self.connections.set(self.connections.get() - 1);
+        self.wakes.borrow_mut().remove(&id);
+        self.call(|protocol, now| protocol.disconnect(now, id));
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,120 @@
+//! The figures of [`Broker::status`](super::Broker::status) and
+//! [`Broker::topic_stats`](super::Broker::topic_stats), in one shape for all protocols.
+
+/// Activity of one protocol. A figure that a protocol has no notion of is 0. Counters begin at the start of the
+/// broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProtocolStats {
+    /// Clients that are connected.
+    pub connections: usize,
+    /// MQTT: sessions, connected or not.
+    pub sessions: usize,
+    /// Topics; of Pulsar, each partition counts as one.
+    pub topics: usize,
+    /// Pulsar's subscriptions, the subscriptions of all MQTT sessions, TubeMQ's groups.
+    pub subscriptions: usize,
+    /// Pulsar and TubeMQ: registered producers.
+    pub producers: usize,
+    /// Pulsar and TubeMQ: registered consumers.
+    pub consumers: usize,
+    /// MQTT: retained messages.
+    pub retained: usize,
+    /// Messages received.
+    pub messages_in: u64,
+    /// Messages delivered.
+    pub messages_out: u64,
+    /// MQTT: messages that a subscriber did not get, because its queue was full, its connection too slow or the
+    /// message expired.
+    pub messages_dropped: u64,
+    /// Bytes received: of messages (Pulsar, TubeMQ) or of all packets (MQTT).
+    pub bytes_in: u64,
+    /// Bytes sent, counted like [`Self::bytes_in`].
+    pub bytes_out: u64,
+    /// The store's failure. After one, nothing more is accepted until the broker is restarted.
+    pub failure: Option<String>,
+}
+
+impl ProtocolStats {
+    /// Adds the figures of another protocol.
+    pub fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.sessions += other.sessions;
+        self.topics += other.topics;
+        self.subscriptions += other.subscriptions;
+        self.producers += other.producers;
+        self.consumers += other.consumers;
+        self.retained += other.retained;
+        self.messages_in += other.messages_in;
+        self.messages_out += other.messages_out;
+        self.messages_dropped += other.messages_dropped;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        if self.failure.is_none() {
+            self.failure.clone_from(&other.failure);
+        }
+    }
+}
+
+/// Messages and bytes of a protocol whose topics are logs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) messages_in: u64,
+    pub(super) messages_out: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// A topic, with all its partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicStats {
+    /// Full name.
+    pub name: String,
+    /// Number of partitions; 0 for a plain topic.
+    pub partitions: u32,
+    /// Entries that are retained.
+    pub entries: u64,
+    /// Messages received since the start.
+    pub messages_in: u64,
+    /// Names of the connected producers.
+    pub producers: Vec<String>,
+    /// Subscriptions; one for each partition that has it.
+    pub subscriptions: Vec<SubscriptionStats>,
+}
+
+/// A subscription, or a group of TubeMQ, of one topic or partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionStats {
+    /// Topic or partition.
+    pub topic: String,
+    /// Name.
+    pub name: String,
+    /// Type.
+    pub kind: String,
+    /// Whether the subscription outlives its consumers.
+    pub durable: bool,
+    /// Entries that are not acknowledged.
+    pub backlog: u64,
+    /// Entries that wait for their delivery time.
+    pub delayed: usize,
+    /// Entries that wait for redelivery.
+    pub replaying: usize,
+    /// Connected consumers.
+    pub consumers: Vec<ConsumerStats>,
+}
+
+/// A consumer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerStats {
+    /// Name.
+    pub name: String,
+    /// Address of the client.
+    pub address: String,
+    /// Messages that may still be sent before the next flow command.
+    pub permits: i64,
+    /// Messages delivered and not acknowledged.
+    pub unacked: i64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Whether this consumer receives, for subscription types with one active consumer.
+    pub active: bool,
+}

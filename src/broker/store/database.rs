@@ -1,0 +1,210 @@
+//! The data directory, its database and the version of its tables.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::entries::{SCHEMA, Stored, meta};
+use super::mqtt;
+use super::queue::{Reports, StoreQueue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sqlite::{self, Sync};
+
+/// Version of the tables. A store of a newer one is refused, one of an older one is brought up to date.
+///
+/// * 1: Pulsar
+/// * 2: and MQTT
+/// * 3: and when a cursor was written
+const FORMAT: i64 = 3;
+/// What format 3 adds. Of cursors that were there nobody knows.
+const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
+
+/// An opened data directory. Dropping it gives the directory free.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Held locked: two brokers on one directory would each give out the same positions.
+    _lock: std::fs::File,
+}
+
+impl Directory {
+    /// Creates or opens `path` for this process alone.
+    pub fn open(path: &Path) -> Result<Self> {
+        sqlite::private_directory(path)?;
+        let lock = sqlite::private_file(&path.join("lock"))?;
+        lock.try_lock().map_err(|error| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} is in use by another broker ({error})", path.display()),
+            )
+        })?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// A connection to the database in it.
+    pub fn connect(&self, sync: Sync) -> Result<Connection> {
+        sqlite::open(&self.path.join("broker.db"), sync)
+    }
+}
+
+/// The open database of a data directory.
+#[derive(Debug)]
+pub(in crate::broker) struct Database {
+    directory: Directory,
+    connection: Connection,
+    sync: Sync,
+}
+
+impl Database {
+    /// Opens the directory and brings its tables up to date.
+    pub(in crate::broker) fn open(path: &Path, sync: Sync) -> Result<Self> {
+        let directory = Directory::open(path)?;
+        let connection = directory.connect(sync)?;
+        prepare(&connection)?;
+        Ok(Self { directory, connection, sync })
+    }
+
+    /// The connection that loads what was found.
+    pub(in crate::broker) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The first number that no topic has had.
+    pub(in crate::broker) fn next_topic(&self) -> Result<u64> {
+        Ok(meta(&self.connection, "next_topic")? as u64)
+    }
+
+    /// A reader of entries, with a connection of its own.
+    pub(in crate::broker) fn reader(&self) -> Result<Stored> {
+        Ok(Stored::new(self.directory.connect(self.sync)?))
+    }
+
+    /// Starts the writer thread; gives `count` queues to it.
+    pub(in crate::broker) fn into_queues(self, count: usize) -> Result<Vec<(StoreQueue, Reports)>> {
+        StoreQueue::open(self.connection, self.directory, count)
+    }
+}
+
+/// Creates the tables, or brings them up to date.
+pub fn prepare(db: &Connection) -> Result<()> {
+    let exists =
+        db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
+    let transaction = db.unchecked_transaction()?;
+    if !exists {
+        transaction.execute_batch(SCHEMA)?;
+        transaction.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 1)", [])?;
+    }
+    let format = meta(&transaction, "format")?;
+    if !(1..=FORMAT).contains(&format) {
+        return Err(Error::new(
+            ErrorKind::UnsupportedVersion,
+            format!("the store has format {format}, this build knows {FORMAT}: use the build that wrote it"),
+        ));
+    }
+    if format < 2 {
+        transaction.execute_batch(mqtt::SCHEMA)?;
+    }
+    if format < 3 {
+        transaction.execute_batch(TOUCHED)?;
+    }
+    transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
+    transaction.commit()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::entries::{StoredCursor, insert_topic, load};
+    use super::super::op::Op;
+    use super::*;
+    use crate::broker::log::Entry;
+    use crate::broker::log::cursor::Cursor;
+    use crate::broker::log::tests::entry;
+    use crate::broker::log::{Last, Source, TopicIds};
+    use crate::sqlite::Job;
+
+    #[test]
+    fn what_was_written_is_found_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(&directory.path().join("data")).unwrap();
+        assert!(Directory::open(&directory.path().join("data")).is_err(), "one broker at a time");
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        assert_eq!(load(&db, "pulsar", 0).unwrap().next_topic, 1);
+        let mut cursor = Cursor::new(1);
+        cursor.ack(3);
+        let second = Entry { sequence: 4, last_index: 13, ..entry(10, 70) };
+        for op in [
+            Op::CreateTopic {
+                id: 1,
+                domain: "pulsar",
+                name: "persistent://public/default/a".into(),
+                partitions: 0,
+            },
+            Op::CreateTopic {
+                id: 2,
+                domain: "pulsar",
+                name: "persistent://public/default/b".into(),
+                partitions: 3,
+            },
+            Op::Append { topic: 1, entry: Entry { sequence: 3, ..entry(1, 60) }, producer: None },
+            Op::Append { topic: 1, entry: second.clone(), producer: Some(("p".into(), 9)) },
+            Op::Trim { topic: 1, first: 3, next: 4, next_index: 4 },
+            Op::Cursor {
+                topic: 1,
+                subscription: "s".into(),
+                kind: 1,
+                below: 1,
+                state: cursor.encode(),
+                touched_ms: 50,
+            },
+            Op::Epoch { topic: 1, epoch: 5 },
+            Op::Schema { name: "b".into(), version: 0, data: Bytes::from_static(b"x") },
+        ] {
+            op.apply(&db).unwrap();
+        }
+        let found = load(&db, "pulsar", 0).unwrap();
+        assert_eq!((found.next_topic, found.topics.len(), found.schemas.len()), (3, 2, 1));
+        let topic = &found.topics[0];
+        assert_eq!((topic.first, topic.next, topic.next_index, topic.epoch), (3, 5, 14, 5));
+        assert_eq!(topic.last, Some(Last { sequence: 4, count: 10, batch: true }));
+        let stored = StoredCursor { subscription: "s".into(), kind: 1, cursor, touched_ms: 50 };
+        assert_eq!(topic.cursors, [stored]);
+        assert_eq!(topic.producers, [("p".into(), 9)]);
+        assert_eq!(found.topics[1].partitions, 3);
+        let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
+        assert_eq!(stored.read(1, 4, 10, 1000), [second]);
+        assert_eq!(stored.read(2, 0, 10, 1000), []);
+        Op::DeleteTopic { id: 1 }.apply(&db).unwrap();
+        Op::DropSchema { name: "b".into() }.apply(&db).unwrap();
+        assert_eq!(stored.read(1, 0, 10, 1000), []);
+        assert_eq!(load(&db, "pulsar", 0).unwrap().schemas, []);
+    }
+
+    #[test]
+    fn an_older_format_is_brought_up_to_date_and_a_newer_one_is_refused_by_name() {
+        for format in [1, 2] {
+            let directory = tempfile::tempdir().unwrap();
+            let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+            db.execute_batch(SCHEMA).unwrap();
+            if format == 2 {
+                db.execute_batch(mqtt::SCHEMA).unwrap();
+            }
+            db.execute("INSERT INTO meta VALUES ('format', ?1), ('next_topic', 4)", [format]).unwrap();
+            insert_topic(&db, 4, "tubemq", "demo:0", 0).unwrap();
+            let state = Cursor::new(7).encode();
+            db.execute("INSERT INTO cursor VALUES (4, 'g', 0, 7, ?1)", [state]).unwrap();
+            prepare(&db).unwrap();
+            prepare(&db).unwrap();
+            assert_eq!(mqtt::load(&db, &TopicIds::new(5)).unwrap().log, 5);
+            let found = load(&db, "tubemq", 1234).unwrap();
+            assert_eq!(found.next_topic, 6);
+            let [cursor] = &found.topics[0].cursors[..] else { panic!("one cursor") };
+            assert_eq!((cursor.cursor.below(), cursor.touched_ms), (7, 1234), "no older than can be known");
+            db.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT + 1]).unwrap();
+            assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
+        }
+    }
+}

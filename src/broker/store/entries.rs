@@ -1,0 +1,286 @@
+//! The tables of topics, their entries, cursors, producers and schemas.
+//!
+//! Entries lie under one integer, `topic << 40 | sequence`: a plain rowid table, because SQLite keeps only a
+//! quarter of a page of a row without rowid in place, and a kilobyte of payload would take a page of its own.
+//! A partition is a topic here, with a row that knows its parent's partition count by name.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::broker::log::cursor::Cursor;
+use crate::broker::log::{BATCH, Entry, Last, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sqlite;
+
+/// Bits of a sequence in an entry's key.
+const SEQUENCE_BITS: u32 = 40;
+/// Names of producers are forgotten after this time without a message, as by the real broker.
+const PRODUCER_KEPT_MS: i64 = 6 * 3_600_000;
+
+pub(super) const SCHEMA: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topic (id INTEGER PRIMARY KEY, domain TEXT NOT NULL, name TEXT NOT NULL, partitions INTEGER NOT NULL,
+    epoch INTEGER NOT NULL, first INTEGER NOT NULL, next INTEGER NOT NULL, next_index INTEGER NOT NULL,
+    UNIQUE (domain, name));
+CREATE TABLE entry (id INTEGER PRIMARY KEY, last_index INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
+    publish_ms INTEGER NOT NULL, deliver_ms INTEGER NOT NULL, count INTEGER NOT NULL, batch INTEGER NOT NULL,
+    hash INTEGER NOT NULL, crc INTEGER, body BLOB NOT NULL);
+CREATE TABLE producer (topic INTEGER NOT NULL, name TEXT NOT NULL, last_sequence INTEGER NOT NULL,
+    touched_ms INTEGER NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
+CREATE TABLE cursor (topic INTEGER NOT NULL, subscription TEXT NOT NULL, kind INTEGER NOT NULL,
+    below INTEGER NOT NULL, state BLOB NOT NULL, PRIMARY KEY (topic, subscription)) WITHOUT ROWID;
+CREATE TABLE schema (name TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (name, version)) WITHOUT ROWID;
+";
+
+/// Key of an entry.
+pub(crate) const fn entry_key(topic: u64, sequence: u64) -> i64 {
+    (topic << SEQUENCE_BITS | sequence) as i64
+}
+
+/// The sequence in a key.
+pub(crate) const fn sequence_of(key: i64) -> u64 {
+    key as u64 & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// Writes an entry.
+pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
+        .execute(params![
+            entry_key(topic, entry.sequence),
+            entry.last_index as i64,
+            entry.stored_ms as i64,
+            entry.publish_ms as i64,
+            entry.deliver_ms as i64,
+            entry.count,
+            entry.flags,
+            entry.hash,
+            entry.checksum,
+            &entry.body[..],
+        ])
+        .map(drop)
+}
+
+pub(super) fn insert_topic(
+    db: &Connection,
+    id: u64,
+    domain: &str,
+    name: &str,
+    partitions: u32,
+) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO topic VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0)")?
+        .execute(params![id as i64, domain, name, partitions])?;
+    db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('next_topic', ?1)")?.execute([id as i64 + 1])?;
+    Ok(())
+}
+
+/// Creates a topic at start, before the writer runs; gives its number.
+pub(super) fn new_topic(db: &Connection, id: u64, domain: &str, name: &str) -> Result<u64> {
+    let transaction = db.unchecked_transaction()?;
+    insert_topic(&transaction, id, domain, name, 0)?;
+    transaction.commit()?;
+    Ok(id)
+}
+
+pub(super) fn meta(db: &Connection, key: &str) -> Result<i64> {
+    Ok(db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
+}
+
+/// A topic as the store knows it.
+#[derive(Debug)]
+pub struct StoredTopic {
+    /// Its number.
+    pub id: u64,
+    /// In full.
+    pub name: Arc<str>,
+    /// Of a parent.
+    pub partitions: u32,
+    /// Term of exclusive producers.
+    pub epoch: u64,
+    /// Oldest entry.
+    pub first: u64,
+    /// Number of the next entry.
+    pub next: u64,
+    /// Number of the next message.
+    pub next_index: u64,
+    /// The last entry.
+    pub last: Option<Last>,
+    /// Subscriptions.
+    pub cursors: Vec<StoredCursor>,
+    /// Producers and their highest sequence ids.
+    pub producers: Vec<(Arc<str>, i64)>,
+}
+
+/// A subscription as the store knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredCursor {
+    /// Its name.
+    pub subscription: Arc<str>,
+    /// Its type, as a number that the protocol gives it.
+    pub kind: i32,
+    /// What it has acknowledged.
+    pub cursor: Cursor,
+    /// When this was written.
+    pub touched_ms: u64,
+}
+
+/// What was found at start.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// All topics of a domain.
+    pub topics: Vec<StoredTopic>,
+    /// Schemas by name and version.
+    pub schemas: Vec<(Arc<str>, u64, Bytes)>,
+    /// The first number that no topic has had.
+    pub next_topic: u64,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+/// Reads what the tables hold of a domain's topics, and of schemas.
+pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
+    db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
+    let mut found = Found {
+        next_topic: meta(db, "next_topic")? as u64,
+        bytes: sqlite::used_bytes(db)?,
+        ..Found::default()
+    };
+    let mut topics = db.prepare(
+        "SELECT id, name, partitions, epoch, first, next, next_index FROM topic WHERE domain = ?1",
+    )?;
+    let rows = topics.query_map([domain], |row| {
+        let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
+        Ok(StoredTopic {
+            id: number(0)?,
+            name: row.get::<_, String>(1)?.into(),
+            partitions: row.get(2)?,
+            epoch: number(3)?,
+            first: number(4)?,
+            next: number(5)?,
+            next_index: number(6)?,
+            last: None,
+            cursors: Vec::new(),
+            producers: Vec::new(),
+        })
+    })?;
+    for topic in rows {
+        let mut topic = topic?;
+        load_topic(db, &mut topic, wall_ms)?;
+        found.topics.push(topic);
+    }
+    let mut schemas = db.prepare("SELECT name, version, data FROM schema ORDER BY name, version")?;
+    let rows = schemas.query_map([], |row| {
+        Ok((row.get::<_, String>(0)?.into(), row.get::<_, i64>(1)? as u64, row.get::<_, Vec<u8>>(2)?.into()))
+    })?;
+    found.schemas = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(found)
+}
+
+fn load_topic(db: &Connection, topic: &mut StoredTopic, wall_ms: u64) -> Result<()> {
+    let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
+    let last = db
+        .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
+        .query_row(range, |row| {
+            let batch = row.get::<_, u32>(3)? & BATCH != 0;
+            let last = Last { sequence: sequence_of(row.get(0)?), count: row.get(2)?, batch };
+            Ok((last, row.get::<_, i64>(1)? as u64))
+        })
+        .optional()?;
+    if let Some((last, last_index)) = last {
+        topic.last = Some(last);
+        topic.next = topic.next.max(last.sequence + 1);
+        topic.next_index = topic.next_index.max(last_index + 1);
+    } else {
+        topic.first = topic.next;
+    }
+    let mut cursors = db
+        .prepare_cached("SELECT subscription, kind, below, state, touched_ms FROM cursor WHERE topic = ?1")?;
+    let mut rows = cursors.query([topic.id as i64])?;
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        let below = row.get::<_, i64>(2)? as u64;
+        let cursor = Cursor::decode(below, &row.get::<_, Vec<u8>>(3)?).map_err(|_| {
+            Error::new(ErrorKind::Persistence, format!("the cursor of subscription {name:?} is damaged"))
+                .with_topic(topic.name.clone())
+        })?;
+        let touched_ms = match row.get::<_, i64>(4)? {
+            0 => wall_ms,
+            known => known as u64,
+        };
+        let kind = row.get(1)?;
+        topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, touched_ms });
+    }
+    let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
+    let rows = producers.query_map([topic.id as i64], |row| {
+        Ok((Arc::from(row.get::<_, String>(0)?), row.get::<_, i64>(1)?))
+    })?;
+    topic.producers = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(())
+}
+
+/// Reads entries that memory does not hold.
+#[derive(Debug)]
+pub struct Stored(Connection);
+
+impl Stored {
+    /// Reads through `connection`, which sees what is committed.
+    pub fn new(connection: Connection) -> Self {
+        Self(connection)
+    }
+
+    /// One entry, if it is there.
+    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Option<Entry>> {
+        let mut found = Self::read_from(db, topic, sequence, 1, 1)?;
+        Ok(found.pop().filter(|entry| entry.sequence == sequence))
+    }
+
+    fn read_from(
+        db: &Connection,
+        topic: u64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> rusqlite::Result<Vec<Entry>> {
+        let mut statement = db.prepare_cached(
+            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body FROM entry
+             WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
+        )?;
+        let mut rows = statement.query([
+            entry_key(topic, from),
+            entry_key(topic + 1, 0),
+            i64::try_from(limit).unwrap_or(i64::MAX),
+        ])?;
+        let (mut entries, mut total) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
+            let body: Vec<u8> = row.get(9)?;
+            total += body.len();
+            entries.push(Entry {
+                sequence: sequence_of(row.get(0)?),
+                last_index: number(1)?,
+                stored_ms: number(2)?,
+                publish_ms: number(3)?,
+                deliver_ms: number(4)?,
+                count: row.get(5)?,
+                flags: row.get(6)?,
+                hash: row.get(7)?,
+                checksum: row.get(8)?,
+                body: body.into(),
+            });
+            if total >= bytes {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
+
+impl Source for Stored {
+    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry> {
+        // A reader that gets nothing waits and asks again; a disk that cannot be read will fail the next
+        // commit, and that is what is reported.
+        Self::read_from(&self.0, topic, from, limit, bytes).unwrap_or_default()
+    }
+}

@@ -1,0 +1,21 @@
+//! The broker's tables in SQLite, and all SQL of the broker: [`Op`] is what is written, [`load`] reads what is
+//! found at start, [`Stored`] reads while the broker runs.
+//!
+//! * `database`: the data directory and the version of its tables
+//! * `op`: changes; `queue`: their way to the writer thread
+//! * [`entries`]: topics, entries, cursors, producers and schemas
+//! * [`mqtt`]: MQTT's sessions, queues and retained messages
+//! * `usage`: bytes in use
+
+mod database;
+pub mod entries;
+pub mod mqtt;
+mod op;
+pub(super) mod queue;
+mod usage;
+
+pub(super) use database::Database;
+pub use database::{Directory, prepare};
+pub use entries::{Found, Stored, StoredCursor, StoredTopic, load};
+pub use op::Op;
+pub use usage::StoreUsage;

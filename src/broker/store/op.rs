@@ -1,0 +1,162 @@
+//! Changes of the store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::{Connection, params};
+
+use super::entries::{entry_key, insert_entry, insert_topic};
+use super::mqtt;
+use crate::broker::log::Entry;
+use crate::sqlite::Job;
+
+/// A change of the store. Applied in the order it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A new topic, partition or, with `partitions`, the parent of partitions.
+    CreateTopic {
+        /// Never used before.
+        id: u64,
+        /// Whose topic it is.
+        domain: &'static str,
+        /// In full.
+        name: Arc<str>,
+        /// 0 for what can hold entries.
+        partitions: u32,
+    },
+    /// A topic and everything that hangs on it.
+    DeleteTopic {
+        /// Its number.
+        id: u64,
+    },
+    /// The number of an exclusive producer's term.
+    Epoch {
+        /// The topic.
+        topic: u64,
+        /// The term.
+        epoch: u64,
+    },
+    /// One entry, and what deduplication must know of its producer.
+    Append {
+        /// The topic.
+        topic: u64,
+        /// The entry, numbered.
+        entry: Entry,
+        /// Name and highest sequence id.
+        producer: Option<(Arc<str>, i64)>,
+    },
+    /// Everything below `first` goes.
+    Trim {
+        /// The topic.
+        topic: u64,
+        /// Oldest entry that stays.
+        first: u64,
+        /// Number of the next entry, which must not be forgotten with the last one.
+        next: u64,
+        /// Number of the next message.
+        next_index: u64,
+    },
+    /// What a subscription has acknowledged.
+    Cursor {
+        /// The topic.
+        topic: u64,
+        /// The subscription.
+        subscription: Arc<str>,
+        /// Its type, as a number that the protocol gives it.
+        kind: i32,
+        /// The mark.
+        below: u64,
+        /// [`Cursor::encode`].
+        state: Vec<u8>,
+        /// When it was asked for, in milliseconds since 1970.
+        touched_ms: u64,
+    },
+    /// A subscription ends.
+    DropCursor {
+        /// The topic.
+        topic: u64,
+        /// The subscription.
+        subscription: Arc<str>,
+    },
+    /// A version of a schema.
+    Schema {
+        /// Topic without partition.
+        name: Arc<str>,
+        /// From 0.
+        version: u64,
+        /// Serialised `Schema`.
+        data: Bytes,
+    },
+    /// All versions of a schema.
+    DropSchema {
+        /// Topic without partition.
+        name: Arc<str>,
+    },
+    /// Changes of MQTT's tables that are not torn apart.
+    Mqtt(Vec<mqtt::Op>),
+}
+
+impl Job for Op {
+    fn size(&self) -> usize {
+        match self {
+            Self::Append { entry, .. } => entry.body.len() + 64,
+            Self::Cursor { state, .. } => state.len() + 64,
+            Self::Schema { data, .. } => data.len() + 64,
+            Self::Mqtt(ops) => ops.iter().map(mqtt::Op::size).sum(),
+            _ => 64,
+        }
+    }
+
+    fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
+        match self {
+            Self::CreateTopic { id, domain, name, partitions } => {
+                insert_topic(db, *id, domain, name, *partitions)?;
+            }
+            Self::DeleteTopic { id } => {
+                let id = *id as i64;
+                db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
+                db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
+                db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
+                db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?
+                    .execute([entry_key(id as u64, 0), entry_key(id as u64 + 1, 0)])?;
+            }
+            Self::Epoch { topic, epoch } => {
+                db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
+            }
+            Self::Append { topic, entry, producer } => {
+                insert_entry(db, *topic, entry)?;
+                if let Some((name, last)) = producer {
+                    db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4)")?
+                        .execute(params![*topic as i64, name, last, entry.stored_ms as i64])?;
+                }
+            }
+            Self::Trim { topic, first, next, next_index } => {
+                db.prepare_cached("UPDATE topic SET first = ?2, next = ?3, next_index = ?4 WHERE id = ?1")?
+                    .execute([*topic as i64, *first as i64, *next as i64, *next_index as i64])?;
+                db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?
+                    .execute([entry_key(*topic, 0), entry_key(*topic, *first)])?;
+            }
+            Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
+                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
+                    params![*topic as i64, subscription, *kind, *below as i64, state, *touched_ms as i64],
+                )?;
+            }
+            Self::DropCursor { topic, subscription } => {
+                db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
+                    .execute(params![*topic as i64, subscription])?;
+            }
+            Self::Schema { name, version, data } => {
+                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3)")?.execute(params![
+                    name,
+                    *version as i64,
+                    &data[..]
+                ])?;
+            }
+            Self::DropSchema { name } => {
+                db.execute("DELETE FROM schema WHERE name = ?1", [name])?;
+            }
+            Self::Mqtt(ops) => ops.iter().try_for_each(|op| op.apply(db))?,
+        }
+        Ok(())
+    }
+}

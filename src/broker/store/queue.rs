@@ -1,0 +1,89 @@
+//! The queue to the store's writer thread. Each protocol submits changes through a [`StoreQueue`] of its own and
+//! gets the reports about its own changes, in the order in which it submitted them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::sync::mpsc;
+
+use super::op::Op;
+use crate::error::Result;
+use crate::sqlite::{Connection, Job, Report, Writer};
+
+/// A change, and the protocol that is told about it.
+#[derive(Debug)]
+struct Submission {
+    op: Op,
+    from: usize,
+}
+
+impl Job for Submission {
+    fn size(&self) -> usize {
+        self.op.size()
+    }
+
+    fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        self.op.apply(connection)
+    }
+}
+
+/// The way of one protocol's changes to the store.
+#[derive(Debug)]
+pub(in crate::broker) struct StoreQueue {
+    /// `None` keeps everything in memory: a change is done when it is submitted.
+    writer: Option<Rc<Writer<Submission>>>,
+    /// Which of the queues this is.
+    index: usize,
+    /// Changes without a report.
+    outstanding: Cell<u64>,
+}
+
+/// Where the reports about one protocol's changes arrive.
+pub(in crate::broker) type Reports = mpsc::UnboundedReceiver<Report>;
+
+impl StoreQueue {
+    /// Starts the writer thread; gives `count` queues to it. The thread drops `lock` after its last write.
+    pub(in crate::broker) fn open(
+        connection: Connection,
+        lock: impl Send + 'static,
+        count: usize,
+    ) -> Result<Vec<(Self, Reports)>> {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut jobs = vec![0; count];
+        let writer = Writer::start(connection, move |batch: &[Submission], outcome: &Result<u64>| {
+            let _ = &lock;
+            for submission in batch {
+                jobs[submission.from] += 1;
+            }
+            for (sender, jobs) in senders.iter().zip(&mut jobs).filter(|(_, jobs)| **jobs > 0) {
+                let _ = sender.send(Report { jobs: std::mem::take(jobs), outcome: outcome.clone() });
+            }
+        })?;
+        let writer = Rc::new(writer);
+        let queue = |index| Self { writer: Some(writer.clone()), index, outstanding: Cell::new(0) };
+        Ok(receivers.into_iter().enumerate().map(|(index, reports)| (queue(index), reports)).collect())
+    }
+
+    /// A queue without a store behind it, whose channel of reports stays empty.
+    pub(in crate::broker) fn memory() -> (Self, Reports) {
+        (Self { writer: None, index: 0, outstanding: Cell::new(0) }, mpsc::unbounded_channel().1)
+    }
+
+    /// Submits a change. Returns whether it is done already, because there is no store.
+    pub(in crate::broker) fn submit(&self, op: Op) -> bool {
+        let Some(writer) = &self.writer else { return true };
+        self.outstanding.set(self.outstanding.get() + 1);
+        writer.submit(Submission { op, from: self.index });
+        false
+    }
+
+    /// Notes that a report has arrived.
+    pub(in crate::broker) fn reported(&self, report: &Report) {
+        self.outstanding.set(self.outstanding.get() - report.jobs);
+    }
+
+    /// Whether every change has been reported.
+    pub(in crate::broker) fn is_idle(&self) -> bool {
+        self.outstanding.get() == 0
+    }
+}

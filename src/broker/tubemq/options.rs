@@ -1,0 +1,92 @@
+//! TubeMQ's options, and the settings of its broker.
+
+use std::time::Duration;
+
+use super::users::Users;
+use crate::broker::log::TopicIds;
+use crate::broker::protocol::Clock;
+use crate::broker::store::StoreUsage;
+
+/// Largest permitted message size, as with the real broker: such a message fits into a frame.
+pub const MAX_MESSAGE_SIZE: usize = 20 << 20;
+
+/// Options of TubeMQ, as master and broker in one. A port enables it.
+#[derive(Clone)]
+pub struct TubeMqOptions {
+    /// Port for TCP, or TLS; 0 takes any free port.
+    pub port: Option<u16>,
+    /// Host that clients are told. Default: the host of the listener.
+    pub advertised_host: Option<String>,
+    /// Users and passwords, one `name:password` line each. When set, clients must sign their requests.
+    pub users: Option<String>,
+    /// Partitions of topics that are created on first use.
+    pub partitions: u32,
+    /// How long messages stay, consumed or not.
+    pub retention: Duration,
+    /// How long the offsets of a group stay that consumes nothing.
+    pub offset_retention: Duration,
+    /// Largest message in bytes, attributes included.
+    pub max_message_size: usize,
+    /// How long a client may be silent before its registration ends.
+    pub client_timeout: Duration,
+}
+
+impl std::fmt::Debug for TubeMqOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let users = self.users.is_some();
+        f.debug_struct("TubeMqOptions")
+            .field("port", &self.port)
+            .field("users", &users)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for TubeMqOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            advertised_host: None,
+            users: None,
+            partitions: 3,
+            retention: Duration::from_secs(7 * 24 * 3600),
+            offset_retention: Duration::from_secs(20 * 24 * 3600),
+            max_message_size: 1 << 20,
+            client_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Settings of a [`Broker`](super::Broker).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Host and port that clients are told.
+    pub address: (String, u16),
+    /// Maps monotonic time to calendar time.
+    pub clock: Clock,
+    /// Whether a store is behind the logs. If not, they keep everything in memory.
+    pub stored: bool,
+    /// Whether a topic is created when a client first uses it.
+    pub auto_create: bool,
+    /// Partitions of topics that are created on first use.
+    pub partitions: u32,
+    /// Largest message in bytes, attributes included.
+    pub max_message_size: usize,
+    /// How long messages stay.
+    pub retention: Duration,
+    /// How long the offsets of a group stay that holds no partition.
+    pub offset_retention: Duration,
+    /// Bytes in use, over all protocols.
+    pub usage: StoreUsage,
+    /// Limit on those bytes, at which producers are refused.
+    pub max_store: u64,
+    /// Limit on the partitions of all topics.
+    pub max_topics: usize,
+    /// How long a client may be silent before its registration ends and its partitions are free.
+    pub client_timeout: Duration,
+    /// Makes tokens different from those of other runs.
+    pub seed: u64,
+    /// Users. Without users every client is admitted.
+    pub users: Option<Users>,
+    /// Numbers for new topics, shared with the other protocols.
+    pub topic_ids: TopicIds,
+}

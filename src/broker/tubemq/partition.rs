@@ -1,0 +1,134 @@
+//! A topic and its partitions: logs, positions of groups, and the clients that hold them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::broker::log::{Entry, Log, Source};
+use crate::tubemq::Code;
+use crate::tubemq::topic::Extent;
+
+/// Number of this broker.
+pub(super) const BROKER: u32 = 1;
+/// Units of a client's offset for each message: clients take offsets for positions in an index of 28 bytes for each.
+pub(super) const OFFSET_UNIT: u64 = 28;
+
+/// Why a call is refused: the code and text of its response.
+pub(super) type Refusal = (Code, String);
+
+/// A topic.
+#[derive(Debug)]
+pub(super) struct Topic {
+    /// Number in the store.
+    pub(super) id: u64,
+    /// Numbers of the partitions, in order.
+    pub(super) partitions: Vec<u64>,
+}
+
+impl Topic {
+    /// The topic's place on this broker.
+    pub(super) fn extent(&self) -> Extent {
+        Extent { broker: BROKER, stores: 1, partitions: self.partitions.len() as u32 }
+    }
+}
+
+/// A partition of a topic.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) log: Log,
+    /// Position of each group.
+    pub(super) offsets: BTreeMap<Arc<str>, Position>,
+    /// Holder of the partition in each group.
+    pub(super) leases: BTreeMap<Arc<str>, Lease>,
+    /// Messages received since the start.
+    pub(super) received: u64,
+}
+
+/// Position of a group in a partition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    /// Next message.
+    pub(super) next: u64,
+    /// When the position was last written, in milliseconds since 1970.
+    pub(super) touched_ms: u64,
+}
+
+/// A partition held by one client of a group.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) client: String,
+    /// Connection on which the client registered, or last sent a heartbeat. Where there are users, gets and commits
+    /// come on this one only: the client id alone proves nothing.
+    pub(super) connection: u64,
+    pub(super) expires: Instant,
+    /// Message types that the client consumes; all if empty.
+    pub(super) filters: Vec<String>,
+    /// End of the messages that were delivered and are not acknowledged.
+    pub(super) pack: Option<u64>,
+    /// Messages delivered.
+    pub(super) delivered: u64,
+    /// Entries read ahead from the store.
+    pub(super) ahead: VecDeque<Entry>,
+}
+
+impl Partition {
+    /// A partition without groups.
+    pub(super) fn new(log: Log) -> Self {
+        Self { log, offsets: BTreeMap::new(), leases: BTreeMap::new(), received: 0 }
+    }
+
+    /// Moves a group, or adds it. The caller writes the offset.
+    pub(super) fn set_offset(&mut self, group: &Arc<str>, next: u64) {
+        self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
+    }
+
+    /// The next message of a group that is still retained.
+    pub(super) fn offset(&self, group: &str) -> Option<u64> {
+        Some(self.offsets.get(group)?.next.clamp(self.log.first(), self.log.committed()))
+    }
+
+    /// The first entry to keep, if older ones can be removed: those stored before `stored_before` and, when the
+    /// store is `short` of space, those that every group has consumed.
+    pub(super) fn cut(
+        &self,
+        source: &mut Option<Box<dyn Source>>,
+        stored_before: u64,
+        short: bool,
+    ) -> Option<u64> {
+        let first = self.log.first();
+        let mut cut = first;
+        if self.log.peek(first, source).is_some_and(|entry| entry.stored_ms < stored_before) {
+            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before);
+        }
+        if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
+            cut = cut.max(had.min(self.log.committed()));
+        }
+        (cut > first).then_some(cut)
+    }
+}
+
+/// The lease of a group, if `client` holds it.
+pub(super) fn held<'a>(
+    leases: &'a mut BTreeMap<Arc<str>, Lease>,
+    group: &str,
+    client: &str,
+) -> Result<&'a mut Lease, Refusal> {
+    match leases.get_mut(group) {
+        Some(lease) if lease.client == client => Ok(lease),
+        Some(_) => {
+            // Names no client: its id is what a stranger would need next.
+            Err((Code::DuplicatePartition, "another client of the group holds the partition".into()))
+        }
+        None => Err((Code::NoNode, "the client does not hold the partition".into())),
+    }
+}
+
+/// An offset in the unit of the clients.
+pub(super) fn offset_of(sequence: u64) -> i64 {
+    (sequence * OFFSET_UNIT) as i64
+}
+
+/// Name of a partition's row.
+pub(super) fn row_name(topic: &str, index: usize) -> Arc<str> {
+    format!("{topic}:{index}").into()
+}
