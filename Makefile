@@ -167,11 +167,12 @@ $(VENV)/.docs: requirements-docs.txt $(VENV)/.dev
 	@$(STEP) "Python packages of the docs" $(PIP) -r requirements-docs.txt
 	@touch $@
 
-# Warnings are errors: a broken link, a page that is not in the navigation, an option without a text.
+# Warnings are errors: a broken link, a page that is not in the navigation, an option without a text. With --quiet
+# mkdocs would not count them.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(VENV)/.docs $(VENV)/.engine
 	@$(STEP) "generated pages" $(PY) tools/docs_pages.py
-	@$(STEP) "site" $(PY) -m mkdocs build --strict --quiet
+	@$(STEP) "site" $(PY) -m mkdocs build --strict
 
 docs-serve: $(VENV)/.docs $(VENV)/.engine
 	@$(PY) tools/docs_pages.py

@@ -232,8 +232,8 @@ def partition_writer(
     times faster, because it makes no Rows.
 
     Args:
-        url, topic, topic_column, key, value, encoding, properties, event_time, id_property, write_id,
-            ack_timeout, options: as for :func:`penstock.spark.write`.
+        url, topic, topic_column, key, value, encoding: as for :func:`penstock.spark.write`.
+        properties, event_time, id_property, write_id, ack_timeout, options: as there.
         schema: ``df.schema``. Rows do not carry it. Without it a ``TIMESTAMP_NTZ`` is read as a moment in the
             workers' time zone, and maps are encoded as objects without their nulls.
 
