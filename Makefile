@@ -6,6 +6,7 @@
 # make bench    measures Pulsar and Spark against pulsar-client; BENCH="--rounds 3 --scale 1.0 --broker NAME --only REGEX"
 # make bench-mqtt    measures MQTT against other clients, with the same options
 # make bench-tubemq  measures TubeMQ against its Java client, with the same options
+# make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
@@ -39,7 +40,7 @@ PYTEST := $(PY) -m pytest -q
 TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check test-one bench bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
+.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit
 
 help:
@@ -189,6 +190,9 @@ bench: $(VENV)/.dev $(VENV)/.engine
 
 bench-mqtt: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run mqtt $(BENCH)
+
+bench-compare: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) -m benches.compare $(BENCH)
 
 bench-tubemq: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run tubemq $(BENCH)
