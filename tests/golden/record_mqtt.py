@@ -45,7 +45,7 @@ PUBLISHED: dict[str, Any] = {
     "message_expiry_interval": 300,
     "content_type": "text/plain",
     "response_topic": "answers/1",
-    # Not all clients take bytes that are no text.
+    # Some clients accept text only.
     "correlation_data": b"correlated",
     "user_property": [("origin", "till"), ("origin", "second"), ("größe", "☃")],
 }
@@ -111,7 +111,7 @@ def peer(kind: type[Peer]) -> Iterator[Any]:
         one.close()
 
 
-# ------------------------------------------------------------------------------ what clients do
+# ------------------------------------------------------------------------------ sessions of clients
 
 
 def qos(kind: type[Peer], version: int) -> Callable[[Target], None]:
@@ -133,13 +133,13 @@ def qos(kind: type[Peer], version: int) -> Callable[[Target], None]:
 
 
 def properties(kind: type[Peer]) -> Callable[[Target], None]:
-    """Every property of 5.0 that the client can send."""
+    """Every MQTT 5.0 property that the client can send."""
 
     def play(target: Target) -> None:
         with peer(kind) as one:
             connected = CONNECTED
             if kind is MosquittoPrograms:
-                # It knows no aliases, and with -c it asks for a session without end itself.
+                # It has no aliases, and with -c it requests an endless session by itself.
                 left_out = {"topic_alias_maximum", "session_expiry_interval"}
                 connected = {k: v for k, v in connected.items() if k not in left_out}
                 one.connect(target, "props", V5, clean=False, properties=connected)
@@ -152,7 +152,7 @@ def properties(kind: type[Peer]) -> Callable[[Target], None]:
                 properties={"subscription_identifier": 268_435_455}
                 | ({} if kind is Gmqtt else {"user_property": [("sub", "1")]}),
             )
-            # gmqtt does not know all of them.
+            # gmqtt does not support all of them.
             published = {
                 k: v for k, v in PUBLISHED.items() if kind is not Gmqtt or not k.startswith("payload")
             }
@@ -207,7 +207,7 @@ def will(kind: type[Peer], version: int) -> Callable[[Target], None]:
 
 
 def session(kind: type[Peer], version: int) -> Callable[[Target], None]:
-    """A session that was kept, with messages that came meanwhile."""
+    """A resumed session, with messages that arrived meanwhile."""
 
     def play(target: Target) -> None:
         kept = {"session_expiry_interval": 600} if version == V5 else None
@@ -246,7 +246,7 @@ def in_flight(version: int, at: int) -> Callable[[Target], None]:
                 one._ended.wait(5)
                 one.client.loop_stop()
                 if version == V5:
-                    # Its own default asks for a clean start after the first time too.
+                    # Its default requests a clean start on later connections too.
                     one.client._clean_start = False
                 one.again()
                 info.wait_for_publish(5)
@@ -290,7 +290,7 @@ def keep_alive(target: Target) -> None:
 
 
 def assigned(version: int) -> Callable[[Target], None]:
-    """No client identifier: the server gives one."""
+    """No client identifier: the server assigns one."""
 
     def play(target: Target) -> None:
         with peer(Paho) as one:
@@ -311,7 +311,7 @@ def aliases(target: Target) -> None:
 
 
 def server_aliases(target: Target) -> None:
-    """Topic aliases of the server, where it uses them."""
+    """Topic aliases of the server, if it uses them."""
     with peer(Paho) as one:
         one.connect(target, "aliases-in", V5, properties={"topic_alias_maximum": 5})
         one.subscribe(Filter("in/#", 1))
@@ -322,7 +322,7 @@ def server_aliases(target: Target) -> None:
 
 
 def challenge(target: Target) -> None:
-    """Enhanced authentication, and once more."""
+    """Enhanced authentication, and re-authentication."""
     with peer(MqttJs) as one:
         auth = {"authentication_method": "CHALLENGE", "authentication_data": b"ann"}
         one.connect(target, "proven", V5, properties=auth, challenge="secret")
@@ -359,7 +359,7 @@ def forbidden(kind: type[Peer], version: int) -> Callable[[Target], None]:
     return play
 
 
-# ------------------------------------------------------------------------------ what no client does
+# ------------------------------------------------------------------------------ packets that no client sends
 
 
 def raw(version: int, *packets: bytes, connected: bool = True) -> Callable[[Target], None]:
@@ -369,7 +369,7 @@ def raw(version: int, *packets: bytes, connected: bool = True) -> Callable[[Targ
                 one.connect("raw")
             one.send(*packets)
             with contextlib.suppress(TimeoutError, wire.Malformed):
-                # Till the broker closes, or has nothing more to say.
+                # Until the broker closes or falls silent.
                 while one.packet(0.3) is not None:
                     pass
 
@@ -457,14 +457,14 @@ def odd() -> Iterator[tuple[str, Callable[[Target], None]]]:
     )
 
 
-# ------------------------------------------------------------------------------ all of it
+# ------------------------------------------------------------------------------ main
 
 
 def record(recorder: Recorder, broker: MqttService) -> None:
     first = broker.name == "mosquitto"
     for kind in (Paho, Aiomqtt, Gmqtt, MqttJs, MosquittoPrograms):
         for version in kind.versions:
-            # The older ones say the same to both brokers.
+            # Older versions behave the same with both brokers.
             if first or kind in {Paho, MqttJs}:
                 recorder.scenario(broker, f"{VERSIONS[version]}-qos", kind.name, qos(kind, version))
         recorder.scenario(broker, "5-properties", kind.name, properties(kind))

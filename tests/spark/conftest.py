@@ -1,4 +1,4 @@
-"""One Spark for all of its tests, and a frame to write."""
+"""One Spark session for all tests, and a frame to write."""
 
 import os
 import sys
@@ -46,10 +46,10 @@ def frame(spark):
 
 
 class MqttReader:
-    """Subscribes before anything is written, and gathers in a thread, so that no queue of a broker fills."""
+    """Subscribes before the write and collects in a thread, so that no queue of a broker fills."""
 
     def __init__(self, url, topic):
-        # Mosquitto 2.0 does not keep to less when it has a burst to deliver.
+        # Mosquitto 2.0 exceeds a lower maximum when it delivers a burst.
         self._client = blocking.connect(url, receive_maximum=65_535)
         self._consumer = self._client.consumer(topic, qos=2, auto_ack=True)
         self._rows = []
@@ -66,7 +66,7 @@ class MqttReader:
                 self._more.notify_all()
 
     def rows(self, count, *, or_more=False):
-        """``count`` rows; fails when there are more, unless ``or_more``: then all until none comes."""
+        """``count`` rows; fails when there are more, unless ``or_more``: then all until no more arrive."""
         with self._more:
             self._until(count, 60)
             assert len(self._rows) >= count, f"{len(self._rows)} rows came"
@@ -88,12 +88,12 @@ class MqttReader:
 
 @pytest.fixture
 def reading():
-    """``with reading(url, filter) as reader`` gathers what is written meanwhile."""
+    """``with reading(url, filter) as reader`` collects the messages written meanwhile."""
     return MqttReader
 
 
 def _forget_the_last_commit(checkpoint):
-    """That batch was written, and Spark does not know any more that it was. Gives its number."""
+    """Removes the last commit from the checkpoint, so that Spark repeats that batch; returns its number."""
 
     def numbers(log):
         return sorted(int(file.name) for file in (checkpoint / log).iterdir() if file.name.isdigit())

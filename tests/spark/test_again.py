@@ -1,5 +1,5 @@
-"""What Spark sends again: after a failed task, a killed worker, a replayed micro-batch, a broker that went
-away. Nothing is lost, and what comes twice has the same id."""
+"""Rows that Spark sends again, after a failed task, a killed worker, a replayed micro-batch or a lost broker:
+no row is lost, and repetitions have the same id."""
 
 import collections
 import os
@@ -38,7 +38,7 @@ def own_pool():
 
 
 def by_id(rows):
-    """Values by id; the same id has the same value however often it came."""
+    """Values by id; asserts that repetitions of an id have the same value."""
     seen = {}
     for row in rows:
         (name,) = [text for key, text in row["properties"] if key == "row-id"]
@@ -47,7 +47,7 @@ def by_id(rows):
 
 
 def fails_at_first(how, after):
-    """For ``mapPartitionsWithIndex``: the first attempt of partition 1 ends in the middle."""
+    """For ``mapPartitionsWithIndex``: the first attempt of partition 1 fails half-way."""
 
     def rows(partition, iterator):
         from pyspark.taskcontext import TaskContext
@@ -67,7 +67,7 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, url, topic, how,
     frame = spark.range(0, 20_000, 1, 2).selectExpr("cast(id as string) value")
     writer = partition_writer(url, topic, value="value", qos=1, id_property="row-id", write_id="job-7")
     with reading(url, topic) as reader:
-        # Two lots have been sent and acknowledged by then, and the third is not complete.
+        # Two batches have been acknowledged by then, and the third is incomplete.
         frame.rdd.mapPartitionsWithIndex(fails_at_first(how, 5000)).foreachPartition(writer)
         rows = reader.rows(20_000, or_more=True)
     assert len(rows) > 20_000, "the first attempt had sent nothing"
@@ -92,14 +92,14 @@ def test_ids_of_a_write_are_its_own(spark, url, topic, door, monkeypatch, readin
         rows = reader.rows(120_000)
     assert all(("a", "b") in row["properties"] for row in rows)
     writes = collections.Counter(name.split("/")[0] for name in by_id(rows))
-    # Two names made up, and one that was given twice for the same rows.
+    # Two generated names, and one that was used twice for the same rows.
     assert sorted(writes.values()) == [30_000] * 3
     assert "job" in writes
     assert {f"job/{part}/{row}" for part in (0, 1) for row in (0, 9_999, 10_000, 14_999)} <= set(by_id(rows))
 
 
 def stream(spark, rows):
-    """A source that gives the same rows for a batch whenever it is asked."""
+    """A source that returns the same rows for a batch each time."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
     return source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
 
@@ -192,12 +192,12 @@ def test_a_broker_that_is_killed_in_the_middle_has_every_row_at_last(spark, tmp_
 
 
 def test_a_broker_that_stops_answering_ends_the_task(embedded_mqtt, topic):
-    """The writer itself, without Spark around it."""
+    """The writer without Spark."""
     with Proxy(embedded_mqtt.port) as proxy:
         stuck = threading.Event()
 
         def verdict(passage, origin, packet):
-            # The first PUBACK waits, and with it all that comes after.
+            # The first PUBACK is delayed, and with it everything behind it.
             if origin == "broker" and packet.kind == 4:
                 stuck.wait(30)
             return "pass"

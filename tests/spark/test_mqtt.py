@@ -1,5 +1,5 @@
-"""Spark into MQTT, on the embedded broker and on Mosquitto: every row arrives, on its topic, whichever
-door it leaves by."""
+"""Spark into MQTT, on the embedded broker and on Mosquitto: every row arrives on its topic, with each way to
+write."""
 
 import collections
 import json
@@ -21,7 +21,7 @@ PAYLOADS = {f"payload {number}" for number in range(ROWS)}
 
 @pytest.fixture(scope="module")
 def wide_mosquitto():
-    """One that drops nothing of a subscriber who is behind."""
+    """A Mosquitto that drops no message of a slow subscriber."""
     broker = Mosquitto(extra="max_queued_messages 0\nmax_inflight_messages 1000\n")
     yield broker
     broker.stop()

@@ -1,5 +1,5 @@
-"""The streaming source for MQTT: every message with QoS 1 and 2 is in a batch, over restarts and kills, and a
-batch that Spark runs again has the same rows."""
+"""The streaming source for MQTT: every message of QoS 1 and 2 is in a batch, across restarts and kills, and a
+batch that Spark repeats has the same rows."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def wide_mosquitto():
-    """One that drops nothing of a subscriber who is away."""
+    """A Mosquitto that drops no message of an offline subscriber."""
     broker = Mosquitto(extra="max_queued_messages 0\n")
     yield broker
     broker.stop()
@@ -105,7 +105,7 @@ def publish(url, topic, numbers, qos=1, **fields):
 
 
 def subscribed(url, topic):
-    """The session of the source is there from now on, so that nothing is missed."""
+    """Waits until the source has its session, so that no message is missed."""
     with blocking.connect(url, client_id=f"spark-{topic[2:]}", clean_start=False) as client:
         client.consumer(f"{topic}/#", qos=2).close()
 
@@ -199,7 +199,7 @@ def test_micro_batches_are_no_larger_than_asked_for_and_available_now_ends(spark
     assert query.query.awaitTermination(120)
     assert [len(query.batches[number]) for number in sorted(query.batches)] == [20, 20, 20, 20, 15]
     assert query.values == list(range(95))
-    # Committed rows are gone, but for the last segment, and the position stays.
+    # Committed rows are deleted, except in the last segment, and the position stays.
     publish(url, topic, range(95, 100))
     again = Query(spark, tmp_path, url, topic, available_now=True)
     assert again.query.awaitTermination(120)
@@ -288,7 +288,7 @@ def test_a_full_log_leaves_messages_at_the_broker(url, topic, tmp_path):
         publish(url, topic, [0] * 50, properties={"filler": "x" * 3000})
         eventually(lambda: reader.latestOffset()["row"] > 0, 30)
         publish(url, topic, [0] * 300, properties={"filler": "x" * 3000})
-        # What was gathered when it was full is there, and no more.
+        # It holds what was collected when it was full, and no more.
         stuck = wait_until_still(lambda: reader.latestOffset()["row"])
         assert stuck < 350
         while reader.latestOffset()["row"] < 350:
@@ -299,7 +299,7 @@ def test_a_full_log_leaves_messages_at_the_broker(url, topic, tmp_path):
 
 
 def wait_until_still(value, quiet=1.0):
-    """The value that has not changed for a while."""
+    """Waits until the value has not changed for a while."""
     last, since = value(), time.monotonic()
     while time.monotonic() - since < quiet:
         time.sleep(0.02)

@@ -1,4 +1,5 @@
-"""Spark on the embedded broker: every row arrives once, with its key, and the report is true."""
+"""Spark into Pulsar, on the embedded broker: every row arrives once, with its key, and the report is
+correct."""
 
 import json
 import pickle
@@ -29,7 +30,7 @@ def read(url, topic, count):
 
 
 def held(embedded, topic):
-    """Keeps what is sent although nobody has subscribed yet."""
+    """Retains messages that are sent before the first subscription."""
     with blocking.connect(embedded.url) as client:
         client.consumer(topic, "keep", position="earliest").close()
     return topic

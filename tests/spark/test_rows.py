@@ -1,4 +1,4 @@
-"""Plain Rows: moments are moments whatever the time zone; maps, structs and nulls stay what they are."""
+"""Plain Rows: times are independent of the time zone; maps, structs and nulls are preserved."""
 
 import datetime
 import json
@@ -42,7 +42,7 @@ def fields(**kinds):
 
 
 def as_spark_gives(kind, moment):
-    """A value as PySpark hands it to Python: through its own conversion."""
+    """A value as PySpark converts it for Python."""
     micros = int(moment.timestamp()) * 1_000_000 + moment.microsecond
     return kind.fromInternal(micros)
 

@@ -1,5 +1,5 @@
-"""Spark into TubeMQ, embedded and real: every row arrives, with its key and its attributes, whichever door it
-leaves by; what is sent again has the same id."""
+"""Spark into TubeMQ, embedded and real: every row arrives with its key and attributes, with each way to
+write, and repetitions have the same id."""
 
 import json
 import uuid
@@ -36,7 +36,7 @@ def service(request) -> TubeMqService:
 
 @pytest.fixture
 def topic(service):
-    # The embedded broker makes a topic of its first message.
+    # The embedded broker creates a topic with its first message.
     return service.topic(2) if service.is_real else f"t_{uuid.uuid4().hex[:12]}"
 
 
@@ -54,7 +54,7 @@ def door(request, monkeypatch):
 
 
 def read(url, topic, count, *, or_more=False):
-    """``count`` rows; fails when there are more, unless ``or_more``: then all until none comes."""
+    """``count`` rows; fails when there are more, unless ``or_more``: then all until no more arrive."""
     rows = []
     with (
         blocking.connect(url) as client,
@@ -62,7 +62,7 @@ def read(url, topic, count, *, or_more=False):
     ):
         while len(rows) < count:
             part = consumer.read_frame(10_000, timeout=2).to_pylist()
-            assert part or len(rows), "nothing came"
+            assert part or len(rows), "no rows arrived"
             assert part, f"{len(rows)} of {count} rows came"
             rows += part
         while part := consumer.read_frame(10_000, timeout=1).to_pylist():

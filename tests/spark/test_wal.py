@@ -1,4 +1,4 @@
-"""The log under the streaming source: segments, slices, what is missing, who may write."""
+"""The log under the streaming source: segments, slices, gaps, and its single writer."""
 
 import pyarrow as pa
 import pytest

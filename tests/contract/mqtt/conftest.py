@@ -1,4 +1,4 @@
-"""The brokers that speak MQTT, one after the other, and connections that say what they are told to."""
+"""The MQTT brokers, one after the other, and connections that send packets written by hand."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Open = Callable[..., Raw]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``differs(broker, why, parameter=value)``: that broker does it otherwise than the standard says, which
-    is looked at as well: the test fails there, or else the note is out of date."""
+    """``differs(broker, why, parameter=value)`` marks a deviation of that broker from the standard. The test
+    must fail there; when it passes, the mark is out of date."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         for mark in item.iter_markers("differs"):
@@ -40,7 +40,7 @@ def broker(request: pytest.FixtureRequest) -> MqttService:
 
 @pytest.fixture(autouse=True)
 def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds are for slow machines; what is known not to come is waited for less long."""
+    """Ten seconds are for slow machines; a packet that is known not to arrive gets less."""
     if request.node.get_closest_marker("xfail"):
         monkeypatch.setattr(Raw, "timeout", 2.0)
 
@@ -62,7 +62,7 @@ def client_id() -> str:
 
 @pytest.fixture
 def open(broker: MqttService) -> Iterator[Open]:
-    """``open(version, client_id, ...)``: a connection past CONNACK, whose words are in ``connack``."""
+    """``open(version, client_id, ...)``: a connection after CONNACK, whose fields are in ``connack``."""
     with contextlib.ExitStack() as stack:
 
         def make(version: int = V5, client_id: str | None = None, **options: Any) -> Raw:

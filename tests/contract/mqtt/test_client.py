@@ -66,7 +66,7 @@ async def test_acknowledging_in_any_order(connect: Connect, topic: str) -> None:
         for qos in (1, 2, 1, 2, 1, 2):
             await client.publish(topic, b"x", qos=qos)
         messages = [await consumer.receive(timeout=10)]
-        # HiveMQ gives the rest when it has the first's answer.
+        # HiveMQ sends the rest after the acknowledgement of the first.
         await consumer.ack(messages[0])
         messages = await receive(consumer, 5)
         for message in reversed(messages):
@@ -211,12 +211,12 @@ async def test_request_and_response(connect: Connect, topic: str) -> None:
 
 async def test_a_will(broker: MqttService, connect: Connect, topic: str, version: int) -> None:
     async with connect() as watcher, watcher.consumer(topic, qos=2) as consumer:
-        # A goodbye, and no will.
+        # DISCONNECT, so no will.
         async with connect(will={"topic": topic, "payload": b"never"}):
             pass
         with Proxy(broker.port) as proxy:
             will = {"topic": topic, "payload": b"gone", "qos": 2}
-            # A session that stays would hold it back for its time.
+            # A persistent session would delay it.
             dying = await penstock.connect(proxy.url, version=WORDS[version], will=will)
             proxy.refuses = True
             proxy.cut()
@@ -242,7 +242,7 @@ async def test_a_session_that_is_kept(connect: Connect, topic: str, client_id: s
 
 
 async def test_publishing_from_the_receiving_loop(connect: Connect, topic: str) -> None:
-    """What deadlocks clients whose reader waits for their own answers."""
+    """The pattern that deadlocks clients whose reader waits for their own acknowledgements."""
     async with connect() as client, client.consumer(f"{topic}/in", qos=1) as consumer:
         async with client.consumer(f"{topic}/out", qos=1) as echoed:
             await gather(*[client.publish(f"{topic}/in", payload, qos=1) for payload in numbered(200)])
@@ -265,7 +265,7 @@ async def test_what_is_wrong_is_refused_at_once(connect: Connect, topic: str) ->
         with pytest.raises(errors.Unsupported):
             async with client.producer(topic) as producer:
                 await producer.send(b"x", key="k")
-        # Nothing of this has hurt the connection.
+        # None of this has harmed the connection.
         await client.publish(topic, b"x", qos=2)
 
 

@@ -1,4 +1,4 @@
-"""CONNECT and CONNACK: what a server takes, what it refuses, and how."""
+"""CONNECT and CONNACK: accepted and refused connections, and the form of a refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indi
 
 
 def refused(broker: MqttService, version: int, packet: bytes) -> int | None:
-    """The reason of the refusal, or None when the broker just closes."""
+    """The reason of the refusal, or None when the broker closes without one."""
     with broker.raw(version) as one:
         one.send(packet)
         said = one.closed()
@@ -51,7 +51,7 @@ def test_an_empty_identifier_is_assigned_by_the_server(broker: MqttService, open
     names = [one.property("assigned_client_identifier") for one in (first, second)]
     assert all(names)
     assert len(set(names)) == 2
-    # It is the identifier of the session: who connects with it takes that over.
+    # It names the session: a client that connects with it takes the session over.
     with broker.raw() as third:
         assert third.connect(names[0])["reason"] == 0
         assert [line["reason"] for line in first.closed()] in ([], [0x8E])
@@ -142,7 +142,7 @@ def test_strings_of_connect_are_well_formed(
         "user name": {"client_id": "x", "username": mark},
     }[field]
     packet = wire.connect(version=version, **options)
-    # Of the same length, so that nothing else changes.
+    # Of the same length, so that the remaining length stays.
     packet = packet.replace(mark.encode(), bad.ljust(4, b"a")[:4])
     assert refused(broker, version, packet) in {None, 0x81, 0x82, 0x85, 0x90, 2}
 
@@ -196,7 +196,7 @@ def test_authentication_data_without_method_are_refused(broker: MqttService) -> 
     assert refused(broker, V5, packet) in {0x81, 0x82, 0x8C, None}
 
 
-@pytest.mark.differs("hivemq", "where nobody asks for a method it accepts any")
+@pytest.mark.differs("hivemq", "without an authenticator it accepts any method")
 def test_an_authentication_method_that_nobody_knows_is_refused(broker: MqttService) -> None:
     packet = wire.connect("x", V5, props={"authentication_method": "UNKNOWN"})
     assert refused(broker, V5, packet) in {0x8C, 0x87}
@@ -219,19 +219,18 @@ def test_ping_is_answered(open, version: int) -> None:
 
 def test_who_is_silent_for_one_and_a_half_times_the_keep_alive_is_disconnected(open, version: int) -> None:
     one = open(version, keep_alive=1)
-    # Alive for as long as it says something.
+    # Alive as long as it sends packets.
     for _ in range(3):
         with pytest.raises(TimeoutError):
             one.packet(0.5)
         one.sync()
-    # Brokers look now and then, and not at each second.
+    # Brokers check periodically, not every second.
     said = one.closed(timeout=12)
     assert [line["reason"] for line in said] in ([], [0x8D])
 
 
 def test_without_keep_alive_nobody_is_disconnected(open, version: int) -> None:
-    # That a client is not disconnected for ever nobody can wait for; but it is told no other keep alive
-    # that is short.
+    # A test cannot wait for ever. But the broker assigns no short keep alive of its own.
     one = open(version, keep_alive=0)
     assert one.property("server_keep_alive", 65535) > 60
     one.quiet(0.5)

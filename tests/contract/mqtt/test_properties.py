@@ -1,4 +1,4 @@
-"""What 5.0 adds: properties, expiry, aliases, limits, flow control, errors."""
+"""MQTT 5.0 only: properties, expiry, aliases, limits, flow control, errors."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ def test_each_alias_up_to_the_maximum_stands_for_its_topic(open, topic: str) -> 
         for payload in (b"named", b"by alias"):
             said = one.message()
             assert (said["topic"], said["payload"]) == (f"{topic}/{alias}", payload)
-            # An alias is between two; ours is not forwarded.
+            # An alias belongs to one connection; it is not forwarded.
             assert "topic_alias" not in dict(said["properties"])
-    # A name makes it stand for something else.
+    # A topic name reassigns it.
     one.send(wire.publish(f"{topic}/new", b"1", props={"topic_alias": 1}))
     one.send(wire.publish("", b"2", props={"topic_alias": 1}))
     assert [one.message()["topic"] for _ in range(2)] == [f"{topic}/new"] * 2
@@ -169,7 +169,7 @@ def test_the_server_sends_nothing_larger_than_the_client_takes(open, topic: str)
     any.publish(topic, bytes(300), 1)
     any.publish(topic, b"fits", 1)
     assert [any.message()["payload"] for _ in range(2)] == [bytes(300), b"fits"]
-    # To this client the large one counts as delivered.
+    # For this client the large message counts as delivered.
     assert small.message()["payload"] == b"fits"
     small.quiet(0.1)
 
@@ -187,7 +187,7 @@ def test_the_server_stays_within_the_receive_maximum_of_the_client(
     first = [one.expect(wire.PUBLISH) for _ in range(maximum)]
     with pytest.raises(TimeoutError):
         one.packet(0.2)
-    # What is no message of QoS 1 or 2 goes on.
+    # Packets other than messages of QoS 1 and 2 go on.
     one.sync()
     other.publish(f"{topic}/0", b"QoS 0")
     assert one.expect(wire.PUBLISH)["payload"] == b"QoS 0"

@@ -1,4 +1,4 @@
-"""PUBLISH and its handshakes, on the side of the server."""
+"""PUBLISH and its handshakes, the server's side."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_repeated_publish_of_qos_2_gets_pubrec_and_is_not_delivered_again(
         one.send(wire.publish(topic, b"once", 2, 7, version, dup=repeated))
         assert one.expect(wire.PUBREC)["packet_id"] == 7
     for _ in range(2):
-        # Repeated or not: PUBREL is answered, so that the sender can forget it.
+        # Every PUBREL is answered, repeated or not, so that the sender can release it.
         one.send(wire.ack(wire.PUBREL, 7))
         assert one.expect(wire.PUBCOMP)["packet_id"] == 7
     assert watcher.message()["payload"] == b"once"
@@ -82,7 +82,7 @@ def test_after_puback_the_identifier_is_a_new_message_with_dup_too(open, version
     one.publish(topic, b"second", 1, 7, dup=True)
     got = [watcher.message() for _ in range(2)]
     assert [said["payload"] for said in got] == [b"first", b"second"]
-    # DUP of what goes out is not that of what came in.
+    # DUP of the outgoing packet is independent of that of the incoming one.
     assert [said["dup"] for said in got] == [False, False]
 
 
@@ -91,7 +91,7 @@ def test_a_pubrel_of_an_unknown_identifier_is_answered(open, version: int) -> No
     one.send(wire.ack(wire.PUBREL, 77))
     said = one.expect(wire.PUBCOMP)
     assert said["packet_id"] == 77
-    # 0x92, if the version has a reason and the broker is exact.
+    # 0x92 where the version has reasons and the broker is exact.
     assert said["reason"] in ({0, 0x92} if version == V5 else {0})
 
 

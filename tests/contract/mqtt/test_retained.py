@@ -14,7 +14,7 @@ NO_LOCAL, AS_PUBLISHED = 0b100, 0b1000
 
 @pytest.fixture
 def retained(open, topic: str):
-    """Publishes a retained message, and removes it in the end."""
+    """Publishes a retained message, and removes it at the end."""
     one = open()
 
     def publish(payload: bytes, qos: int = 1, suffix: str = "", **options) -> None:
@@ -31,7 +31,7 @@ def retained(open, topic: str):
 def test_a_new_subscription_gets_the_last_one(open, retained, version: int, topic: str, qos: int) -> None:
     for payload in (b"first", b"last"):
         retained(payload, qos)
-    # Nobody says when the broker has what came with QoS 0: whoever is early asks again.
+    # QoS 0 is not acknowledged: a subscriber that is too early subscribes again.
     for _ in range(20 if qos == 0 else 1):
         one = open(version)
         one.subscribe([(topic, 2)])
@@ -40,7 +40,7 @@ def test_a_new_subscription_gets_the_last_one(open, retained, version: int, topi
             break
     assert (said["payload"], said["retain"], said["qos"]) == (b"last", True, qos)
     if qos:
-        # What came with QoS 0 may still be on its way to those who subscribe now.
+        # A message of QoS 0 may still be on its way to a new subscriber.
         one.quiet(0.1)
 
 
@@ -132,7 +132,7 @@ def test_retain_handling_1_sends_it_once(open, retained, topic: str) -> None:
     assert one.message()["payload"] == b"kept"
     one.subscribe([(topic, 1 | 1 << 4)])
     one.quiet()
-    # When it is new again, again.
+    # It is sent again when the subscription is new again.
     one.send(wire.unsubscribe(topic))
     one.expect(wire.UNSUBACK)
     one.subscribe([(topic, 1 | 1 << 4)])

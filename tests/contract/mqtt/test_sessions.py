@@ -1,4 +1,4 @@
-"""Sessions: what outlives a connection, and what comes again."""
+"""Sessions: state that outlives a connection, and redelivery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indi
 
 @pytest.fixture
 def session(open, client_id: str):
-    """``session(version)``: a connection of one session that is kept."""
+    """``session(version)``: a connection of one persistent session."""
 
     def make(version: int, **options):
         if version == V5:
@@ -22,7 +22,7 @@ def session(open, client_id: str):
         return open(version, client_id, clean=False, **options)
 
     yield make
-    # Away with it.
+    # Discards the session.
     open(V5, client_id)
 
 

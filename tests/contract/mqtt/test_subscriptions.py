@@ -102,7 +102,7 @@ def test_a_filter_that_is_none_is_refused(open, version: int, filter: str) -> No
     packet = one.packet()
     if packet is not None and packet.kind == wire.SUBACK:
         reasons = wire.parse(packet, version)["reasons"]
-        # Without 5.0 there are no shared subscriptions, but for brokers that have them all the same.
+        # Before MQTT 5.0 shared subscriptions are an extension of some brokers.
         assert reasons[0] >= 0x80 or (version < V5 and filter.startswith("$share"))
     elif packet is not None:
         assert wire.parse(packet, version)["reason"] in {0x81, 0x82, 0x8F}

@@ -1,4 +1,4 @@
-"""Wills: when they are published, and when not."""
+"""Wills: the cases in which they are published, and those in which they are not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_without_a_will_none_is_published(open, version: int, topic: str) -> Non
     watcher.subscribe([("#", 2), (topic, 2)])
     open(version).socket.close()
     with pytest.raises(TimeoutError):
-        # Other tests may publish; nothing may come on our topic.
+        # Other tests may publish; no message may arrive on our topic.
         while (said := watcher.message(0.5))["topic"] != topic:
             pass
         raise AssertionError(said)
@@ -60,7 +60,7 @@ def test_a_will_is_published_when_the_keep_alive_is_over(open, version: int, top
     watcher = open(version)
     watcher.subscribe([(topic, 0)])
     dying = open(version, keep_alive=1, will=Will(topic, b"gone"))
-    # Brokers look now and then, and not at each second.
+    # Brokers check periodically, not every second.
     assert watcher.message(timeout=12)["payload"] == b"gone"
     dying.closed()
 
@@ -80,7 +80,7 @@ def test_a_will_with_retain_is_retained(open, version: int, topic: str) -> None:
     watcher = open(version)
     watcher.subscribe([(topic, 1)])
     open(version, will=Will(topic, b"kept", 1, retain=True)).socket.close()
-    # To who was there it is as any message.
+    # For a current subscriber it is an ordinary message.
     assert watcher.message()["retain"] is False
     late = open(version)
     late.subscribe([(topic, 1)])

@@ -1,4 +1,4 @@
-"""Acknowledging, refusing, and what comes again."""
+"""Acknowledgement, negative acknowledgement, redelivery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = ["exclusive", "failover", "shared", "key_shared"]
 
 
 async def again(client: Any, topic: str, **options: Any) -> list[bytes]:
-    """What a new consumer of the subscription gets before a mark that is sent now."""
+    """The messages that a new consumer of the subscription receives before a marker that is sent now."""
     async with client.consumer(topic, "s", **options) as consumer, client.producer(topic) as producer:
         await producer.send(b"mark", key="mark")
         got: list[bytes] = []
@@ -41,7 +41,7 @@ async def test_what_is_acknowledged_does_not_come_again(
 
 
 async def batches(producer: Any) -> list[bytes]:
-    """Sends messages of which at least some share an entry, and gives their payloads."""
+    """Sends messages, some of which share an entry, and returns their payloads."""
     sent = numbered(200)
     ids = await producer.send_many(sent, ["k"] * len(sent))
     assert len({(message_id.ledger, message_id.entry) for message_id in ids}) < len(ids)

@@ -1,4 +1,4 @@
-"""Batches and compression: what they do to ids, and that nobody else notices."""
+"""Batches and compression: their effect on ids, and none on anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking twin: the same verbs without a loop."""
+"""The blocking API: the same verbs without an event loop."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def test_a_column_that_is_not_there_is_named(client: Any, topic: str) -> N
 
 
 def unchecked_text(values: list[bytes]) -> pa.Array:
-    """A column of text whose bytes nobody checked, as Spark makes it of a binary column."""
+    """A text column whose bytes are unchecked, as Spark makes it from a binary column."""
     binary = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
 

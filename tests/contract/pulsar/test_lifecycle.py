@@ -1,4 +1,4 @@
-"""Opening, closing, limits and errors: each its own, at once."""
+"""Opening, closing, limits and errors: a specific error for each, at once."""
 
 from __future__ import annotations
 

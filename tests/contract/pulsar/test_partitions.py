@@ -1,4 +1,4 @@
-"""Partitioned topics: routing, hashing, ids, and consuming all parts as one."""
+"""Partitioned topics: routing, hashing, ids, and consuming all partitions as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent is received: payloads, keys, properties, times, ids."""
+"""Sending and receiving: payloads, keys, properties, times, ids."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_the_first_sequence_id_can_be_given(client: Any, topic: str) -> No
     ):
         await producer.send(b"a")
         first = (await consumer.receive(timeout=10)).sequence_id
-        # The reference client takes it as the last one used, others as the next to use.
+        # For the reference client it is the last id used, for others the next to use.
         assert first in (1000, 1001)
 
 

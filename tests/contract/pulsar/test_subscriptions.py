@@ -1,4 +1,4 @@
-"""Subscription types, where they begin, and who gets what."""
+"""Subscription types, start positions, and distribution over consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that speak TubeMQ, one after the other."""
+"""The TubeMQ servers, one after the other."""
 
 from __future__ import annotations
 

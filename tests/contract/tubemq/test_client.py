@@ -119,7 +119,7 @@ async def test_positions(tube: TubeMqService) -> None:
             async with client.consumer(topic, name, position=position) as consumer:
                 await ready(consumer, 1)
                 await producer.send(then)
-                # To the end, which it acknowledges.
+                # Up to the end, acknowledged.
                 got = payloads(await take(consumer, 1))
                 while then not in got:
                     got += payloads(await take(consumer, 1))
@@ -129,7 +129,7 @@ async def test_positions(tube: TubeMqService) -> None:
         assert await first_of(group(), "latest", b"b") == b"b"
         assert await first_of(group(), "max", b"c") == b"c"
         assert await first_of(group(), places[7], b"d") == b"m000007"
-        # A group that has been here goes on, wherever a new one would begin; "max" does not.
+        # A known group resumes, wherever a new one would start; "max" does not.
         name = group()
         assert await first_of(name, places[9], b"e") == b"m000009"
         assert await first_of(name, "first", b"f") == b"f"
@@ -156,7 +156,7 @@ async def test_seek_lag_and_pause(tube: TubeMqService) -> None:
             (part,) = consumer.partitions()
             assert part["state"] == "paused"
             await producer.send_many(numbered(5))
-            # What was asked for before the pause may still come; that is nothing here.
+            # A request from before the pause may still be answered, without messages here.
             assert await consumer.receive_many(10, timeout=0.5) == []
             consumer.resume()
             assert payloads(await take(consumer, 5)) == numbered(5)

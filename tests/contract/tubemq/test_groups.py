@@ -1,4 +1,4 @@
-"""Consumer groups: who has which partition, with both kinds of balance."""
+"""Consumer groups: assignment of partitions, with both kinds of balance."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeM
             await ready(consumer, 1)
 
             async def five() -> float:
-                """How long five packs take, each of one message that is there when it is asked for."""
+                """Seconds that five batches take, each of one message that is already there."""
                 began = time.monotonic()
                 for number in range(5):
                     await producer.send(b"%d" % number)
@@ -90,7 +90,7 @@ async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeM
 
             await five()
             assert await five() > 5 * 0.4 - 0.1
-            # The next beats tell that they have changed.
+            # The next heartbeats report the change.
             rules[1]["rule"] = [{"normFreqInMs": 0}]
             rule("admin_upd_group_flow_control_rule", statusId=1, flowCtrlInfo=json.dumps(rules))
             deadline = time.monotonic() + 30

@@ -1,5 +1,5 @@
-"""Our client and the official Java client on one server, and the Java client alone: on the embedded broker
-it is the broker that is on trial."""
+"""Our client and the official Java client on one server; and the Java client alone, which on the embedded
+broker tests that broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(150)]
 
 
 def positions(server: RealTubeMq, name: str, topic: str) -> dict[int, int]:
-    """Where the group is, as the server has stored it."""
+    """The group's position, as stored by the server."""
     return {part: one["curOffset"] for part, one in server.offsets(name, topic).items()}
 
 
@@ -50,7 +50,7 @@ async def test_our_producer_to_the_java_consumer(tube: TubeMqService, java: Java
             assert one.attributes["a"] == "b" and one.attributes["schlüssel"] == "größe"
             assert one.message_id == full.message_id
             assert one.partition == f"1:{topic}:{full.partition}"
-            # In each partition in the order they were sent.
+            # In each partition in the order of sending.
             by_partition: dict[str, list[bytes]] = {}
             for one in got:
                 by_partition.setdefault(one.partition, []).append(one.data)
@@ -87,7 +87,7 @@ async def test_the_java_producer_to_our_consumer(tube: TubeMqService, java: Java
             assert one.message_id == last["message_id"]
             assert {part["partition"] for part in consumer.partitions()} == tube.numbers(2, 2)
         if isinstance(tube, RealTubeMq):
-            # Leaving it, the group's offsets are the ends.
+            # After it has left, the group's offsets are the ends.
             ends = {part: end for part, (_, end) in (await asyncio.to_thread(tube.ends, topic)).items()}
             await asyncio.to_thread(eventually, lambda: positions(tube, name, topic) == ends)
             assert await asyncio.to_thread(tube.holders, name) == {}
@@ -142,7 +142,7 @@ def test_java_to_java(tube: TubeMqService, java: Java, balance: str) -> None:
     # The group has passed them.
     with consume(tube, name, topic, position="first") as consumer:
         consumer.nothing()
-    # Another one has not.
+    # Another group has not.
     with consume(tube, group(), topic, position="first") as consumer:
         assert len(consumer.receive(500)) == 500
 
@@ -155,13 +155,13 @@ def test_java_takes_back_and_seeks(tube: TubeMqService, java: Java) -> None:
     ):
         places = [producer.send(topic, body) for body in numbered(20)]
         assert [at["offset"] for at in places] == list(range(0, 20 * 28, 28))
-        # Not consumed: it comes again.
+        # Not consumed: it is delivered again.
         first = consumer.receive(20, confirm="no")
         assert [one.data for one in first[:20]] == numbered(20)
         got = consumer.receive(20)
         assert [one.data for one in got] == numbered(20)
         assert consumer.partitions()[f"1:{topic}:0"] == {"offset": 20 * 28, "max": 20 * 28}
-        # Somewhere else.
+        # At another position.
         assert consumer.call("disconnect", f"1:{topic}:0") == "ok"
         assert consumer.call("connect", f"1:{topic}:0", 15 * 28) == "ok"
         assert [one.data for one in consumer.receive(5)] == numbered(20)[15:]

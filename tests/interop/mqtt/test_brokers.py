@@ -1,5 +1,5 @@
-"""Our client on brokers that we did not write and on ours: cuts at every packet, restarts, TLS, WebSocket,
-users, extended authentication; and beside clients that we did not write."""
+"""Our client on Mosquitto, HiveMQ and the embedded broker: cuts at every packet, restarts, TLS, WebSocket,
+users, extended authentication; and next to clients of other authors."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(params=BROKERS)
 def own(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A broker that the test may stop, kill and start; what it acknowledged is on disk."""
+    """A broker that the test may stop, kill and start; acknowledged messages are on disk."""
     options: dict[str, Any] = {"data": True} if request.param == "embedded" else {}
     if request.param == "mosquitto":
-        # It writes its state when it is told to, or now and then.
+        # Mosquitto writes its state on request or periodically.
         options["extra"] = "autosave_interval 1\nautosave_on_changes true\n"
     broker = start(lambda: NAMES[request.param](**options))
     yield broker
@@ -112,7 +112,7 @@ async def test_publishing_cut_at_each_packet(
                 if qos == 2:
                     assert got == [*sent, b"end"], (at, got)
                 else:
-                    # Once or twice, and in order where they came first.
+                    # Once or twice, first occurrences in order.
                     assert list(dict.fromkeys(got)) == [*sent, b"end"], (at, got)
 
 
@@ -163,7 +163,7 @@ async def test_a_broker_that_lost_the_session_gets_the_subscriptions_again(
             async with client.consumer(topic, qos=1) as consumer:
                 proxy.refuses = True
                 proxy.cut()
-                # Somebody else throws the session away.
+                # Another client discards the session.
                 with broker.raw(version) as thief:
                     thief.connect(client_id)
                 proxy.refuses = False
@@ -191,7 +191,7 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
             await writing.publish(topic, b"before", qos=2)
             await take(consumer, 1)
             await asyncio.to_thread(own.halt, kill=kill)
-            # Taken while nobody is there, and sent when somebody is.
+            # Queued while the subscriber is offline, and sent when it returns.
             waiting = [writing.publish(topic, b"%d" % number, qos=1 + number % 2) for number in range(10)]
             await asyncio.to_thread(own.start)
             await asyncio.wait_for(asyncio.gather(*waiting), 30)
@@ -200,7 +200,7 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
                 message = await consumer.receive(timeout=20)
                 await consumer.ack(message)
                 if bytes(message.data) == b"before":
-                    # What HiveMQ has not on disk when it is killed it sends again, at QoS 2 too.
+                    # HiveMQ sends again what is not on disk when it is killed, at QoS 2 too.
                     assert kill and own.name == "hivemq"
                     continue
                 got.append(bytes(message.data))
@@ -224,7 +224,7 @@ async def test_users_and_tls(guarded: Any, version: int) -> None:
             await client.publish(topic, bytes(100_000), qos=2)
             assert [len(data) for data in payloads(await take(consumer, 1))] == [100_000]
     for user, password in (("ann", "wrong"), ("nobody", "secret")):
-        # Mosquitto says that who is unknown is not authorized.
+        # Mosquitto reports an unknown user as not authorized.
         with pytest.raises((errors.AuthenticationError, errors.AuthorizationError)) as caught:
             async with penstock.connect(url, username=user, password=password, **options):
                 pass

@@ -1,5 +1,5 @@
-"""Clients that we did not write on our broker: paho-mqtt, aiomqtt, gmqtt, the npm client, mosquitto_pub with
-mosquitto_sub."""
+"""Clients of other authors on the embedded broker: paho-mqtt, aiomqtt, gmqtt, the npm client, and
+mosquitto_pub with mosquitto_sub."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
 
 def each(*without: str) -> pytest.MarkDecorator:
-    """Each peer in each of its versions, but for those that cannot do it."""
+    """Each peer in each of its versions, except those that lack the feature."""
     return pytest.mark.parametrize(
         ("peer", "version"),
         [
@@ -34,7 +34,7 @@ def each(*without: str) -> pytest.MarkDecorator:
 
 EACH_PEER = each()
 EACH_OF_5_0 = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
-# gmqtt and mosquitto_sub cannot be told everything.
+# gmqtt and mosquitto_sub lack some options.
 CAN = pytest.mark.parametrize(
     "peer", [peer for name, peer in PEERS.items() if name not in {"gmqtt", "mosquitto"}], ids=lambda p: p.name
 )
@@ -45,7 +45,7 @@ KEPT = {"session_expiry_interval": 60}
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """``make(Paho)``: a peer that is closed in the end."""
+    """``make(Paho)``: a peer that is closed at the end."""
     made: list[Peer] = []
 
     def one(kind: type[Peer]) -> Any:
@@ -74,7 +74,7 @@ def target(embedded_mqtt: EmbeddedMqtt) -> Target:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedMqtt]:
-    """One with users."""
+    """A broker with users."""
     broker = start(lambda: EmbeddedMqtt(users=True))
     yield broker
     broker.stop()
@@ -82,7 +82,7 @@ def guarded() -> Iterator[EmbeddedMqtt]:
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[EmbeddedMqtt]:
-    """One with TLS."""
+    """A broker with TLS."""
     broker = start(lambda: EmbeddedMqtt(tls=True))
     yield broker
     broker.stop()
@@ -90,7 +90,7 @@ def secure() -> Iterator[EmbeddedMqtt]:
 
 @pytest.fixture
 def durable() -> Iterator[EmbeddedMqtt]:
-    """One with a folder, which may be stopped and started."""
+    """A broker with a data folder, which may be stopped and started."""
     broker = start(lambda: EmbeddedMqtt(data=True))
     yield broker
     broker.stop()
@@ -165,10 +165,10 @@ def test_wills(
     for ending, expected in (("kill", [b"gone"]), ("disconnect", [])):
         one = make(peer)
         one.connect(target, client_id, version, will=PeerWill(topic, b"gone", 1))
-        # What mosquitto_sub needs to connect at all.
+        # mosquitto_sub does not connect without it.
         one.subscribe(Filter(f"{topic}/none", 0))
         if ending == "disconnect" and peer is MosquittoPrograms and version == V5:
-            # It says "disconnect with will message".
+            # It sends "disconnect with will message".
             expected = [b"gone"]
         getattr(one, ending)()
         assert [message.payload for message in watcher._receive(1, 5 if expected else 0.3)] == expected
@@ -178,7 +178,7 @@ def test_wills(
 def test_a_session_that_is_kept(
     make: Make, target: Target, topic: str, client_id: str, peer: type[Peer], version: int
 ) -> None:
-    # mosquitto_sub asks for a session without end itself.
+    # mosquitto_sub requests an endless session by itself.
     kept = KEPT if version == V5 and peer is not MosquittoPrograms else None
     writer = make(Paho)
     writer.connect(target, f"{client_id}w", V5)
@@ -193,7 +193,7 @@ def test_a_session_that_is_kept(
     if peer is MosquittoPrograms:
         again.subscribe(Filter(topic, 2))
     else:
-        # 3.1 has no such flag.
+        # MQTT 3.1 lacks this flag.
         assert present is (version > V31)
     got = again.receive(2)
     assert [(message.payload, message.qos) for message in got] == [(b"1", 1), (b"2", 2)]
@@ -302,7 +302,7 @@ def test_topic_aliases_of_the_npm_client(make: Make, target: Target, topic: str,
     ]
 
 
-# ------------------------------------------------------------------------------ who may
+# ------------------------------------------------------------------------------ users
 
 
 @EACH_PEER
@@ -356,7 +356,7 @@ def test_tls(make: Make, secure: EmbeddedMqtt, client_id: str, peer: type[Peer],
 def test_keep_alive(
     make: Make, target: Target, topic: str, client_id: str, peer: type[Peer], version: int
 ) -> None:
-    # mosquitto_sub allows no less than five seconds.
+    # The minimum of mosquitto_sub is five seconds.
     seconds = 5 if peer is MosquittoPrograms else 1
     one = make(peer)
     one.connect(target, client_id, version, keep_alive=seconds)
@@ -387,7 +387,7 @@ def test_a_publisher_cut_at_each_packet(
             one = make(Paho)
             one.connect(Target(proxy.port), name, version, clean=False, properties=kept)
             if version == V5:
-                # Its own default asks for a clean start after the first connection too.
+                # Its default requests a clean start on later connections too.
                 one.client._clean_start = False
             proxy.cut_at(at, before=before)
             info = one.client.publish(topic, b"once", qos)

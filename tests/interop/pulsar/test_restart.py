@@ -1,4 +1,4 @@
-"""A real Pulsar that goes away and comes back, and topics that move, under load."""
+"""A real Pulsar that stops and starts, and topics that move, under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS, tokens and authorization on the real Pulsar: what is right works, what is wrong is said at once."""
+"""TLS, tokens and authorization on the real Pulsar: right settings work, wrong ones fail at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What our client and our broker are held against: the real TubeMQ with its own Java client and with frames
-by hand. None of our engine is in here: when these fail, it is the harness."""
+"""The reference for our client and broker: the real TubeMQ with its own Java client and with frames by hand.
+
+The engine is not involved: a failure here is one of the harness.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,14 @@ def test_java_filters_and_positions(real_tubemq: RealTubeMq, java: Java) -> None
             producer.send(topic, b"%d" % number, type="even" if number % 2 == 0 else "odd")
         with java.balance(real_tubemq, group(), topic, offsets={f"1:{topic}:0": 28 * 15}) as consumer:
             assert [one.data for one in consumer.receive(5)] == [b"%d" % n for n in range(15, 20)]
-        # The Java client reads with filters what is on disk, which it is after 10 seconds.
+        # With filters the Java client reads from disk, where messages are after 10 seconds.
         with java.balance(real_tubemq, group(), {topic: ["even"]}, position="first") as consumer:
             got = consumer.receive(10, timeout=40)
             assert [one.data for one in got] == [b"%d" % n for n in range(0, 20, 2)]
 
 
 def test_by_hand(real_tubemq: RealTubeMq) -> None:
-    """Each method of a producer and of a consumer with client balance, byte by byte ours."""
+    """Each method of a producer and of a consumer with client balance, in frames by hand."""
     topic, name = real_tubemq.topic(2, 2), group()
     me = f"{name}_127.0.0.1-1-1-1"
     with Raw(real_tubemq.ports[0]) as master, Raw(int(real_tubemq.broker.split(":")[1])) as broker:
@@ -197,7 +199,7 @@ def test_java_over_mutual_tls(java: Java) -> None:
 
 
 def test_credentials_by_hand(real_tubemq_secure: RealTubeMq) -> None:
-    """The Java client is of no use here: its heartbeats have no credentials, which the server asks for."""
+    """Without the Java client, whose heartbeats lack the credentials that the server requires."""
     server, topic = real_tubemq_secure, real_tubemq_secure.topic()
     assert server.certificates is not None
     context = server.certificates.context(client_certificate=True)
@@ -230,7 +232,7 @@ def test_credentials_by_hand(real_tubemq_secure: RealTubeMq) -> None:
         assert broker.call("send", **body, authInfo={"visitAuthorizedToken": visit})["errCode"] == 415
         proof = {"visitAuthorizedToken": visit, "authAuthorizedToken": wire.authorized("ann", "secret")}
         assert broker.call("send", **body, authInfo=proof)["success"]
-    # A client without a certificate is not talked to.
+    # A client without a certificate gets no answer.
     with pytest.raises((OSError, AssertionError)), Raw(port, context=server.certificates.context()) as raw:
         raw.call("producer_register", **who)
     assert server.active() == "master1", "the server lives on"
@@ -267,7 +269,7 @@ async def test_the_liar_is_honest_by_itself(java: Java, balance: str) -> None:
             assert sorted(one.data for one in got) == sorted([b"first", *sent])
             assert [one.attributes["a"] for one in filtered.receive(1)] == ["b"]
             filtered.nothing()
-        # Who comes later goes on where the group was.
+        # A later member resumes at the position of the group.
         with consume(address, name, {"demo": ["till"]}, position="first") as again:
             again.nothing()
 

@@ -1,4 +1,4 @@
-"""Our client and the real TubeMQ when its servers go away, and with credentials and mutual TLS."""
+"""Our client and the real TubeMQ: servers that stop, credentials, and mutual TLS."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_killed_member_leaves_its_partitions(
                 await producer.send_many(numbered(30))
                 await asyncio.to_thread(doomed.kill)
                 await ready(consumer, 3, 60)
-                # What nobody confirmed comes to us.
+                # Unconfirmed messages are delivered to us.
                 assert set(payloads(await take(consumer, 30, 30))) == set(numbered(30))
 
 
@@ -83,7 +83,7 @@ async def test_a_standby_takes_over_in_mid_flight() -> None:
                 await flow.progress(200)
                 await flow.stop()
                 assert not flow.failed, flow.failed[:3]
-        # And whoever comes new finds the active one.
+        # A new client finds the active master too.
         async with connect(cluster) as client, client.consumer(topic, group(), position="first") as consumer:
             got = {int(bytes(message.data)) for message in await take(consumer, len(flow.taken), 40)}
             assert got >= set(flow.taken)

@@ -1,5 +1,5 @@
-"""The border between the engine and Python: who gets which outcome, on which thread, and what becomes of
-those who stopped waiting."""
+"""The bridge between the engine and Python: which outcome reaches which caller, on which thread, and what
+happens to callers that stopped waiting."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_cancelled_receive_takes_no_message(client: penstock.Client, top
 
 @pytest.mark.parametrize("verb", ["receive", "receive_many", "anext"])
 async def test_cancelling_at_any_moment_loses_nothing(client: penstock.Client, topic: str, verb: str):
-    """Including the moment in which the message is on its way from the engine to the future."""
+    """Includes the moment in which the message is between the engine and the future."""
     count = 2000
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
@@ -142,7 +142,7 @@ async def test_an_anext_works_wherever_an_awaitable_does(client: penstock.Client
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     await producer.send_many(numbered(4))
-    assert (await consumer.receive(timeout=5)).data == b"0"  # from here on they are at hand
+    assert (await consumer.receive(timeout=5)).data == b"0"  # from here on they are available at once
     assert (await asyncio.wait_for(anext(consumer), 5)).data == b"1"
     assert (await asyncio.ensure_future(anext(consumer))).data == b"2"  # type: ignore[arg-type]
     by_hand = consumer.__anext__().__await__()

@@ -1,4 +1,4 @@
-"""A server that cannot prove who it is gets a TLS error at once and not one byte of a credential."""
+"""A server that cannot prove its identity: a TLS error at once, and not one byte of a credential is sent."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_a_bad_certificate_is_a_tls_error_at_once_and_no_byte_leaves(kind:
 
 
 async def test_a_good_certificate_gets_the_handshake() -> None:
-    # The counterpart: otherwise all of the above might fail for another reason.
+    # The counterpart: the tests above must not pass for another reason.
     ca = Authority()
     with listening(*ca.leaf()) as server:
         with pytest.raises(penstock.Error):

@@ -1,4 +1,4 @@
-"""The command line: arguments, formats, exit status. What needs a broker is in test_commands.py."""
+"""The command line without a broker: arguments, formats, exit status."""
 
 import subprocess
 import sys

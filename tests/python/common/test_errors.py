@@ -1,4 +1,4 @@
-"""Errors: one hierarchy, one class per code of the engine, and they survive a pickle."""
+"""Errors: one hierarchy, one class per code of the engine, pickling."""
 
 import pickle
 import re

@@ -1,5 +1,5 @@
-"""Processes that end at any moment and in any way: the status they asked for, nothing on standard error that
-they did not write themselves, and never a hang."""
+"""Processes that end at any moment and in any way: with the status they chose, without output of ours on
+standard error, and without a hang."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from support.pulsar.harness import EmbeddedPulsar
 
 LIMIT = 2.0
-"""Seconds between the moment a process wants to end and its end."""
+"""Seconds from the moment a process begins to end until its end."""
 
 ASYNC = """
 import asyncio, os, sys, threading, time
@@ -34,7 +34,7 @@ async def work(client):
             while True:
                 await asyncio.gather(*[producer.send(b"x" * 100) for _ in range(100)])
         except penstock.Error:
-            pass                       # nobody looks at this task: its end is no noise either
+            pass                       # this task is never awaited, and its end prints nothing either
     sending = asyncio.ensure_future(send())
     async for message in consumer:
         consumer.ack(message)
@@ -262,7 +262,7 @@ def url() -> Any:
 
 
 def run(script: str, url: str, delay: float, expected: int) -> str | None:
-    """What was wrong, or nothing."""
+    """Returns the fault, or an empty text."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore::ResourceWarning", "-c", script, url, str(delay)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Options: one table; keyword over URL over environment over default; mistakes are named at once."""
+"""Options: one table; keyword over URL over environment over default; errors that name the mistake."""
 
 import datetime
 import functools

@@ -1,4 +1,4 @@
-"""The MQTT client's face, on the embedded broker: options, verbs, cuts and kills."""
+"""The MQTT client's Python API, on the embedded broker: options, verbs, cuts and kills."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def test_a_retained_message_comes_to_those_who_come_later(url):
 async def test_a_will_is_published_when_the_client_is_cut(url):
     async with penstock.connect(url) as watcher, watcher.subscribe("wills/+") as consumer:
         client = await penstock.connect(url, will={"topic": "wills/1", "payload": "gone", "qos": 1})
-        # Forgotten, not closed: no goodbye.
+        # Dropped without close: no DISCONNECT is sent.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             client._forget()  # pyright: ignore[reportPrivateUsage]
@@ -427,7 +427,7 @@ async def test_a_broker_that_is_killed_loses_nothing_and_qos_2_comes_once(
                 await within(producer.send_many([str(number + i).encode() for i in range(300)]), 30)
                 number += 300
             await within(done.wait(), 30)
-            # A late copy would come now.
+            # A late copy would arrive now.
             await within(into.publish("other", b"", qos=1))
             reading.cancel()
             assert sorted(got) == list(range(total))

@@ -1,5 +1,5 @@
-"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with MQTT URLs, as their users run them; and
-beside ``mosquitto_pub`` and ``mosquitto_sub``, on the embedded broker."""
+"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with MQTT URLs, on the embedded broker, and
+next to ``mosquitto_pub`` and ``mosquitto_sub``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def topic() -> str:
 
 
 class Session:
-    """A session that gathers what is published, to be read with ``sub -c``."""
+    """A session that collects publications, to be read with ``sub -c``."""
 
     def __init__(self, url: str, *topics: str, qos: int = 2, version: str = "5") -> None:
         self._client_id = uuid.uuid4().hex[:20]
@@ -239,7 +239,7 @@ def test_retained_live_and_unwanted_messages(url: str, topic: str) -> None:
     assert run(*everything, "-T", f"{topic}/b", status=27) == b"a\n"
     assert "leave nothing" in refused(*everything, "-R", "--retained-only", status=1)
     assert "filter" in refused(*everything, "-T", "a/#/b", status=1)
-    # What came while the session was away is not retained: the first of that ends it.
+    # Messages queued for the offline session are not retained: the first of them ends the command.
     session = Session(url, f"{topic}/#")
     session.read("-C", "2")
     run("pub", url, "-t", f"{topic}/c", "-m", "live", "-q", "1")
@@ -249,7 +249,7 @@ def test_retained_live_and_unwanted_messages(url: str, topic: str) -> None:
 def test_a_timeout_has_its_own_status(url: str, topic: str) -> None:
     assert run("sub", url, "-t", topic, "-W", "0.2", status=27) == b""
     run("pub", url, "-t", topic, "-m", "x", "-r")
-    # mosquitto_sub's way: 27 whenever the time is over, whatever has come.
+    # As mosquitto_sub: status 27 when the time is over, whether messages arrived or not.
     assert run("sub", url, "-t", topic, "-W", "0.5", status=27) == b"x\n"
     assert run("sub", url, "-t", topic, "-W", "20", "-C", "1") == b"x\n"
     assert "-W" in refused("sub", url, "-t", topic, "-W", "soon", status=1)
@@ -272,7 +272,7 @@ def test_messages_that_nobody_acknowledged_come_again(url: str, topic: str) -> N
     session = Session(url, topic)
     run("pub", url, "-t", topic, "-q", "1", "-m", "1", "-m", "2", "-m", "3")
     assert session.read("-C", "2", "--no-ack") == b"1\n2\n"
-    # Only what has been shown is acknowledged: what was fetched ahead stays in the session.
+    # Only printed messages are acknowledged; prefetched ones stay in the session.
     assert session.read("-C", "2") == b"1\n2\n"
     assert session.read("-C", "1") == b"3\n"
 
@@ -285,7 +285,7 @@ def test_messages_that_nobody_acknowledged_come_again(url: str, topic: str) -> N
 )
 def test_versions(url: str, topic: str, given: str, level: int) -> None:
     run("pub", url, "-t", topic, "-m", "x", "-r", "-V", given, "-q", "1")
-    # Only 5.0 has subscription ids.
+    # Only MQTT 5.0 has subscription identifiers.
     out = run("sub", url, "-t", topic, "-V", given, "-C", "1", "-W", "20", "-F", "%p %S")
     assert out.startswith(b"x ")
     assert (len(out.strip()) > 1) == (level == 5)
@@ -407,7 +407,7 @@ def test_a_will(embedded_mqtt: EmbeddedMqtt, topic: str) -> None:
     flags += ["-D", "will", "content-type", "text/plain", "-D", "will", "will-delay-interval", "0"]
     flags += ["-D", "will", "user-property", "a", "b"]
     with blocking.connect(url) as client, client.consumer(f"{topic}/will", retain_as_published=True) as wills:
-        # Whoever says goodbye leaves none.
+        # A client that sends DISCONNECT leaves no will.
         run("pub", url, "-t", topic, "-m", "x", *flags)
         before = embedded_mqtt.call("status")["mqtt"]["subscriptions"]
         process = start("sub", url, "-t", topic, "-k", "10", *flags)

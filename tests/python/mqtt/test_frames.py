@@ -1,4 +1,4 @@
-"""DataFrames over MQTT, in both directions: each row is a message, on the topic that it says."""
+"""DataFrames over MQTT, in both directions: each row is a message on the topic in its topic column."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def client(broker: MqttService):
 
 
 async def rows(consumer: Any, count: int) -> list[dict[str, Any]]:
-    """``count`` rows; fails when fewer or more come."""
+    """Exactly ``count`` rows; fails when fewer or more arrive."""
     parts: list[Any] = []
     while sum(part.num_rows for part in parts) < count:
         part = await consumer.read_frame(count, timeout=10)
@@ -62,7 +62,7 @@ async def rows(consumer: Any, count: int) -> list[dict[str, Any]]:
 
 
 def framed(library: str, columns: dict[str, list[Any]]) -> Any:
-    """The same table as each library has it."""
+    """The same table in the form of each library."""
     if library == "pyarrow":
         return pa.table(columns)
     if library == "polars":
@@ -158,7 +158,7 @@ async def test_retained_rows_are_the_last_of_each_topic(client: Any, topic: str)
             assert {row["topic"]: row["value"] for row in got} == {
                 f"{topic}/till-{i % 3}": b"payload %d" % i for i in range(ROWS - 3, ROWS)
             }
-        # An empty payload takes a retained message away; null is one.
+        # An empty payload removes a retained message; null is an empty payload.
         gone = pa.table({"till": [f"till-{i}" for i in range(3)], "v": pa.array([None] * 3, pa.binary())})
         await producer.send_frame(gone, value="v", topic=f"{topic}/{{till}}")
         async with client.subscribe(f"{topic}/#") as consumer:
@@ -193,7 +193,7 @@ async def test_a_bad_topic_names_row_and_column_and_nothing_is_sent(
     client: Any, topic: str, form: str, value: str | None, why: str
 ) -> None:
     table = pa.table({"v": ["x"] * 8, "where": [f"{topic}/ok"] * 7 + [value]})
-    # Rows are counted over all batches.
+    # Row numbers run over all batches.
     table = pa.concat_tables([table.slice(0, 5), table.slice(5)])
     spec = "where" if form == "column" else "{where}"
     async with client.subscribe(f"{topic}/#") as consumer, client.producer("unused") as producer:
@@ -224,7 +224,7 @@ async def test_a_bad_template_is_refused_at_once(
 ) -> None:
     async with client.producer(topic) as producer:
         if kind is None:
-            # Text in a column of bytes is text.
+            # A text column as payload is sent as UTF-8.
             assert len(await producer.send_frame(TABLE.slice(0, 1), value="till", topic=spec)) == 1
             return
         with pytest.raises(kind, match=words):

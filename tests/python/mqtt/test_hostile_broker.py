@@ -1,5 +1,8 @@
-"""MQTT brokers that lie to the client. Each operation ends in time, with a typed error or, on the next
-connection, as if nothing had been; 5.0 is told why; the process does not grow by what was only claimed."""
+"""MQTT brokers that lie to the client.
+
+Each operation ends in time, with a typed error, or on the next connection with success. An MQTT 5.0 broker is
+told the reason. The process does not grow by sizes that were only claimed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def silent(_peer: Peer, _packet: Packet) -> None:
 
 
 def packet_id(packet: Packet) -> int:
-    """Of SUBSCRIBE, UNSUBSCRIBE and the acknowledgements."""
+    """The packet identifier of SUBSCRIBE, UNSUBSCRIBE and the acknowledgements."""
     return struct.unpack(">H", packet.body[:2])[0]
 
 
@@ -65,12 +68,12 @@ def publish_id(packet: Packet) -> int:
 
 
 class Liar:
-    """An honest broker, but for what ``lies`` says of its first ``times`` connections."""
+    """A broker whose first ``times`` connections follow ``lies``; later ones are honest."""
 
     def __init__(self, version: int, lies: dict[int, Answer], times: int = 1) -> None:
         self.version, self.lies, self.times = version, lies, times
         self.connections = 0
-        #: Reasons of the DISCONNECTs that the client sent, None for one without.
+        #: The reasons of the DISCONNECTs that the client sent, None for one without a reason.
         self.goodbyes: list[int | None] = []
         self.broken: list[str] = []
 
@@ -138,7 +141,7 @@ def options(version: int) -> dict[str, Any]:
 
 CONNACK_OK = wire.packet(wire.CONNACK, b"\0\0\0")
 
-#: What answers CONNECT, in 5.0, and the error that connecting ends with.
+#: The answer to CONNECT, in MQTT 5.0, and the error that connecting ends with.
 HANDSHAKES: dict[str, tuple[Answer, type[errors.Error]]] = {
     "silence": (silent, errors.Timeout),
     "close": (send_and_close(), errors.Error),
@@ -215,7 +218,7 @@ def alias(number: int, topic: str = "t") -> bytes:
     return wire.publish(topic, b"lie", props=[("topic_alias", number)])
 
 
-#: What comes behind an honest SUBACK, in 5.0, and the reason that the broker is told.
+#: The bytes behind an honest SUBACK, in MQTT 5.0, and the reason that the broker is told.
 AFTER: dict[str, tuple[list[bytes], int | None]] = {
     "QoS 3": ([wire.packet(wire.PUBLISH, b"\0\1t\0\1\0", 6)], 0x81),
     "DUP with QoS 0": ([wire.packet(wire.PUBLISH, b"\0\1t\0", 8)], 0x81),
@@ -275,7 +278,7 @@ async def test_a_lie_ends_the_connection_and_the_next_one_works(name: str):
 
 
 async def test_a_broker_that_sends_more_than_our_receive_maximum_is_put_up_with():
-    # As Mosquitto 2.0 does to a client that is behind: what comes is taken, and the session goes on.
+    # As Mosquitto 2.0 does to a slow client: the messages are accepted, and the session continues.
     liar = Liar(V5, {})
 
     def subscribed(peer: Peer, packet: Packet) -> None:
@@ -292,7 +295,7 @@ async def test_a_broker_that_sends_more_than_our_receive_maximum_is_put_up_with(
     assert liar.connections == 1
 
 
-#: Lies that are answers: what is asked, and what comes.
+#: Lies that are answers: the request, and the answer.
 ANSWERS: dict[str, tuple[int, Answer, str]] = {
     "SUBACK for more filters": (
         wire.SUBSCRIBE,
@@ -332,7 +335,7 @@ async def test_an_answer_that_lies(name: str):
             async with client.consumer("t"):
                 pass
         else:
-            # The liar does not keep sessions: what became of a message of QoS 2 cannot be known.
+            # The liar keeps no sessions: the outcome of a QoS 2 message cannot be known.
             with pytest.raises(errors.Disconnected, match="may or may not"):
                 await within(client.publish("t", b"x", qos=2))
             assert not (await within(client.publish("t", b"y", qos=2))).is_error

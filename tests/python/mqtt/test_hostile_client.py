@@ -1,4 +1,5 @@
-"""Clients that break MQTT, or use it to hurt the embedded broker: it closes or goes on, and serves others."""
+"""Clients that violate MQTT or use it against the embedded broker: it closes or goes on, and serves
+others."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def raw_connect(body: bytes) -> bytes:
 
 MQTT = wire.binary("MQTT")
 ALIVE, ANY = "alive", "any"
-# What is said, and how it must end: a reason of DISCONNECT or CONNACK, closed without a word (None), "alive",
+# The bytes, and how it must end: a reason in DISCONNECT or CONNACK, closed without a reason (None), "alive",
 # or "any" of them.
 SCRIPTS: dict[str, tuple[list[bytes], int | str | None]] = {
     # before CONNECT
@@ -168,12 +169,12 @@ SCRIPTS: dict[str, tuple[list[bytes], int | str | None]] = {
     ),
     "packets behind DISCONNECT": ([HELLO, wire.disconnect() + noise(5)], None),
 }
-# What stands before the end may be a packet that is still to come.
+# The last bytes may be the start of a packet that is still incomplete.
 OPEN_ENDED = ("an HTTP request", "a TLS hello", "random bytes", "PUBLISH to a topic longer than itself")
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory of a process."""
+    """Resident memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
@@ -188,7 +189,7 @@ def broker() -> Iterator[EmbeddedMqtt]:
 
 
 def serves(broker: EmbeddedMqtt) -> None:
-    """Other clients get what they want."""
+    """Asserts that other clients are served."""
     with broker.raw() as peer:
         peer.connect("good")
         topic = broker.topic()
@@ -263,7 +264,7 @@ def test_a_subscriber_that_never_reads_does_not_make_the_broker_grow(broker: Emb
         for _ in range(1500):
             publisher.publish(topic, bytes(100_000), qos)
         publisher.sync()
-        # 150 MB were sent; of QoS 1 a session may have 64 MiB waiting, of QoS 0 a connection 8 MiB.
+        # 150 MB were sent. A session may queue 64 MiB of QoS 1, a connection 8 MiB of QoS 0.
         assert resident(broker.pid) - before < (100 << 20)
     assert broker.call("status")["mqtt"]["messages_dropped"] > 0
     serves(broker)
@@ -296,7 +297,7 @@ def test_a_storm_of_connections_under_one_name(broker: EmbeddedMqtt) -> None:
         with socket.create_connection(("127.0.0.1", broker.port), 5) as peer:
             peer.sendall(HELLO if number % 2 else noise(number)[:50])
     serves(broker)
-    # Names that the storm left behind are gone with their connections.
+    # The sessions of the storm ended with their connections.
     eventually(lambda: broker.call("status")["mqtt"]["connections"] == 0)
     assert broker.call("status")["mqtt"]["sessions"] == 0
 

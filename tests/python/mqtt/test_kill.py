@@ -1,5 +1,5 @@
-"""``penstock broker --data --mqtt-port`` killed with messages of QoS 1 and 2 in flight: what was acknowledged
-is there, QoS 2 exactly once."""
+"""``penstock broker --data --mqtt-port`` killed with messages of QoS 1 and 2 in flight: acknowledged messages
+survive, those of QoS 2 are delivered exactly once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Peer(Reconnecting):
 
 
 class Publisher(Peer):
-    """Numbers its messages, by turns of QoS 1 and 2, and keeps each until it is answered."""
+    """Publishes numbered messages of QoS 1 and 2 in turn, and keeps each until it is acknowledged."""
 
     def __init__(self, port: int, name: str, version: int, topic: str) -> None:
         super().__init__(port, name, version)
@@ -90,7 +90,7 @@ class Publisher(Peer):
 
 
 class Subscriber(Peer):
-    """Keeps what comes, and the identifiers of QoS 2 that it has not released."""
+    """Records the messages, and the identifiers of QoS 2 that are not released."""
 
     def __init__(self, port: int, name: str, version: int, topic: str) -> None:
         super().__init__(port, name, version)

@@ -1,4 +1,5 @@
-"""The durable outbox: what ``send`` said was kept reaches the broker, whatever happens to the client."""
+"""The durable outbox: a message that ``send`` reported as kept reaches the broker, whatever happens to the
+client."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from penstock import blocking, errors
 NOWHERE = "mqtt://127.0.0.1:1"
 ROUNDS = 6
 
-# Publishes until it is killed, and says what was kept.
+# Publishes until it is killed, and prints what was kept.
 VICTIM = """
 import asyncio, sys
 import penstock
@@ -52,7 +53,7 @@ async def emptied(client: Any) -> None:
 
 
 async def numbers(consumer: Any, enough: int) -> dict[int, list[int]]:
-    """By QoS, in the order they came, until there are so many different ones."""
+    """Messages by QoS, in order of arrival, until ``count`` different ones are there."""
     came: dict[int, list[int]] = {1: [], 2: []}
     while len({*came[1], *came[2]}) < enough:
         message = await consumer.receive(timeout=30)
@@ -151,7 +152,7 @@ async def test_kills_of_the_client_lose_nothing_that_was_kept(url: str, tmp_path
         async with penstock.connect(url, outbox=path) as client:
             await emptied(client)
         came = await numbers(consumer, len(kept))
-        # What was on disk without having been said so comes as well; then nothing more.
+        # Messages that were on disk but not reported yet arrive as well; then no more.
         while True:
             try:
                 message = await consumer.receive(timeout=0.2)

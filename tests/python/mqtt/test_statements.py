@@ -13,7 +13,7 @@ import pytest
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
 
-# The statements that the appendix of each standard lists: section, first and last number.
+# The statements listed in the appendix of each standard: section, first and last number.
 LISTED = {
     "3.1.1": """
         1.5.3:1-3 2.2.2:1-2 2.3.1:1-7 3.1.0:1-2 3.1.2:1-24 3.1.3:1-11 3.1.4:1-5 3.2.0:1-1 3.2.2:1-6

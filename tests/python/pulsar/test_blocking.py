@@ -1,4 +1,4 @@
-"""The blocking face: what it adds to the engine."""
+"""The blocking API, on top of the engine."""
 
 import gc
 import subprocess

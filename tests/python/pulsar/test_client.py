@@ -1,4 +1,4 @@
-"""The asyncio face: what it adds to the engine. What the engine does is in tests/contract."""
+"""The asyncio API, on top of the engine, which tests/contract covers."""
 
 import asyncio
 import doctest

@@ -1,4 +1,4 @@
-"""The command line against an embedded broker, each command as its users run it."""
+"""``penstock`` with Pulsar URLs: each command as a user runs it, on the embedded broker."""
 
 import json
 import signal

@@ -1,5 +1,8 @@
-"""Brokers that lie to the client. Each operation ends in time, with a typed error or as if nothing had been;
-the process lives, does not grow by what was only claimed, and can do its work with an honest broker."""
+"""Pulsar brokers that lie to the client.
+
+Each operation ends in time, with a typed error or with success. The process survives, does not grow by sizes
+that were only claimed, and afterwards works with an honest broker.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,12 @@ def silent(peer: Peer, fields: Fields, rest: bytes) -> None:
 
 
 def reply(kind: int, request: int, more: Fields, *, into: int = 1) -> Answer:
-    """An answer with the request's id: field ``request`` of the question, ``into`` of the answer."""
+    """An answer with the request's id, taken from field ``request`` and put into field ``into``."""
     return lambda peer, fields, rest: peer.send(frame(kind, {into: fields[request][0]} | more))
 
 
 def then(good: Answer | None, *frames: bytes) -> Answer:
-    """The honest answer, and these after it."""
+    """The honest answer, followed by these frames."""
 
     def answer(peer: Peer, fields: Fields, rest: bytes) -> None:
         if good is None:
@@ -73,7 +76,7 @@ def single(payload: bytes, size: int | None = None) -> bytes:
     return struct.pack(">I", len(metadata)) + metadata + payload
 
 
-# What a broker does to the handshake, to lookups and to the opening of producers.
+# Lies about the handshake, lookups and the opening of producers.
 OPENING: dict[str, dict[int, Answer]] = {
     "closes at once": {wire.CONNECT: closing()},
     "says nothing": {wire.CONNECT: silent},
@@ -141,7 +144,7 @@ OPENING: dict[str, dict[int, Answer]] = {
 
 
 HARMLESS = {
-    "leaves out what CONNECTED requires",  # protobuf's default is as good
+    "leaves out what CONNECTED requires",  # the default of protobuf will do
     "greets for ever",
     "has a message limit below zero",
     "has a message limit of zero",
@@ -149,7 +152,7 @@ HARMLESS = {
 }
 
 
-# What it does to messages on their way in.
+# Lies about messages that are sent.
 def receipts(*fields: Fields) -> dict[int, Answer]:
     return {wire.SEND: always(*[frame(wire.SEND_RECEIPT, one) for one in fields])}
 
@@ -175,7 +178,7 @@ SENDING: dict[str, dict[int, Answer]] = {
     "closes the producer on each SEND": {wire.SEND: always(frame(wire.CLOSE_PRODUCER, {1: 0, 2: Huge}))},
 }
 
-# What it delivers.
+# Lies about delivered messages.
 LYING: dict[str, bytes] = {
     "a wrong checksum": delivery(entry(crc=1)),
     "metadata longer than the frame": delivery(entry(metadata_size=1 << 30)),
@@ -242,7 +245,7 @@ def connect(url: str) -> Any:
 
 
 async def in_time(work: Any) -> penstock.Error | None:
-    """The typed error of an operation that must end, or nothing."""
+    """The typed error of an operation that must end, or None."""
     started, before = time.monotonic(), resident()
     try:
         await asyncio.wait_for(work, PATIENCE)
@@ -281,7 +284,7 @@ async def test_a_broker_that_lies_about_what_it_was_sent(name: str) -> None:
         harmless = ("gives a receipt without an id", "gives a receipt twice")
         assert error is not None or name in harmless
         if name == "fails each SEND":
-            # The reference client tries such an error again until the send timeout.
+            # The reference client retries after such an error until the send timeout.
             assert isinstance(error, errors.PersistenceError | errors.Timeout)
 
 
@@ -328,7 +331,7 @@ async def test_a_silent_broker_is_noticed_by_keep_alive() -> None:
             async with client.producer("t"):
                 deadline = time.monotonic() + 10
                 while broker.connections < 2:
-                    assert time.monotonic() < deadline, "nobody noticed"
+                    assert time.monotonic() < deadline, "the lie went unnoticed"
                     await asyncio.sleep(0.02)
 
 

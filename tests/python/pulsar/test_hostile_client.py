@@ -1,5 +1,5 @@
-"""Clients that lie to the embedded broker. After each of them it has closed the connection or goes on
-answering, serves others, and has not grown."""
+"""Clients that lie to the embedded Pulsar broker: it closes the connection or keeps answering, serves others,
+and does not grow."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ SCRIPTS: dict[str, list[bytes]] = {
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory of a process."""
+    """Resident memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
@@ -183,7 +183,7 @@ def open_peer(broker: EmbeddedPulsar) -> Peer:
 
 
 def serves(broker: EmbeddedPulsar) -> None:
-    """Another client gets what it wants."""
+    """Asserts that another client is served."""
     peer = open_peer(broker)
     peer.send(HELLO, frame(wire.PRODUCER, {1: f"{TOPIC}-good", 2: 1, 3: 1}))
     read(peer, wire.CONNECTED)
@@ -201,7 +201,7 @@ def read(peer: Peer, kind: int) -> dict[int, list[Any]]:
 
 
 def closed_or_alive(peer: Peer) -> None:
-    """The broker has closed, or answers a PING; it must not hang."""
+    """Asserts that the broker has closed or answers a PING; it must not hang."""
     peer.send(frame(wire.PING))
     try:
         while (got := peer.read()) is not None:
@@ -216,7 +216,7 @@ def test_the_broker_closes_or_goes_on(broker: EmbeddedPulsar, name: str) -> None
     peer = open_peer(broker)
     peer.send(*SCRIPTS[name])
     if name in ("an HTTP request", "a TLS hello", "random bytes", "random bytes after the handshake"):
-        # What they announce may be a frame that is still to come.
+        # They may announce a frame that is still incomplete.
         peer.socket.shutdown(socket.SHUT_WR)
         while peer.read() is not None:
             pass
@@ -271,7 +271,7 @@ def test_a_consumer_that_never_reads_does_not_make_the_broker_grow(broker: Embed
     for number in range(300):
         producer.send(frame(wire.SEND, {1: 1, 2: number, 3: 1}, rest=payload))
         read(producer, wire.SEND_RECEIPT)
-    # The messages themselves are 30 MB; what waits for the slow one must not be as much again and again.
+    # The messages are 30 MB; the queue of the slow consumer must not multiply them.
     assert resident(broker.process.pid) - before < 120 << 20
     slow.close()
     producer.close()

@@ -1,4 +1,4 @@
-"""``penstock broker --data`` killed under load: what was acknowledged was on disk."""
+"""``penstock broker --data`` killed under load: every acknowledged message was on disk."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_neighbour_that_reads_the_database_costs_nothing_acknowledged(br
                 )
                 try:
                     await load.progress(200)
-                    # The neighbour has looked at least twice, and messages were stored in between.
+                    # The neighbour has read at least twice, and messages were stored in between.
                     await asyncio.sleep(0.3)
                     await load.progress(200)
                     assert neighbour.poll() is None, "the neighbour can read"

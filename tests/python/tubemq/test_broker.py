@@ -1,4 +1,4 @@
-"""The embedded TubeMQ as its users meet it: topics on first use, users, restarts, figures."""
+"""The embedded TubeMQ for its users: topics on first use, credentials, restarts, figures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_client_goes_on_when_the_broker_was_away() -> None:
                 came: list[bytes] = []
                 while b"after" not in came:
                     came += payloads(await take(consumer, 1))
-                # The word that the first was consumed may not have reached the disk.
+                # The confirmation of the first may not have reached the disk.
                 assert came in ([b"after"], [b"before", b"after"])
     finally:
         broker.stop()
@@ -114,7 +114,7 @@ async def test_users(tmp_path: Path) -> None:
             with pytest.raises(errors.AuthenticationError):
                 async with connect(broker, **who) as client, client.producer(topic) as producer:
                     await producer.send(b"x")
-        # By hand: an old signature, and none where the broker asks for one.
+        # By hand: an expired signature, and none where the broker requires one.
         register: dict[str, Any] = {"clientId": "c", "brokerCheckSum": -1, "hostName": "127.0.0.1"}
         with wire.Raw(broker.ports[0]) as raw:
             old = {"authInfo": wire.credentials("ann", "secret", at=time.time() - 3600)}

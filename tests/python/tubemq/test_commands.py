@@ -1,5 +1,4 @@
-"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with TubeMQ URLs, as their users run them,
-on the embedded broker."""
+"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with TubeMQ URLs, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -67,20 +66,20 @@ def url(broker: penstock.Broker) -> str:
 
 @pytest.fixture
 def topic() -> str:
-    """It comes into being on first use, with three partitions."""
+    """A topic that its first use creates, with three partitions."""
     return f"t_{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def single(broker: penstock.Broker) -> str:
-    """A topic of one partition: what goes in comes out in the same order."""
+    """A topic of one partition, which keeps the order."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     broker.create_topic(f"tubemq:{name}", 1)
     return name
 
 
 def read(url: str, topic: str, *arguments: str, group: str = "", status: int = 0) -> bytes:
-    # With -e the time is not what ends it: run() waits for less.
+    # -e ends the command, not the time: run() waits for less.
     limit = "90" if "-e" in arguments else "20"
     words = ("-s", group or f"g-{uuid.uuid4().hex[:8]}", "-o", "first", "-W", limit)
     return run("sub", url, "-t", topic, *words, *arguments, status=status)
@@ -258,7 +257,7 @@ def test_a_group_remembers_and_positions_are_for_new_ones(url: str, single: str)
     assert read(url, single, "-e", group="till") == b"1\n2\n"
     assert read(url, single, "-e", group="till") == b""
     run("pub", url, "-t", single, "-m", "3")
-    # It is where it was, whatever a new one would get.
+    # The group is where it was, wherever a new one would start.
     assert read(url, single, "-e", "-o", "latest", group="till") == b"3\n"
     for word in ("latest", "end", "max"):
         assert read(url, single, "-e", "-o", word) == b""
@@ -268,7 +267,8 @@ def test_a_group_remembers_and_positions_are_for_new_ones(url: str, single: str)
 
 
 def test_the_end_is_the_one_of_the_start(broker: penstock.Broker, url: str, topic: str) -> None:
-    """All partitions are read to where they ended, in however many packs; an empty topic ends at once."""
+    """All partitions are read to their ends at the start, in any number of batches; an empty topic ends at
+    once."""
     assert read(url, topic, "-e") == b""
     numbers = [b"%d" % number for number in range(20_000)]
     run("pub", url, "-t", topic, "-l", "-q", stdin=b"\n".join(numbers))
@@ -278,7 +278,7 @@ def test_the_end_is_the_one_of_the_start(broker: penstock.Broker, url: str, topi
 
 
 class Scripted:
-    """A consumer whose partitions stand where the test says."""
+    """A consumer with the positions that the test gives it."""
 
     def __init__(self, *states: tuple[str, int | None, int | None]) -> None:
         self.say(*states)
@@ -303,18 +303,18 @@ class Scripted:
 def test_what_is_the_end() -> None:
     consumer = Scripted()
     end = _End(cast("Any", consumer))
-    # The master has not given any yet; then a broker is still asked.
+    # The master has not assigned any yet; then a broker is still asked.
     assert not end.reached()
     consumer.say(("registering", None, None), ("reading", 56, 56))
     assert not end.reached()
     consumer.say(("reading", 0, 84), ("reading", 56, 56))
     assert not end.reached()
-    # What comes later does not move the end; a pack that begins before it is not acknowledged.
+    # Later messages do not move the end; a batch that begins before it is not acknowledged.
     consumer.say(("reading", 56, 840), ("reading", 56, 840))
     assert not end.reached()
     consumer.say(("reading", 84, 840), ("reading", 56, 840))
     assert end.reached()
-    # Partitions of others are none of ours; a new one has an end of its own.
+    # Partitions of other members do not count; a new partition has an end of its own.
     consumer.say(("occupied", None, None), ("reading", 56, 840), ("reading", 0, 28))
     assert not end.reached()
     consumer.say(("occupied", None, None), ("reading", 56, 840), ("reading", 28, 28))
@@ -353,7 +353,7 @@ def test_a_timeout_has_its_own_status(url: str, single: str) -> None:
     assert run(*ask, "a", "-C", "1", "-W", "0.2", status=27) == b""
     assert run(*ask, "a", "-W", "0.2") == b""
     run("pub", url, "-t", single, "-m", "x")
-    # The time counts from the start, with connecting.
+    # The time includes connecting.
     assert run(*ask, "b", "-W", "2") == b"x\n"
     assert run(*ask, "c", "-W", "2", "-C", "2", status=27) == b"x\n"
     assert "-W" in refused(*ask, "a", "-W", "soon", status=1)
@@ -362,14 +362,14 @@ def test_a_timeout_has_its_own_status(url: str, single: str) -> None:
 def test_messages_that_nobody_acknowledged_come_again(url: str, single: str) -> None:
     run("pub", url, "-t", single, "-m", "1", "-m", "2", "-m", "3")
     assert read(url, single, "-C", "3", "--no-ack", group="till") == b"1\n2\n3\n"
-    # A broker counts packs: what was shown of one that was not finished is given again.
+    # A broker confirms whole batches: the printed part of an unfinished one is delivered again.
     assert read(url, single, "-C", "2", group="till") == b"1\n2\n"
     assert read(url, single, "-e", group="till") == b"1\n2\n3\n"
     assert read(url, single, "-e", group="till") == b""
 
 
 def test_two_members_share_the_partitions(broker: penstock.Broker, url: str, topic: str) -> None:
-    """The master of server balance gives each some; together they see every message once."""
+    """With server balance the master gives each some partitions; together they see every message once."""
     broker.create_topic(f"tubemq:{topic}", 4)
     member = ("sub", url, "-t", topic, "-s", "pair", "-o", "first", "-X", "balance=server", "-F", "%p %s\\n")
     members = [start(*member, "-C", "50"), start(*member, "-C", "50")]
@@ -380,7 +380,7 @@ def test_two_members_share_the_partitions(broker: penstock.Broker, url: str, top
         return sorted(names.count(name) for name in set(names))
 
     try:
-        # Who came first leaves two with one heartbeat, and the other takes them with its next: each 10 s.
+        # The first member releases two with a heartbeat and the other takes them with its next: 10 s each.
         eventually(lambda: held() == [2, 2], timeout=60.0)
         # Round robin: 25 for each partition.
         run("pub", url, "-t", topic, "-l", "-q", stdin=b"".join(b"%d\n" % n for n in range(100)))
@@ -516,10 +516,10 @@ def test_doctor_names_the_step_that_fails(url: str, guarded: str, embedded: Any)
     assert said.startswith("master: authentication")
     (said,) = failed(url, "-t", "no good name")
     assert said.startswith("topic: ")
-    # What does not go together is found out when the group is joined.
+    # A mismatch is detected when the group is joined.
     (said,) = failed(url, "-X", "balance=server", "-X", "source_count=2", "-X", "node_id=0")
     assert said.startswith("round trip: ")
-    # Somebody who speaks another protocol.
+    # A server of another protocol.
     (said,) = failed(embedded.url.replace("pulsar://", "tubemq://"))
     assert said.startswith("master: ")
     assert "-t is for TubeMQ" in refused("doctor", embedded.url, "-t", "x", status=1)
@@ -530,7 +530,7 @@ def test_bench_measures(url: str) -> None:
     names = ["send, one at a time", "send, in a window", "send_many", "receive_many and ack_many"]
     assert list(said["cases"]) == names
     assert all(case["rate"] > 0 for case in said["cases"].values())
-    # It ended because all came, not because the time was over.
+    # It ended because all messages arrived, not because the time was over.
     assert said["cases"]["receive_many and ack_many"]["seconds"] < 25
 
 
@@ -552,7 +552,8 @@ def test_help_is_of_the_protocol(command: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.real_tubemq
 def test_the_same_on_the_real_server(real_tubemq: RealTubeMq) -> None:
-    """Its partitions share the index of their store, topics have to be there, and filters are hashes."""
+    """The real server: partitions share the index of their store, topics must exist, and filters are
+    hashes."""
     url, topic = real_tubemq.url, real_tubemq.topic(partitions=3)
     assert read(url, topic, "-e", group=f"{topic}-g") == b""
     numbers = [b"%d" % number for number in range(3000)]

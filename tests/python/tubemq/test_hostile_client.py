@@ -1,5 +1,5 @@
-"""Clients that break TubeMQ, or use it to hurt the embedded master and broker: they are refused or put out,
-and others are served."""
+"""Clients that violate TubeMQ or use it against the embedded master and broker: they are refused or
+disconnected, and others are served."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def noise(seed: int, size: int = 5000) -> bytes:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory of a process."""
+    """Resident memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
@@ -65,14 +65,14 @@ def raw(broker: EmbeddedTubeMq) -> Raw:
 
 
 def visit(peer: Raw, name: str) -> dict[str, Any]:
-    """Registers a producer at the master: the token that the broker asks for."""
+    """Registers a producer at the master and returns the token that the broker requires."""
     said = peer.call("producer_register", clientId=name, brokerCheckSum=-1, **HERE)
     assert said["success"], said
     return {"authInfo": {"visitAuthorizedToken": said["authorizedInfo"]["visitAuthorizedToken"]}}
 
 
 def serves(broker: EmbeddedTubeMq) -> None:
-    """Other clients get what they want."""
+    """Asserts that other clients are served."""
     topic, name = broker.topic(), group()
     with raw(broker) as master, raw(broker) as write, raw(broker) as read:
         token = visit(master, "good")
@@ -126,7 +126,7 @@ def parts(*said: bytes, **lies: Any) -> bytes:
 HEAD = wire.delimited(wire.encode("RpcConnHeader", flag=0))
 REQUEST = wire.delimited(wire.encode("RequestHeader", serviceType=1, protocolVer=3))
 
-#: After these the boundary of frames is lost, or never was: the connection ends.
+#: After these the boundary of frames is lost: the connection ends.
 NO_FRAMES: dict[str, bytes] = {
     "an HTTP request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + noise(1, 500),
@@ -152,7 +152,7 @@ def test_who_sends_no_frames_is_put_out(broker: EmbeddedTubeMq, name: str) -> No
     serves(broker)
 
 
-#: A frame whose inside is wrong: an answer of failure, or the end of the connection, but never silence.
+#: Frames with wrong contents: an answer of failure or the end of the connection, never silence.
 BAD_FRAMES: dict[str, bytes] = {
     "an empty block": wire.frame(2, b"", count=1) + bytes(4),
     "a header without its flag": parts(wire.delimited(b""), REQUEST, wire.delimited(b"\x08\x01")),
@@ -192,7 +192,7 @@ def test_a_frame_that_is_wrong_inside_is_refused(broker: EmbeddedTubeMq, name: s
         if one is not None:
             assert refused(wire.read_response(one)), wire.read_response(one)
             assert one.serial == 2
-            # Whoever was answered is still served.
+            # A client that got an answer is still served.
             peer.call("producer_register", clientId="hostile", brokerCheckSum=-1, **HERE)
     serves(broker)
 
@@ -317,7 +317,7 @@ def test_a_request_that_cannot_be_is_refused_by_name(broker: EmbeddedTubeMq, nam
     serves(broker)
 
 
-#: Odd but allowed, or of no consequence: answered, whatever the answer.
+#: Odd but allowed, or without consequence: they get some answer.
 ODD: dict[str, Callable[[str, str], tuple[str, dict[str, Any]]]] = {
     "flags that nobody knows": lambda t, g: ("send", message(t, flag=0x7FFFFFFE)),
     "attributes that overrun": lambda t, g: ("send", message(t, b"\x7f\xff\xff\xffx", flag=1)),
@@ -396,7 +396,7 @@ def test_what_is_odd_is_answered(broker: EmbeddedTubeMq, name: str) -> None:
             fields = fields | visit(peer, "hostile")
         serial = peer.ask(method, **fields)
         assert peer.response().serial == serial
-        # What was stored is given out as it came.
+        # Stored messages are delivered unchanged.
         if method == "send":
             name_ = group()
             at = place(topic, name_)
@@ -493,7 +493,7 @@ def test_a_storm_of_connections(broker: EmbeddedTubeMq) -> None:
 
 
 def test_a_flood_of_clients_and_groups_has_an_end(broker: EmbeddedTubeMq) -> None:
-    """Names cost memory until they time out; a flood of them does not take it all."""
+    """Names cost memory until they time out; a flood of them does not exhaust it."""
     topic = broker.topic()
     before = resident(broker.pid)
     with raw(broker) as peer:
@@ -529,14 +529,14 @@ def test_what_belongs_to_somebody_else_is_not_touched(broker: EmbeddedTubeMq) ->
         assert refused(
             thief.call("partition_register", opType=wire.UNREGISTER, readStatus=0, **stolen, **token)
         )
-        # The owner's pack is still to be confirmed, and by nobody else.
+        # The owner's batch is still unconfirmed, and only the owner may confirm it.
         assert owner.call("commit", lastPackConsumed=False, **at)["currOffset"] == 0
         again = owner.call("get", lastPackConsumed=False, manualCommitOffset=False, **at)
         assert len(again["messages"]) == 1
 
 
 def test_a_partition_is_free_again_when_its_holder_is_gone() -> None:
-    """The embedded broker does not wait as long as the real one for a member that says nothing."""
+    """The embedded broker waits less long than the real one for a silent member."""
     broker = EmbeddedTubeMq(tubemq_client_timeout=1)
     try:
         topic, name = broker.topic(), group()

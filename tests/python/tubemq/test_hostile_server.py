@@ -1,6 +1,8 @@
-"""TubeMQ masters and brokers that lie to the client. What is asked of them ends in time: as if nothing had
-been, or with a typed error after which a new client works; nothing comes that was not sent, and the process
-does not grow by what was only claimed."""
+"""TubeMQ masters and brokers that lie to the client.
+
+Each operation ends in time: with success, or with a typed error after which a new client works. No message
+arrives that was not sent, and the process does not grow by sizes that were only claimed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def resident() -> int:
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
-    """None of them makes the process grow."""
+    """Asserts over all tests that the process does not grow."""
     before = resident()
     yield
     assert resident() - before < 96 << 20
@@ -56,7 +58,7 @@ async def life(
     patience: float = 6.0,
     **options: Any,
 ) -> list[bytes]:
-    """A producer's and a consumer's whole life, which is not over before ``enough`` is; what came."""
+    """Runs a producer and a consumer until ``enough`` holds; returns the payloads that arrived."""
     async with asyncio.timeout(PATIENCE), penstock.connect(url, **OPTIONS) as client:
         async with client.producer("demo", send_timeout=3) as producer:
             for payload in SENT:
@@ -77,7 +79,7 @@ async def life(
 
 
 async def survives(liar: Liar, **options: Any) -> errors.Error | None:
-    """The first life may end with an error, the second works."""
+    """The first run may end with an error, the second must succeed."""
     failed: errors.Error | None = None
     async with liar.up() as url:
         try:
@@ -88,7 +90,7 @@ async def survives(liar: Liar, **options: Any) -> errors.Error | None:
             assert set(got) <= set(SENT), "what came was never sent"
             if set(got) != set(SENT):
                 failed = errors.Timeout("not all messages came")
-        assert liar.told() or not liar.lies or failed, "nobody asked to be lied to"
+        assert liar.told() or not liar.lies or failed, "no request was lied to"
         liar.lies = {}
         got = await life(url, **options)
         assert set(SENT) <= set(got) <= set(SENT), got
@@ -96,7 +98,7 @@ async def survives(liar: Liar, **options: Any) -> errors.Error | None:
 
 
 async def all_of(scripts: dict[str, Callable[[], Awaitable[None]]]) -> None:
-    """Several at a time: most of a script is waiting. Says which ones failed."""
+    """Runs several scripts at a time, because most of each is waiting, and names those that failed."""
     places = asyncio.Semaphore(12)
 
     async def one(name: str, script: Callable[[], Awaitable[None]]) -> str | None:
@@ -123,14 +125,14 @@ def payload(*parts: bytes) -> Callable[[Request], bytes]:
 
 
 def answer_of(body: bytes, number: int | None = None) -> Callable[[Request], bytes]:
-    """Success with that body."""
+    """An answer of success with this body."""
     return lambda asked: wire.response(asked.serial, asked.number, body, number=number)
 
 
 OK_HEAD = wire.delimited(wire.encode("ResponseHeader", status=0, protocolVer=3))
 NOISE = random.Random(7).randbytes(300)
 
-#: What answers the first request of a method, and whether the client is to go on as if nothing had been.
+#: The answer to the first request of a method, and whether the client must go on unaffected.
 LIES: dict[str, tuple[Answer, bool]] = {
     "silence": (silent, False),
     "close": (close, False),
@@ -235,7 +237,7 @@ LIES: dict[str, tuple[Answer, bool]] = {
     ),
 }
 
-#: Methods whose answers are lied about, and the balance of the consumer in whose life they are.
+#: Methods with false answers, and the balance of the consumer that uses them.
 METHODS = {
     "producer_register": "client",
     "producer_heartbeat": "client",
@@ -251,7 +253,7 @@ METHODS = {
     "consumer_close": "client",
     "producer_close": "client",
 }
-#: What is asked again and again, or again on the next connection: one lie that is no refusal does not end it.
+#: Methods that are repeated, at once or on the next connection: one lie that is no refusal does not end them.
 RECOVERS = {
     "send",
     "partition_register",
@@ -304,12 +306,12 @@ async def test_answers_that_lie(method: str):
 
 
 def told(method: str, **fields: Any) -> Callable[[], Liar]:
-    """Honest but for these fields, the first three times."""
+    """The honest answer with these fields replaced, the first three times."""
     return lambda: Liar(lies={method: altered(**fields)}, times=3)
 
 
 MANY = [f"{number}:127.0.0.1:{number % 60_000 + 1}" for number in range(1, 50_001)]
-#: Rules of flow control of a group, but for their text.
+#: Flow control rules of a group, without their text.
 RULES: dict[str, Any] = {"groupFlowCheckId": 7, "defFlowCheckId": -2, "qryPriorityId": 301}
 BROKEN_RULES = ["", " ", "{", "\0", "[" * 100_000, "[1]", '[{"type":9}]', '[{"type":3,"rule":[{},{}]}]']
 METADATA: dict[str, Callable[[], Liar]] = {
@@ -422,7 +424,7 @@ async def test_who_has_what_is_a_lie(method: str):
 
 
 def event(**fields: Any) -> Answer:
-    """An event that no honest master gives, in the heartbeat's answer."""
+    """An event that no honest master sends, in the heartbeat's answer."""
 
     def answer(liar: Liar, peer: Peer, asked: Request) -> None:
         said = liar.fields(asked)
@@ -569,7 +571,7 @@ async def test_filters_hold_even_when_the_broker_does_not_keep_them():
 
 
 async def test_answers_in_another_order_go_to_whom_they_belong():
-    """Answers are told apart by their serial."""
+    """Answers are matched by their serial."""
     waiting: list[tuple[Peer, bytes]] = []
 
     def late(liar: Liar, peer: Peer, asked: Request) -> None:
@@ -630,7 +632,7 @@ async def test_a_master_that_answers_nobody_lets_connect_fail_in_time():
 
 
 async def test_a_group_that_is_to_wait_for_ever_waits_a_while():
-    """And what a cluster says of its rules does not end what was asked."""
+    """Invalid rules of a cluster do not end the operation."""
     for_ever = [
         {
             "type": 0,
@@ -646,14 +648,14 @@ async def test_a_group_that_is_to_wait_for_ever_waits_a_while():
             await producer.send(b"x")
             with pytest.raises(errors.Timeout):
                 await consumer.receive(timeout=0.5)
-            # The number is known: only what has changed is told.
+            # The number is known: only changes are reported.
             assert any(
                 asked.fields.get("opsTaskInfo", {}).get("groupFlowCheckId") == 7
                 for asked in liar.requests
                 if asked.name == "balance_heartbeat"
             )
             assert liar.asked["get"] < 5
-            # Who leaves does not wait.
+            # A leaving member does not wait.
             async with asyncio.timeout(PATIENCE):
                 await consumer.close()
 
@@ -693,7 +695,7 @@ async def test_connect_tries_every_master_before_it_gives_up():
     with pytest.raises(errors.ConnectFailed) as caught:
         await penstock.connect(f"tubemq://{one},{two}", **(OPTIONS | {"connect_timeout": 10}))
     assert one in str(caught.value) and two in str(caught.value)
-    assert asyncio.get_running_loop().time() - began < 5, "nobody is there to wait for"
+    assert asyncio.get_running_loop().time() - began < 5, "there is no member to wait for"
 
 
 async def test_connect_waits_for_the_standby_whose_active_master_is_gone():
@@ -753,7 +755,7 @@ async def test_answers_byte_by_byte_are_no_lie(balance: str):
 
 
 async def test_each_request_says_how_long_it_waits():
-    """Without it the real server never answers."""
+    """Without this field the real server never answers."""
     liar = Liar()
     async with liar.up() as url:
         await life(url)

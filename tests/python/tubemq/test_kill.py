@@ -1,5 +1,5 @@
-"""``penstock broker --data --tubemq-port`` killed with messages in flight: what was acknowledged is there,
-and groups go on no further than they committed."""
+"""``penstock broker --data --tubemq-port`` killed with messages in flight: acknowledged messages survive, and
+groups resume no further than they committed."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Peer(Reconnecting):
 
 
 class Publisher(Peer):
-    """Numbers its messages; a window of them unanswered."""
+    """Sends numbered messages, a window of them unacknowledged."""
 
     def __init__(self, port: int, name: str, partition: int) -> None:
         super().__init__(port, name)
         self.partition = partition
         self.number = 0
-        #: Where the broker said that it has them.
+        #: Offsets that the broker acknowledged.
         self.acknowledged: dict[bytes, int] = {}
 
     def handle(self, raw: Raw, token: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Publisher(Peer):
 
 
 class Reader(Peer):
-    """A group at one partition: takes packs and commits them."""
+    """A group at one partition that reads batches and commits them."""
 
     def __init__(self, port: int, name: str, partition: int) -> None:
         super().__init__(port, name)
@@ -85,14 +85,14 @@ class Reader(Peer):
             "partitionId": partition,
         }
         self.got: list[bytes] = []
-        #: What the broker said that it has committed.
+        #: The offset that the broker reported as committed.
         self.committed = 0
         self.lost: list[str] = []
 
     def handle(self, raw: Raw, token: dict[str, Any]) -> None:
         said = raw.call("partition_register", opType=wire.REGISTER, readStatus=0, **self.at, **token)
         if not said["success"]:
-            # Until the broker has noticed that our own connection is gone.
+            # Until the broker has noticed that our previous connection is gone.
             assert said["errCode"] == 410, said
             self.stopping.wait(0.05)
             return

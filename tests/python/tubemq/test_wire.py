@@ -1,4 +1,4 @@
-"""The frames that tests make by hand are those of the real client and servers, byte by byte."""
+"""The frames written by hand equal those of the real client and servers, byte by byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_recorded_frames_are_made_again(path: Path) -> None:
         if "c2s" in path.name:
             asked = wire.read_request(one)
             if asked.name not in wire.METHODS:
-                # Between the broker and the master: nothing here speaks that.
+                # Between the broker and the master: not implemented here.
                 continue
             made = wire.request(
                 asked.serial,
