@@ -13,30 +13,29 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import protocols
 from .commands._shared.arguments import connection
-from .protocols import is_url, of
 
-PROTOCOLS = ("pulsar", "mqtt", "tubemq")
-"""The protocols with a package in :mod:`penstock.commands`; the first is that of URLs that say no other."""
 EPILOG = (
     "Exit status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C. PENSTOCK_URL is the default URL."
 )
-PUB_SUB_EPILOG = f"{EPILOG} The flags depend on the protocol of the URL, see " + ", ".join(
-    f"penstock pub {protocol}:// --help" for protocol in PROTOCOLS[1:]
-)
 
 
-def parser(protocol: str = PROTOCOLS[0]) -> argparse.ArgumentParser:
+def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     """All commands and their arguments. ``pub`` and ``sub`` have the flags that users of ``protocol`` know:
-    ``-q`` means quiet with Pulsar, but the quality of service with MQTT."""
+    ``-q`` means quiet with Pulsar, but the quality of service with MQTT. Default: the first protocol of the
+    registry."""
     top = argparse.ArgumentParser(prog="penstock", description="Messaging at full pressure.", epilog=EPILOG)
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     _broker(commands.add_parser("broker", help="run the embedded broker"))
     _passwd(commands.add_parser("passwd", help="manage the MQTT users of the embedded broker", epilog=EPILOG))
-    arguments = _module(protocol, "arguments")
-    arguments.pub(commands.add_parser("pub", help="publish messages", epilog=PUB_SUB_EPILOG))
-    arguments.sub(commands.add_parser("sub", help="print messages", epilog=PUB_SUB_EPILOG))
+    arguments = _module(protocol or _default(), "arguments")
+    _, *others = protocols.PROTOCOLS.values()
+    helps = ", ".join(f"penstock pub {row.schemes[0]}:// --help" for row in others)
+    epilog = f"{EPILOG} The flags depend on the protocol of the URL, see {helps}"
+    arguments.pub(commands.add_parser("pub", help="publish messages", epilog=epilog))
+    arguments.sub(commands.add_parser("sub", help="print messages", epilog=epilog))
     _bench(commands.add_parser("bench", help="measure throughput and latency", epilog=EPILOG))
     _topic(commands.add_parser("topic", help="list, create, delete or inspect topics", epilog=EPILOG))
     _doctor(commands.add_parser("doctor", help="find out why a connection fails", epilog=EPILOG))
@@ -48,7 +47,7 @@ def _broker(broker: argparse.ArgumentParser) -> None:
     add("--data", metavar="DIR", help="folder of the store; without it, messages are kept in memory")
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
-    for protocol in PROTOCOLS:
+    for protocol in protocols.PROTOCOLS:
         _module(protocol, "arguments").broker(broker)
     add("--durability", help="fsync (default with --data), os, or memory (default without)")
     add("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
@@ -138,7 +137,11 @@ def _doctor(doctor: argparse.ArgumentParser) -> None:
 
 
 def _module(protocol: str, name: str) -> Any:
-    return importlib.import_module(f"{__package__}.commands.{protocol}.{name}")
+    return importlib.import_module(f"{protocols.PROTOCOLS[protocol].commands}.{name}")
+
+
+def _default() -> str:
+    return next(iter(protocols.PROTOCOLS))
 
 
 def _protocol(words: list[str]) -> str:
@@ -158,17 +161,26 @@ def _protocol(words: list[str]) -> str:
 
 def _protocol_of(url: str) -> str:
     # A command of the first protocol explains what is wrong with an unknown scheme.
-    return of(url).key if is_url(url) else PROTOCOLS[0]
+    return protocols.of(url).key if protocols.is_url(url) else _default()
 
 
 def _take_places(given: Any, rest: list[str]) -> list[str]:
-    """Assigns the URL and topics that were given as positional arguments; returns the words that remain."""
+    """Assigns the URL and topics that were given as positional arguments; returns the remaining words."""
     # Those after the first flag are reported as unknown.
     places: list[str] = [*given.places, *(word for word in rest if not word.startswith("-"))]
-    if places and is_url(places[0]):
+    if places and protocols.is_url(places[0]):
         given.url = places.pop(0)
     given.topic = [*given.topic, *places]
     return [word for word in rest if word.startswith("-")]
+
+
+def _parse(words: list[str], protocol: str) -> tuple[argparse.ArgumentParser, Any, list[str]]:
+    """The parser, the arguments, and the words that it does not know."""
+    top = parser(protocol)
+    given, rest = top.parse_known_args(words)
+    if hasattr(given, "places"):
+        rest = _take_places(given, rest)
+    return top, given, rest
 
 
 def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
@@ -186,11 +198,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     publishes_or_subscribes = words[:1] in (["pub"], ["sub"])
-    protocol = _protocol(words) if publishes_or_subscribes else PROTOCOLS[0]
-    top = parser(protocol)
-    given, rest = top.parse_known_args(words)
+    protocol = _protocol(words) if publishes_or_subscribes else _default()
+    top, given, rest = _parse(words, protocol)
     if publishes_or_subscribes:
-        rest = _take_places(given, rest)
+        if (spoken := _protocol_of(given.url or "")) != protocol:
+            # A URL after the first flag: only now is it known whose flags they are.
+            protocol = spoken
+            top, given, rest = _parse(words, protocol)
         problem = _module(protocol, "arguments").problem(given)
         if problem:
             top.error(problem)

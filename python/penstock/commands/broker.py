@@ -11,7 +11,7 @@ from typing import Any
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import InvalidArgument
 
-from ._shared.options import pairs
+from ._shared.options import pairs, protocol_of_topic
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MORE_URLS = ("mqtt_url", "mqtt_ws_url", "tubemq_url")
@@ -50,6 +50,6 @@ def _create(broker: Broker, text: str) -> None:
     name, equals, count = text.partition("=")
     if equals and not count.isdecimal():
         raise InvalidArgument(f"--topic is NAME or NAME=PARTITIONS, not {text!r}")
-    full = name if "://" in name or name.startswith("tubemq:") else f"persistent://public/default/{name}"
+    full = name if "://" in name or protocol_of_topic(name) else f"persistent://public/default/{name}"
     if full not in broker.topics():
         broker.create_topic(name, int(count or 0))

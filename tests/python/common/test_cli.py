@@ -1,12 +1,13 @@
 """The command line without a broker: arguments, formats, exit status."""
 
+import importlib
 import subprocess
 import sys
 import types
 
 import pytest
 
-from penstock import cli, errors
+from penstock import cli, errors, protocols
 from penstock.commands._shared.options import pairs
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.commands.pulsar.topic import full_name
@@ -114,3 +115,71 @@ def test_what_the_broker_command_needs_is_not_much():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"asyncio", "pyarrow", "pyspark", "pandas", "numpy", "rich", "inspect"} & set(loaded)
+
+
+@pytest.mark.parametrize("protocol", list(protocols.PROTOCOLS))
+def test_each_protocol_has_the_same_modules(protocol):
+    package = protocols.PROTOCOLS[protocol].commands
+    for name in ("pub", "sub", "bench", "doctor", "topic"):
+        assert callable(importlib.import_module(f"{package}.{name}").run)
+    arguments = importlib.import_module(f"{package}.arguments")
+    assert all(callable(getattr(arguments, name)) for name in ("broker", "pub", "sub", "problem"))
+
+
+@pytest.fixture
+def amqp(monkeypatch):
+    """A protocol that the registry alone knows; the runs of its commands."""
+    row = protocols.PROTOCOLS["tubemq"]._replace(key="amqp", title="AMQP", schemes=("amqp",), commands="amqp")
+    monkeypatch.setitem(protocols.PROTOCOLS, "amqp", row)
+    monkeypatch.setitem(protocols._BY_SCHEME, "amqp", row)
+    runs = []
+
+    def run(given):
+        runs.append((given.command, given))
+        return 7
+
+    def places(command):
+        command.add_argument("places", nargs="*")
+        command.add_argument("--url")
+        command.add_argument("-t", "--topic", action="append", default=[])
+        command.add_argument("--exchange")
+
+    arguments = types.SimpleNamespace(
+        broker=lambda command: command.add_argument("--amqp-port"),
+        pub=places,
+        sub=places,
+        problem=lambda given: None if given.exchange else "an exchange is needed",
+    )
+    monkeypatch.setitem(sys.modules, "amqp.arguments", arguments)
+    for name in ("pub", "sub", "bench", "doctor", "topic"):
+        monkeypatch.setitem(sys.modules, f"amqp.{name}", types.SimpleNamespace(run=run))
+    return runs
+
+
+def test_another_protocol_needs_its_row_in_the_registry_only(amqp, capsys):
+    for words in (
+        ["pub", "amqp://h", "t", "--exchange", "e"],
+        ["sub", "-t", "t", "amqp://h", "--exchange", "e"],
+        ["bench", "-u", "amqp://h"],
+        ["doctor", "amqp://h"],
+        ["topic", "ls", "-u", "amqp://h"],
+    ):
+        assert cli.main(words) == 7
+        command, given = amqp.pop()
+        assert command == words[0]
+        assert "amqp://h" in (given.url, getattr(given, "address", None))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pub", "-t", "t", "-u", "amqp://h"])
+    assert ended.value.code == 2
+    assert "an exchange is needed" in capsys.readouterr().err
+    assert cli.parser().parse_args(["broker", "--amqp-port", "1"]).amqp_port == "1"
+
+
+def test_a_url_after_the_first_flag_decides_what_the_flags_mean():
+    for words in (
+        ["-s", "g", "mqtt://127.0.0.1:1", "-t", "t", "-X", "receive_maximun=1"],
+        ["-t", "t", "mqtt://127.0.0.1:1", "-X", "receive_maximun=1"],
+    ):
+        done = run("sub", *words)
+        assert done.returncode == 1
+        assert "receive_maximum" in done.stderr

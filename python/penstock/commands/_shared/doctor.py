@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 import penstock
-from penstock import blocking, protocols
+from penstock import protocols
 from penstock.errors import Error, Timeout, Unsupported
 
 from .options import scopes
 
+_Client = TypeVar("_Client")
 MESSAGES = 10
 """How many messages the round trip sends."""
 
@@ -77,15 +78,21 @@ class Examination:
         )
 
     def connect(
-        self, step: str, words: Callable[[blocking.Client, dict[str, Any]], str]
-    ) -> blocking.Client | None:
-        """Opens a client with short time limits; ``words`` describes it, given the client and its options."""
-        client: blocking.Client | None = None
+        self, step: str, connect: Callable[..., _Client], words: Callable[[_Client, dict[str, Any]], str]
+    ) -> _Client | None:
+        """Opens a client with short time limits.
+
+        Args:
+            step: name of the step.
+            connect: the protocol's ``connect``.
+            words: the finding, from the client and its options.
+        """
+        client: _Client | None = None
         limits: dict[str, Any] = {"connect_timeout": 5, "operation_timeout": 10, **self.wanted["client"]}
 
         def work() -> str:
             nonlocal client
-            client = blocking.connect(self.url, **limits)
+            client = connect(self.url, **limits)
             return words(client, limits)
 
         return client if self.step(step, work) else None

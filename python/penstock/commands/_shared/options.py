@@ -6,6 +6,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgument
 
+_PREFIXES = frozenset({"tubemq"})
+"""Protocols whose topics have a prefix in the store of the embedded broker. MQTT has no topics there."""
+
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
     """``["a=1", "b=2"]`` as a mapping.
@@ -32,6 +35,12 @@ def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
     from penstock.options import split
 
     return split(pairs(options, "options"), protocols.PROTOCOLS[protocol].tables)
+
+
+def protocol_of_topic(name: str) -> str | None:
+    """The protocol in a topic name of the embedded broker such as ``tubemq:orders``; ``None`` without one."""
+    protocol, colon, _ = name.partition(":")
+    return protocol if colon and protocol in _PREFIXES else None
 
 
 def seconds(text: str) -> float:

@@ -11,6 +11,8 @@ from typing import Any, Protocol, cast
 from penstock import protocols
 from penstock.broker import Broker
 
+from .options import protocol_of_topic
+
 
 class Place(Protocol):
     """A place in which topics are listed, created, deleted and inspected."""
@@ -74,18 +76,11 @@ def _show(value: dict[str, Any], indent: str = "") -> None:
 def _open_store(given: argparse.Namespace) -> Generator[Place, None, None]:
     name = given.namespace if given.action == "ls" else given.topic
     wanted: dict[str, Any] = {"data": given.data}
-    if protocol := _protocol_in(name):
+    if protocol := protocol_of_topic(name):
         # A broker loads the topics of a protocol only when it listens for it.
         wanted[f"{protocol}_port"] = 0
     with Broker(**wanted) as broker:
         yield _Store(broker)
-
-
-def _protocol_in(name: str) -> str | None:
-    """The protocol of a name such as ``tubemq:orders``; ``None`` for names of the store's first protocol."""
-    protocol, colon, rest = name.partition(":")
-    known = colon and not rest.startswith("//") and f"{protocol}_port" in protocols.table("broker")
-    return protocol if known else None
 
 
 class _Store:
@@ -93,7 +88,7 @@ class _Store:
         self._broker = broker
 
     def ls(self, namespace: str) -> list[str]:
-        prefix = namespace if _protocol_in(namespace) else f"persistent://{namespace}/"
+        prefix = namespace if protocol_of_topic(namespace) else f"persistent://{namespace}/"
         return [name for name in self._broker.topics() if name.startswith(prefix)]
 
     def create(self, topic: str, partitions: int) -> None:

@@ -9,8 +9,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
-from penstock import blocking
 from penstock.commands._shared import doctor
+from penstock.mqtt import blocking
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 
@@ -23,7 +23,7 @@ def run(given: argparse.Namespace) -> int:
 def _examine(examination: doctor.Examination) -> None:
     if not _reached(examination):
         return
-    client = examination.connect("connect", _connack)
+    client = examination.connect("connect", blocking.connect, _connack)
     if client is None:
         return
     with client:
@@ -76,7 +76,7 @@ def _tls(host: str, port: int, alpn: str, settings: dict[str, Any]) -> str:
         return ", ".join(words)
 
 
-def _connack(client: blocking.Client, options: dict[str, Any]) -> str:
+def _connack(client: blocking.MqttClient, options: dict[str, Any]) -> str:
     said = client.stats()
     return f"CONNACK for client {said['client_id']!r}, {_version(options)}"
 
@@ -101,7 +101,7 @@ def _limits(said: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _round_trip(client: blocking.Client) -> str:
+def _round_trip(client: blocking.MqttClient) -> str:
     topic = doctor.new_topic()
     payloads = [b"%d" % number for number in range(doctor.MESSAGES)]
     with client.consumer(topic) as consumer, client.producer(topic) as producer:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock import blocking
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import TIMED_OUT, Limits, printer
 from penstock.errors import InvalidArgument
-from penstock.mqtt import matches
+from penstock.mqtt import blocking, matches
 
 from . import arguments
 from .format import compile_format, to_json

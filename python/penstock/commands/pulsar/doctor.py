@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, cast
 
 from penstock.commands._shared import doctor
-
-if TYPE_CHECKING:
-    from penstock import blocking
-    from penstock.pulsar.blocking import PulsarClient
+from penstock.pulsar import blocking
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -23,25 +19,25 @@ def _examine(examination: doctor.Examination) -> None:
     scheme = examination.scheme
     if scheme != "embedded" and not examination.reach(_PORTS[scheme]):
         return
-    client = examination.connect("connect", lambda client, _: _handshake(client))
+    client = examination.connect("connect", blocking.connect, lambda client, _: _handshake(client))
     if client is None:
         return
     with client:
         topic = doctor.new_topic()
         if examination.step("topic", lambda: _create(client, topic)):
-            examination.step("round trip", lambda: _round_trip(cast("PulsarClient", client), topic))
+            examination.step("round trip", lambda: _round_trip(client, topic))
 
 
-def _handshake(client: blocking.Client) -> str:
+def _handshake(client: blocking.PulsarClient) -> str:
     return "TLS, handshake and authentication" if "+ssl" in client.url else "handshake and authentication"
 
 
-def _create(client: blocking.Client, topic: str) -> str:
+def _create(client: blocking.PulsarClient, topic: str) -> str:
     with client.producer(topic) as producer:
         return f"{producer.topic} has been created"
 
 
-def _round_trip(client: PulsarClient, topic: str) -> str:
+def _round_trip(client: blocking.PulsarClient, topic: str) -> str:
     payloads = [b"%d" % number for number in range(doctor.MESSAGES)]
     with client.reader(topic, position="earliest") as reader, client.producer(topic) as producer:
         took = doctor.round_trip(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.commands._shared import doctor
 from penstock.errors import Timeout, TopicNotFound
+from penstock.tubemq import blocking
 
 if TYPE_CHECKING:
     from penstock.tubemq import PartitionState
-    from penstock.tubemq.blocking import TubeMqClient
 
 JOIN_LIMIT = 10.0
 """Seconds within which a new group must have its partitions."""
@@ -28,10 +28,11 @@ def _examine(examination: doctor.Examination) -> None:
     if not examination.reach(_PORTS[examination.scheme]):
         return
     secured = "mutual TLS, " if examination.scheme == "tubemq+ssl" else ""
-    opened = examination.connect("master", lambda _, __: f"{secured}registered at the active master")
-    if opened is None:
+    client = examination.connect(
+        "master", blocking.connect, lambda _, __: f"{secured}registered at the active master"
+    )
+    if client is None:
         return
-    client = cast("TubeMqClient", opened)
     with client:
         is_new = examination.topic is None
         name = examination.topic or doctor.new_topic("_")
@@ -39,7 +40,7 @@ def _examine(examination: doctor.Examination) -> None:
             examination.step("round trip", lambda: _round_trip(client, name, examination.wanted))
 
 
-def _topic(client: TubeMqClient, topic: str, is_new: bool) -> str:
+def _topic(client: blocking.TubeMqClient, topic: str, is_new: bool) -> str:
     try:
         with client.producer(topic):
             count = client.partitions(topic)
@@ -66,7 +67,7 @@ def check_joined(states: Sequence[PartitionState], deadline: float) -> bool:
     return False
 
 
-def _round_trip(client: TubeMqClient, topic: str, wanted: dict[str, Any]) -> str:
+def _round_trip(client: blocking.TubeMqClient, topic: str, wanted: dict[str, Any]) -> str:
     mark = f"penstock-doctor-{time.time_ns():x}"
     options: dict[str, Any] = {**wanted["consumer"], "position": "max"}
     payloads = [f"{mark} {number}".encode() for number in range(doctor.MESSAGES)]

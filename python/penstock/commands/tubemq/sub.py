@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock import blocking
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
 from penstock.errors import InvalidArgument
-from penstock.tubemq import Position
+from penstock.tubemq import Position, blocking
 
 from .format import compile_format, to_json
 
 if TYPE_CHECKING:
     from penstock import Message
     from penstock.tubemq import PartitionState
-    from penstock.tubemq.blocking import TubeMqConsumer
 
 _POSITIONS = {"beginning": "first", "end": "latest"}
 _LOOK = 0.05
@@ -44,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
         blocking.connect(given.url, **options["client"]) as client,
         client.consumer(given.topic, given.subscription, **wanted) as consumer,
     ):
-        end = _End(cast("TubeMqConsumer", consumer)) if given.exit else None
+        end = _End(consumer) if given.exit else None
         while not limits.reached:
             message = limits.receive(consumer, _LOOK if end else None)
             if message is None:
@@ -74,7 +72,7 @@ def _position(text: str) -> Any:
 class _End:
     """The end of each partition of this member at the time when the member got it."""
 
-    def __init__(self, consumer: TubeMqConsumer) -> None:
+    def __init__(self, consumer: blocking.TubeMqConsumer) -> None:
         self._consumer = consumer
         self._ends: dict[tuple[str, int, int], int] = {}
         self._held()
