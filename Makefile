@@ -137,12 +137,14 @@ audit: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
+	@$(STEP) "imports: layers, no circles" $(VENV)/bin/lint-imports --no-cache
 	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 
 types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
+	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest penstock._engine
 
 python-test: $(VENV)/.dev $(VENV)/.engine

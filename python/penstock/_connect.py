@@ -5,14 +5,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _native, options, protocols
 from ._handle import Opening
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ._base import Client
+    from ._typing import MqttUrl, PulsarUrl, TubeMqUrl
     from .broker import Broker
+    from .mqtt.client import MqttClient
+    from .mqtt.options import MqttClientOptions
+    from .pulsar.client import PulsarClient
+    from .pulsar.options import PulsarClientOptions
+    from .tubemq.client import TubeMqClient
+    from .tubemq.options import TubeMqClientOptions
+
+    class AnyClientOptions(PulsarClientOptions, MqttClientOptions, TubeMqClientOptions, total=False):
+        """The options of every protocol."""
 
 
 def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) -> Opening[Any]:
@@ -50,6 +62,14 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
     return Opening(start)
 
 
+@overload
+def connect(url: PulsarUrl, **options: Unpack[PulsarClientOptions]) -> Opening[PulsarClient]: ...
+@overload
+def connect(url: MqttUrl, **options: Unpack[MqttClientOptions]) -> Opening[MqttClient]: ...
+@overload
+def connect(url: TubeMqUrl, **options: Unpack[TubeMqClientOptions]) -> Opening[TubeMqClient]: ...
+@overload
+def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Opening[Client]: ...
 def connect(url: str | None = None, **options: Any) -> Opening[Client]:
     """Connects to a broker.
 
@@ -64,7 +84,13 @@ def connect(url: str | None = None, **options: Any) -> Opening[Client]:
             :class:`penstock.tubemq.TubeMqClientOptions`. Durations are in seconds, sizes in bytes.
 
     Returns:
-        An object to be awaited or entered. Both give a client with its first connection up.
+        An object to be awaited or entered. Both give the client of the URL's protocol, with its first
+        connection up.
+
+        Type checkers see :class:`penstock.Client`, which has the verbs of every protocol, because a type
+        cannot express that a text begins with ``mqtt://``. They see the class of the protocol for the literal
+        ``"embedded:"`` and the usual ports of localhost, and always from :func:`penstock.pulsar.connect`,
+        :func:`penstock.mqtt.connect` and :func:`penstock.tubemq.connect`, which take no other URLs.
 
     Raises:
         InvalidArgument: an unknown option or a bad value, at once.

@@ -4,14 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock import _native, options, protocols
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from penstock._typing import MqttUrl, PulsarUrl, TubeMqUrl
     from penstock.broker import Broker
+    from penstock.mqtt.blocking import MqttClient
+    from penstock.mqtt.options import MqttClientOptions
+    from penstock.pulsar.blocking import PulsarClient
+    from penstock.pulsar.options import PulsarClientOptions
+    from penstock.tubemq.blocking import TubeMqClient
+    from penstock.tubemq.options import TubeMqClientOptions
 
     from ._base import Client
+
+    class AnyClientOptions(PulsarClientOptions, MqttClientOptions, TubeMqClientOptions, total=False):
+        """The options of every protocol."""
 
 
 def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) -> Any:
@@ -42,7 +54,15 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
     return row.blocking_client_class()(native, base, defaults, broker)
 
 
+@overload
+def connect(url: PulsarUrl, **options: Unpack[PulsarClientOptions]) -> PulsarClient: ...
+@overload
+def connect(url: MqttUrl, **options: Unpack[MqttClientOptions]) -> MqttClient: ...
+@overload
+def connect(url: TubeMqUrl, **options: Unpack[TubeMqClientOptions]) -> TubeMqClient: ...
+@overload
+def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Client: ...
 def connect(url: str | None = None, **options: Any) -> Client:
-    """Connects to a broker; returns when the first connection is up. Arguments and errors are those of
+    """Connects to a broker; returns when the first connection is up. Arguments, errors and types are those of
     :func:`penstock.connect`."""
     return opening(url, options)

@@ -47,7 +47,8 @@ class Bench:
         return 0
 
     async def _measure(self, through: Callable[[Any], Awaitable[Figures]]) -> Figures:
-        async with penstock.connect(self.given.url, **self.options["client"]) as client:
+        url: str = self.given.url
+        async with penstock.connect(url, **self.options["client"]) as client:
             async with client.producer(self.topic, **self.options["producer"]) as producer:
                 figures = await self._sends(producer)
             return {**figures, **await through(client)}

@@ -33,8 +33,9 @@ def publish(
         to_json: what ``--json`` prints for a message and the answer to it.
     """
     started, count, size = time.monotonic(), 0, 0
+    url: str = given.url
     with (
-        blocking.connect(given.url, **options["client"]) as client,
+        blocking.connect(url, **options["client"]) as client,
         client.producer(topic, **options["producer"]) as opened,
         Progress("publishing", quiet=given.quiet or given.json) as progress,
     ):

@@ -31,8 +31,9 @@ def run(given: argparse.Namespace) -> int:
         # A mistake is reported before anything is printed.
         matches(pattern, "topic")
     limits = Limits(given)
+    url: str = given.url
     with (
-        blocking.connect(given.url, **client_options) as client,
+        blocking.connect(url, **client_options) as client,
         client.consumer(given.topic, given.subscription, **wanted) as consumer,
     ):
         # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any case.

@@ -36,10 +36,11 @@ def run(given: argparse.Namespace) -> int:
             "the previous one is acknowledged"
         )
     show = printer(given, to_json, lambda: compile_format(formats.text_of(given)))
+    url: str = given.url
     limits = Limits(given)
     limits.start()
     with (
-        blocking.connect(given.url, **options["client"]) as client,
+        blocking.connect(url, **options["client"]) as client,
         client.consumer(given.topic, given.subscription, **wanted) as consumer,
     ):
         end = _End(consumer) if given.exit else None

@@ -1,0 +1,132 @@
+"""The registry of protocols, and the one answer for verbs and fields that a protocol lacks."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import _missing, blocking, errors, protocols
+
+KINDS = ("Client", "Producer", "Consumer")
+PREFIXES = {"pulsar": "Pulsar", "mqtt": "Mqtt", "tubemq": "TubeMq"}
+
+
+def handle(protocol: str, kind: str, face: str = "client") -> type[Any]:
+    return getattr(importlib.import_module(f"penstock.{protocol}.{face}"), f"{PREFIXES[protocol]}{kind}")
+
+
+def public(kind: type[Any]) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("row", protocols.PROTOCOLS.values(), ids=lambda row: row.key)
+def test_what_a_row_refers_to_exists(row: protocols.Protocol) -> None:
+    assert set(row.tables) == {"client", "producer", "consumer"}
+    assert issubclass(row.client_class(), penstock.Client)
+    assert issubclass(row.blocking_client_class(), blocking.Client)
+    assert importlib.import_module(row.commands)
+    for name, text in row.words().items():
+        assert row.title in text, name
+
+
+@pytest.mark.parametrize("protocol", protocols.PROTOCOLS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_blocking_face_has_the_verbs_of_the_asyncio_face(protocol: str, kind: str) -> None:
+    theirs, ours = handle(protocol, kind), handle(protocol, kind, "blocking")
+    assert public(ours) - public(theirs) <= {"abandon", "submit_many", "submit_frame", "submit_rows"}
+    assert not public(theirs) - public(ours)
+    for name in public(theirs):
+        verb, twin = getattr(theirs, name), getattr(ours, name)
+        if inspect.isfunction(verb) and name not in ("flush", "close"):
+            assert list(inspect.signature(verb).parameters) == list(inspect.signature(twin).parameters), name
+
+
+@pytest.mark.parametrize(("protocol", "other"), list(permutations(protocols.PROTOCOLS, 2)))
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_verb_of_another_protocol_has_an_answer(protocol: str, other: str, kind: str) -> None:
+    ours = handle(protocol, kind)
+    for name in public(handle(other, kind)) - public(ours):
+        error = _missing.missing(ours, name)
+        assert isinstance(error, errors.Unsupported), name
+        assert protocols.PROTOCOLS[protocol].title in str(error)
+
+
+@pytest.mark.parametrize(("protocol", "other"), list(permutations(protocols.PROTOCOLS, 2)))
+@pytest.mark.parametrize("verb", ["send", "send_nowait", "send_many", "send_frame"])
+def test_each_keyword_of_another_protocol_has_an_answer(protocol: str, other: str, verb: str) -> None:
+    def keywords(key: str) -> set[str]:
+        found = set(inspect.signature(getattr(handle(key, "Producer"), verb)).parameters) - {"other"}
+        return (found - {"fields"}) | set(mqtt_fields) if "fields" in found else found
+
+    from penstock.mqtt.fields import Fields
+
+    mqtt_fields = Fields.__annotations__
+    for name in keywords(other) - keywords(protocol):
+        with pytest.raises(errors.Unsupported, match=protocols.PROTOCOLS[protocol].title):
+            _missing.refuse(protocol, [name])
+
+
+def test_the_error_is_an_attribute_error_and_survives_a_pickle() -> None:
+    error = _missing.missing("mqtt.message", "publish_time")
+    assert isinstance(error, errors.Unsupported)
+    assert isinstance(error, AttributeError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_mistyped_or_private_name_is_a_plain_attribute_error() -> None:
+    error = _missing.missing(handle("mqtt", "Client"), "publsh")
+    assert type(error) is AttributeError
+    assert "did you mean 'publish'?" in str(error)
+    assert type(_missing.missing(handle("mqtt", "Client"), "_reader")) is AttributeError
+
+
+async def test_a_verb_that_is_missing_is_absent() -> None:
+    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+        assert not hasattr(client, "publish")
+        assert not hasattr(producer, "topics")
+        with pytest.raises(errors.Unsupported, match="open a producer"):
+            client.publish("t", b"x")
+        with pytest.raises(AttributeError, match="open a producer"):
+            client.publish("t", b"x")
+        with pytest.raises(errors.Unsupported, match="qos"):
+            producer.send(b"x", qos=1)
+    with blocking.connect("embedded:") as client, client.consumer("t", "s") as consumer:
+        with pytest.raises(errors.Unsupported, match="pause"):
+            consumer.pause()
+
+
+@pytest.mark.parametrize(
+    ("connect", "url", "schemes"),
+    [
+        (penstock.mqtt.connect, "pulsar://h", "mqtt, mqtts"),
+        (penstock.pulsar.connect, "mqtt://h", "pulsar, pulsar"),
+        (penstock.tubemq.blocking.connect, "embedded:", "tubemq, tubemq"),
+    ],
+)
+def test_the_connect_of_a_protocol_takes_its_urls_only(connect: Any, url: str, schemes: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=schemes):
+        connect(url)
+
+
+async def test_the_connect_of_a_protocol_gives_its_client() -> None:
+    async with penstock.pulsar.connect("embedded:") as client:
+        assert type(client) is penstock.pulsar.PulsarClient
+    with penstock.pulsar.blocking.connect("embedded:") as client:
+        assert type(client) is penstock.pulsar.blocking.PulsarClient
+
+
+def test_the_registry_loads_no_protocol() -> None:
+    code = "import sys, penstock.protocols; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"penstock._engine", "penstock.pulsar", "penstock.mqtt", "penstock.tubemq"} & set(
+        loaded.split()
+    )

@@ -1,0 +1,105 @@
+"""The types that users see. Never run: pyright and mypy check it. An expected error carries an ignore comment,
+and a comment that is not needed is an error."""
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import penstock
+from penstock.mqtt import MqttClient, MqttConsumer, MqttProducer, ReasonCode
+from penstock.pulsar import MessageId, MessageIds, PulsarClient, PulsarConsumer, PulsarProducer
+from penstock.tubemq import Position, TubeMqClient, TubeMqConsumer, TubeMqProducer
+
+
+async def a_literal_url_gives_the_client_of_its_protocol() -> None:
+    assert_type(await penstock.connect("embedded:"), PulsarClient)
+    assert_type(await penstock.connect("pulsar://localhost:6650", token="env:TOKEN"), PulsarClient)
+    assert_type(await penstock.connect("mqtt://localhost", client_id="till"), MqttClient)
+    assert_type(await penstock.connect("tubemq://127.0.0.1:8715"), TubeMqClient)
+
+
+async def any_other_url_gives_the_verbs_of_every_protocol(url: str) -> None:
+    async with penstock.connect(url, tls_ca="ca.pem") as client:
+        assert_type(client, penstock.Client)
+        async with client.producer("orders", max_pending=10) as producer:
+            assert_type(producer, penstock.Producer)
+            await producer.send(b"x", properties={"a": "b"})
+            producer.send_nowait(b"x")
+            await producer.send_many([b"x"])
+            await producer.flush()
+            producer.send(b"x", key="k")  # type: ignore[call-arg]
+            producer.name  # type: ignore[attr-defined]
+        async with client.consumer("orders", "billing") as consumer:
+            assert_type(consumer, penstock.Consumer)
+            assert_type(await consumer.receive(timeout=1), penstock.Message)
+            async for message in consumer:
+                await consumer.ack(message)
+            consumer.seek("earliest")  # type: ignore[attr-defined]
+        client.publish("a", b"")  # type: ignore[attr-defined]
+    penstock.connect(url, tls_cert_file="x")  # type: ignore[call-overload]
+
+
+async def pulsar(url: str) -> None:
+    async with penstock.pulsar.connect(url, listener_name="outside") as client:
+        assert_type(client, PulsarClient)
+        async with client.producer("orders", compression="zstd") as producer:
+            assert_type(producer, PulsarProducer)
+            assert_type(await producer.send(b"x", "k", deliver_after=5), MessageId)
+            assert_type(await producer.send_many([b"x"], ["k"]), MessageIds)
+            producer.send(b"x", qos=1)  # type: ignore[call-arg]
+        async with client.consumer("orders", "billing", type="shared") as consumer:
+            assert_type(consumer, PulsarConsumer)
+            assert_type(await consumer.last_message_ids(), list[MessageId])
+            await consumer.seek("earliest")
+            consumer.pause()  # type: ignore[attr-defined]
+        client.producer("orders", qos=1)  # type: ignore[call-arg]
+        client.reauthenticate()  # type: ignore[attr-defined]
+    penstock.pulsar.connect(url, client_id="till")  # type: ignore[call-arg]
+
+
+async def mqtt(url: str) -> None:
+    async with penstock.mqtt.connect(url, client_id="till") as client:
+        assert_type(client, MqttClient)
+        assert_type(await client.publish("a", b"", qos=1), ReasonCode)
+        async with client.producer("a", qos=2) as producer:
+            assert_type(producer, MqttProducer)
+            assert_type(await producer.send(b"x", retain=True), ReasonCode)
+            assert_type(await producer.send_many([b"x"], ["b"]), list[ReasonCode])
+            producer.send(b"x", "key")  # type: ignore[arg-type]
+            producer.send(b"x", key="k")  # type: ignore[call-arg]
+            producer.last_sequence_id  # type: ignore[attr-defined]
+        async with client.subscribe("a/#") as consumer:
+            assert_type(consumer, MqttConsumer)
+            consumer.nack(await consumer.receive())  # type: ignore[attr-defined]
+        client.reader("a")  # type: ignore[attr-defined]
+
+
+async def tubemq(url: str) -> None:
+    async with penstock.tubemq.connect(url) as client:
+        assert_type(client, TubeMqClient)
+        async with client.producer("demo") as producer:
+            assert_type(producer, TubeMqProducer)
+            assert_type(await producer.send(b"x", "k", message_type="till"), Position)
+            producer.send(b"x", ordering_key=b"k")  # type: ignore[call-arg]
+        async with client.consumer("demo", "billing", filters=["till"]) as consumer:
+            assert_type(consumer, TubeMqConsumer)
+            await consumer.nack(await consumer.receive())
+            consumer.pause()
+            consumer.ack_cumulative(await consumer.receive())  # type: ignore[attr-defined]
+
+
+def the_blocking_face(url: str) -> None:
+    assert_type(penstock.blocking.connect("embedded:"), penstock.pulsar.blocking.PulsarClient)
+    assert_type(penstock.blocking.connect(url), penstock.blocking.Client)
+    with penstock.pulsar.blocking.connect(url) as client, client.producer("orders") as producer:
+        assert_type(producer.send(b"x", "k"), MessageId)
+        assert_type(producer.send_many([b"x"]), MessageIds)
+        assert_type(producer.submit_many([b"x"]).wait(), MessageIds)
+        producer.flush(timeout=1)
+    with penstock.mqtt.blocking.connect(url) as mqtt_client:
+        assert_type(mqtt_client.publish("a", b""), ReasonCode)
+        mqtt_client.partitions("a")  # type: ignore[attr-defined]
+
+
+penstock.MessageId  # type: ignore[attr-defined]
