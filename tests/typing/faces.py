@@ -1,5 +1,5 @@
-"""The types that users see. Never run: pyright and mypy check it. An expected error carries an ignore comment,
-and a comment that is not needed is an error."""
+"""The types that users see. Never run: pyright and mypy check it. An expected error carries an ignore
+comment, and a comment that is not needed is an error."""
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
