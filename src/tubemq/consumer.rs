@@ -1,28 +1,36 @@
 //! One partition of a consumer, without its connection.
 //!
 //! ```text
-//!              register: 200              get: 200            all acknowledged
-//!   Out ──────────────────────► Idle ───────────────► Holding ─────────────────► Idle (consumed)
-//!    ▲  410: later               ▲ │ 404, 452, empty: later  │ nack: later, rewound
-//!    │                           └─┘◄────────────────────────┘
-//!    │  401, 411, 412, 415: the broker forgot us; a seek
-//!    └──────────────────────────── any
-//!   any ── leave ──► Leaving ──► Left
-//! ```
-//! **Acknowledgement** is by message here and by pack at the broker: what one call gets is one pack, and the next call
-//! says whether the last pack was consumed. So one pack at a time is fetched, as soon as the one before is consumed; a
-//! negative acknowledgement has the broker give the whole pack again, of which what was acknowledged is left out.
-//! While paused the acknowledgement is a call of its own.
+//!           register             200               get              200, with messages
+//!   Out ───────────────► Calling ───► Idle ──────────────► Calling ────────────────────► Holding
+//!    ▲ ▲   410: later       │          ▲ ▲  404, 452, empty:  │                             │
+//!    │ └────────────────────┘          │ └──────────────────┘ │   all acknowledged: consumed │
+//!    │                                 └──────────────────────┼─────────────────────────────┘
+//!    │   401, 411, 412, 415 in an answer or a heartbeat; seek │   nack: not consumed, later
+//!    └─────────────────────────────────────────────────────── any state but Left
 //!
-//! A connection that ends takes nothing with it: the broker keeps the partition for half a minute. The pack is still
-//! held, and can be acknowledged over the next connection. Only when the end came between a call that acknowledged
-//! and its answer is not known whether the next pack was given: then it is asked for again, and what comes twice is
+//!   Idle, Holding ── leave: unregister ──► Calling ──► Left ◄── leave, when not registered or not connected
+//! ```
+//! One call is open at a time ([`Call`]). What the user wants meanwhile waits for its answer: a seek in the state
+//! `Calling`, and pause and leave as the [`Intent`], which holds in every state. A seek is a registration too: it is
+//! marked in the [`Attempt`] that `Out` carries to the call.
+//!
+//! **Acknowledgement** is by message here and by pack at the broker. One get returns one pack, and the next get says
+//! whether the last pack was consumed. Therefore one pack at a time is fetched, as soon as the one before is
+//! consumed. After a negative acknowledgement the broker delivers the whole pack again, and messages that were
+//! acknowledged are left out. While paused, the acknowledgement is a call of its own.
+//!
+//! A lost connection loses nothing: the broker keeps the partition for half a minute. The pack is still held, and can
+//! be acknowledged over the next connection. Only if the connection ends between a call that acknowledges and its
+//! answer is it unknown whether the broker sent the next pack. That pack is then requested again, and duplicates are
 //! left out.
 //!
-//! The rules of flow control ([`flow`]) may want a wait after a pack. Then its acknowledgement is a call of its own too.
+//! The flow control rules ([`flow`]) may ask for a wait after a pack. Then its acknowledgement is a call of its own,
+//! too.
 //!
-//! An answer without messages is no end: 200 without any has passed over what others' filters or partitions own, and
-//! so has 404 unless it says that the end is reached. Messages have no offset of their own, only their pack has.
+//! An answer without messages is not the end of the partition: a 200 without messages has passed over messages of
+//! other filters or partitions, and so has a 404 unless it says that the end is reached. Messages have no offset of
+//! their own, only their pack has one.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -41,114 +49,150 @@ pub use pack::{Message, Pack};
 #[cfg(test)]
 mod tests;
 
-/// Register and unregister are one method.
+/// Operation types: register and unregister are one method.
 const REGISTER: i32 = 31;
 const UNREGISTER: i32 = 32;
 
-/// Where a registration begins: at the group's offset, or, if there is none, at the beginning.
+/// Start of a registration: the group's offset, or, without one, the beginning.
 const FROM_FIRST: i32 = 0;
-/// ... or, if there is none, at the end.
+/// Start of a registration: the group's offset, or, without one, the end.
 const FROM_LATEST: i32 = 1;
-/// At the end in any case.
+/// Start of a registration: the end.
 const FROM_MAX: i32 = 2;
-/// Of a call that leaves: the last pack was consumed, or was not.
+/// Status of an unregistration: whether the last pack was consumed.
 const CONSUMED: i32 = 0;
 const NOT_CONSUMED: i32 = 1;
 
-/// Reads the memory cache with filters too. Without it a filtered consumer sees a message when it has been flushed,
-/// up to 20 s later.
+/// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once it has been
+/// flushed, up to 20 s later.
 const READ_MEMORY: i32 = 303;
 
-/// Bytes of the index for each message.
+/// Bytes of the index per message.
 pub const INDEX_UNIT: i64 = 28;
 
-/// Until a partition is tried again that another member holds, or that could not be had.
+/// Pause before a partition is tried again that another member holds or that was refused.
 const RETRY: Duration = Duration::from_secs(1);
-/// Wait after the first look at an empty partition; doubled up to the longest.
+/// Wait after the first get from an empty partition; doubled up to the poll interval.
 const FIRST_WAIT: Duration = Duration::from_millis(2);
-/// Acknowledged messages remembered that may come again.
+/// Limit on remembered acknowledged messages that may be delivered again.
 const MAX_DONE: usize = 1 << 16;
 /// Longest wait that a broker may ask for.
 const LONGEST_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where a consumer begins.
+/// Position at which a consumer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Where the group is; a new group at the beginning.
+    /// The group's offset; a new group starts at the beginning.
     First,
-    /// Where the group is; a new group at the end.
+    /// The group's offset; a new group starts at the end.
     Latest,
-    /// At the end.
+    /// The end.
     Max,
-    /// At an offset of the index.
+    /// An offset of the index.
     Offset(i64),
 }
 
-/// What a consumer of a partition is made with.
+/// Options of a [`Consumer`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the client at master and brokers.
+    /// Name of the client at masters and brokers.
     pub client_id: String,
     /// The group.
     pub group: String,
     /// The partition.
     pub place: Place,
-    /// Message types; none: all.
+    /// Message types to receive; empty receives all.
     pub filters: Arc<BTreeSet<String>>,
-    /// Where to begin.
+    /// Start position.
     pub start: Start,
-    /// When a pack comes again of which a message was not acknowledged.
+    /// Delay after which a pack is delivered again when a message of it is negatively acknowledged.
     pub nack_delay: Duration,
-    /// Longest wait before a look at an empty partition.
+    /// Longest wait between two gets from an empty partition.
     pub poll_interval: Duration,
-    /// Messages are acknowledged when they are taken.
+    /// Whether messages are acknowledged when they are taken.
     pub auto_ack: bool,
 }
 
-/// What a partition has to tell.
+/// Event of a partition.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// It was tried for the first time since it was wanted: taken, held by another, or refused for now.
+    /// The first registration was answered: the partition is held, held by another member, or was refused for now.
     Tried(Result<()>),
     /// A seek has ended.
     Sought(Result<()>),
-    /// The visit token is old.
+    /// The visit token has expired.
     Refresh,
-    /// It has been left.
+    /// The partition has been left.
     Left,
 }
 
+/// State of a partition. The module has the diagram.
 #[derive(Debug)]
 enum State {
-    /// Not registered; not before this time.
-    Out(Instant),
-    Joining,
-    /// The next call is due at this time, and says whether the last pack was consumed.
-    Idle(Instant, bool),
-    Asking(bool),
+    /// Not registered; the next registration is due at `at`.
+    Out { at: Instant, attempt: Attempt },
+    /// Registered without a pack. The next get is due at `at`, and says whether the last pack was consumed.
+    Idle { at: Instant, consumed: bool },
+    /// A pack is not wholly acknowledged.
     Holding(Held),
-    Committing,
-    Leaving,
+    /// A call has not been answered. `seek` was requested meanwhile.
+    Calling { call: Call, seek: Option<Start> },
+    /// Given back to the broker, or ended.
     Left,
 }
 
-/// A word for the state, as users are told.
+/// A call to the broker.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Register(Attempt),
+    /// Requests a pack; says whether the last one was consumed.
+    Get {
+        consumed: bool,
+    },
+    /// Acknowledges the last pack without requesting one.
+    Commit,
+    Unregister,
+}
+
+/// What depends on the outcome of a registration.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    /// No registration has been answered yet: [`Event::Tried`] is owed.
+    first: bool,
+    /// It carries out a seek: [`Event::Sought`] is owed.
+    seek: bool,
+    /// The last answer was that another member holds the partition.
+    occupied: bool,
+}
+
+/// What the user wants of the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    /// Fetch packs.
+    Read,
+    /// Keep the partition and fetch nothing.
+    Pause,
+    /// Give the partition back.
+    Leave,
+}
+
+/// State of a partition as reported to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not held yet.
+    /// Not registered yet.
     Registering,
     /// Another member holds it.
     Occupied,
     /// Held and read.
     Reading,
-    /// Held and left alone.
+    /// Held and not read.
     Paused,
-    /// Being given back.
+    /// Being given back to the broker.
     Leaving,
 }
 
 impl Phase {
-    /// The word.
+    /// Name of the phase.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Registering => "registering",
@@ -165,30 +209,26 @@ impl Phase {
 pub struct Consumer {
     options: Options,
     state: State,
+    intent: Intent,
+    /// Whether there is a connection to the broker.
     attached: bool,
-    /// What to begin the next registration with.
+    /// Start position of the next registration.
     start: Start,
-    /// The first registration has been answered.
-    tried: bool,
-    occupied: bool,
-    paused: bool,
-    leaving: bool,
-    seeking: Option<Start>,
-    /// The last registration is the one of a seek.
-    seek_open: bool,
+    /// Messages of the pack that have not been taken.
     queue: VecDeque<Message>,
     queued_bytes: usize,
-    /// Number of the pack that was given up, whose acknowledgements may still come.
+    /// Number of the pack that was dropped, whose acknowledgements may still come.
     dropped: Option<u64>,
     next_pack: u64,
     redelivered: u32,
-    /// Acknowledged messages that may be given again.
+    /// Acknowledged messages that may be delivered again.
     done: HashSet<i64>,
-    /// Those of the pack that the open call acknowledges.
+    /// Messages of the consumed pack that the next or open call acknowledges.
     acknowledging: Vec<i64>,
+    /// Next wait when the partition is empty.
     wait: Duration,
     pace: Pace,
-    /// Before this time the rules of flow control want no call for messages.
+    /// Time before which the flow control rules allow no get.
     rest: Instant,
     priority: Option<i32>,
     offset: Option<i64>,
@@ -198,21 +238,16 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer that registers when it is attached.
+    /// Creates a consumer that registers when it is attached.
     pub fn new(options: Options, now: Instant) -> Self {
         Self {
             start: options.start,
             pace: Pace::new(!options.filters.is_empty(), now),
             rest: now,
             options,
-            state: State::Out(now),
+            state: State::Out { at: now, attempt: Attempt { first: true, ..Attempt::default() } },
+            intent: Intent::Read,
             attached: false,
-            tried: false,
-            occupied: false,
-            paused: false,
-            leaving: false,
-            seeking: None,
-            seek_open: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             dropped: None,
@@ -234,61 +269,69 @@ impl Consumer {
         &self.options.place
     }
 
-    /// A connection to the broker is there.
+    /// The broker is connected.
     pub fn attach(&mut self) {
         self.attached = true;
     }
 
-    /// The connection is gone. The call that was open has been answered by an error.
+    /// The connection is gone. The open call has been answered by an error.
     pub fn detach(&mut self) {
         self.attached = false;
-        if self.leaving && !self.is_asking() {
+        if self.intent == Intent::Leave && !self.is_calling() {
             self.left();
         }
     }
 
-    /// Of the group, as the master says.
+    /// Sets the group's priority, as stated by the master.
     pub fn set_priority(&mut self, priority: i32) {
         self.priority = Some(priority);
     }
 
-    /// The rules of flow control that hold from now on, and what time it is, in milliseconds since 1970.
+    /// Sets the flow control rules, and the time of day in milliseconds since 1970 by which they go.
     pub fn set_flow(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
         self.pace.set(flow, now, wall_ms);
     }
 
-    /// What is sent to the broker about where messages are read from.
+    /// Priority sent to the broker, which tells it where to read messages from.
     pub fn priority(&self) -> Option<i32> {
         self.priority.or((!self.options.filters.is_empty()).then_some(READ_MEMORY))
     }
 
-    /// Whether the broker counts it as held.
+    /// Whether the broker counts the partition as held.
     pub fn is_held(&self) -> bool {
-        !matches!(self.state, State::Out(_) | State::Joining | State::Left)
+        !matches!(
+            self.state,
+            State::Out { .. } | State::Calling { call: Call::Register(_), .. } | State::Left
+        )
     }
 
-    /// Where it stands, in a word.
+    /// State as reported to users.
     pub fn phase(&self) -> Phase {
-        match &self.state {
-            _ if self.leaving => Phase::Leaving,
-            State::Out(_) | State::Joining if self.occupied => Phase::Occupied,
-            State::Out(_) | State::Joining => Phase::Registering,
-            _ if self.paused => Phase::Paused,
-            _ => Phase::Reading,
+        match (&self.state, self.intent) {
+            (_, Intent::Leave) => Phase::Leaving,
+            (State::Out { attempt, .. } | State::Calling { call: Call::Register(attempt), .. }, _) => {
+                if attempt.occupied {
+                    Phase::Occupied
+                } else {
+                    Phase::Registering
+                }
+            }
+            (_, Intent::Pause) => Phase::Paused,
+            (_, Intent::Read) => Phase::Reading,
         }
     }
 
-    /// Where the last pack began, or where the next begins once that is known.
+    /// Offset of the last pack, or of the next one once that is known.
     pub fn offset(&self) -> Option<i64> {
         self.offset
     }
 
-    /// End of the index of the store, when it was last told.
+    /// End of the store's index in the broker's last answer.
     pub fn max_offset(&self) -> Option<i64> {
         self.max_offset
     }
 
-    /// Bytes behind the end, when it was last told.
+    /// Bytes behind the end in the broker's last answer.
     pub fn behind(&self) -> Option<i64> {
         self.behind
     }
@@ -298,72 +341,84 @@ impl Consumer {
         self.queued_bytes = 0;
     }
 
-    /// Whether the driver should look at it: a call may be due.
+    /// Whether the driver should take a turn: a call may be due.
     pub fn wants_turn(&self) -> bool {
-        !matches!(self.state, State::Holding(_) | State::Left) && !self.is_asking() || self.leaving
+        match self.state {
+            State::Out { .. } | State::Idle { .. } => true,
+            State::Holding(_) => self.intent == Intent::Leave,
+            State::Calling { .. } | State::Left => false,
+        }
     }
 
-    fn is_asking(&self) -> bool {
-        matches!(self.state, State::Joining | State::Asking(_) | State::Committing | State::Leaving)
+    fn is_calling(&self) -> bool {
+        matches!(self.state, State::Calling { .. })
     }
 
-    /// The call that is due, if none is open. Messages are asked for only if `may_fetch`; `visit` is what
-    /// proves to brokers who asks.
+    /// The call that is due, if none is open. Messages are requested only if `may_fetch`; `visit` authorizes the
+    /// client at the broker.
     pub fn poll_request(
         &mut self,
         now: Instant,
         may_fetch: bool,
         visit: &pb::AuthorizedInfo,
     ) -> Option<Request> {
-        if !self.attached || self.is_asking() {
+        if !self.attached {
             return None;
         }
-        if self.leaving {
-            let consumed = matches!(self.state, State::Idle(_, true));
-            if !self.is_held() {
+        let call = match (&self.state, self.intent) {
+            (State::Calling { .. } | State::Left, _) => return None,
+            (State::Out { .. }, Intent::Leave) => {
                 self.left();
                 return None;
             }
-            self.state = State::Leaving;
-            let status = if consumed { CONSUMED } else { NOT_CONSUMED };
-            return Some(self.register(UNREGISTER, status, None, visit));
-        }
-        match self.state {
-            State::Out(at) if at <= now => {
-                self.state = State::Joining;
+            (State::Idle { .. } | State::Holding(_), Intent::Leave) => Call::Unregister,
+            (State::Out { at, attempt }, _) if *at <= now => Call::Register(*attempt),
+            // A long wait before the next get does not delay the acknowledgement.
+            (State::Idle { consumed: true, .. }, intent) if intent == Intent::Pause || self.rest > now => {
+                Call::Commit
+            }
+            (State::Idle { at, consumed }, Intent::Read) if *at <= now && may_fetch => {
+                Call::Get { consumed: *consumed }
+            }
+            _ => return None,
+        };
+        let request = self.request(now, call, visit);
+        self.state = State::Calling { call, seek: None };
+        Some(request)
+    }
+
+    fn request(&mut self, now: Instant, call: Call, visit: &pb::AuthorizedInfo) -> Request {
+        match call {
+            Call::Register(_) => {
                 let (status, offset) = match self.start {
                     Start::First => (FROM_FIRST, None),
                     Start::Latest => (FROM_LATEST, None),
                     Start::Max => (FROM_MAX, None),
                     Start::Offset(offset) => (FROM_FIRST, Some(offset)),
                 };
-                self.seek_open = self.seeking.take().is_some();
-                Some(self.register(REGISTER, status, offset, visit))
+                self.register(REGISTER, status, offset, visit)
             }
-            // Who waits long before the next call does not make the acknowledgement wait.
-            State::Idle(_, true) if self.paused || self.rest > now => {
-                self.state = State::Committing;
-                Some(Request::CommitOffset(pb::CommitOffsetRequestC2b {
-                    client_id: self.options.client_id.clone(),
-                    topic_name: self.options.place.topic.to_string(),
-                    partition_id: self.options.place.partition.id as i32,
-                    group_name: self.options.group.clone(),
-                    last_pack_consumed: Some(true),
-                }))
+            Call::Unregister => {
+                let consumed = matches!(self.state, State::Idle { consumed: true, .. });
+                let status = if consumed { CONSUMED } else { NOT_CONSUMED };
+                self.register(UNREGISTER, status, None, visit)
             }
-            State::Idle(at, consumed) if at <= now && may_fetch && !self.paused => {
-                self.state = State::Asking(consumed);
-                Some(Request::GetMessages(pb::GetMessageRequestC2b {
-                    client_id: self.options.client_id.clone(),
-                    partition_id: self.options.place.partition.id as i32,
-                    group_name: self.options.group.clone(),
-                    topic_name: self.options.place.topic.to_string(),
-                    last_pack_consumed: Some(consumed),
-                    manual_commit_offset: Some(false),
-                    esc_flow_ctrl: Some(self.pace.is_limited(now)),
-                }))
-            }
-            _ => None,
+            Call::Commit => Request::CommitOffset(pb::CommitOffsetRequestC2b {
+                client_id: self.options.client_id.clone(),
+                topic_name: self.options.place.topic.to_string(),
+                partition_id: self.options.place.partition.id as i32,
+                group_name: self.options.group.clone(),
+                last_pack_consumed: Some(true),
+            }),
+            Call::Get { consumed } => Request::GetMessages(pb::GetMessageRequestC2b {
+                client_id: self.options.client_id.clone(),
+                partition_id: self.options.place.partition.id as i32,
+                group_name: self.options.group.clone(),
+                topic_name: self.options.place.topic.to_string(),
+                last_pack_consumed: Some(consumed),
+                manual_commit_offset: Some(false),
+                esc_flow_ctrl: Some(self.pace.is_limited(now)),
+            }),
         }
     }
 
@@ -383,74 +438,77 @@ impl Consumer {
         }))
     }
 
-    /// The answer to what [`Self::poll_request`] gave.
+    /// Handles the answer to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, result: Result<Response>) {
-        match std::mem::replace(&mut self.state, State::Left) {
-            State::Joining => self.joined(now, result),
-            State::Asking(consumed) => self.got(now, consumed, result),
-            State::Committing => {
-                self.state = State::Idle(now.max(self.rest), result.is_err());
-                if let Ok(Response::CommitOffset(response)) = result {
-                    if response.success {
-                        self.offset = response.curr_offset.or(self.offset);
-                        self.max_offset = response.max_offset.or(self.max_offset);
-                    } else {
-                        self.out(now, Code::from_number(response.err_code));
-                    }
+        let State::Calling { call, seek } = self.state else { return };
+        match call {
+            Call::Register(attempt) => self.registered(now, attempt, result),
+            Call::Get { consumed } => self.got(now, consumed, result),
+            Call::Commit => self.committed(now, result),
+            Call::Unregister => return self.left(),
+        }
+        match (self.intent, seek) {
+            (Intent::Leave, seek) => {
+                // A pack that came meanwhile is not delivered.
+                self.clear_queue();
+                self.refuse_seek(seek.is_some());
+                if !self.attached {
+                    self.left();
                 }
             }
-            State::Leaving => self.left(),
-            // Nothing was asked.
-            state => self.state = state,
-        }
-        if self.leaving && !self.attached {
-            self.left();
-        } else if self.seeking.is_some() && !self.is_asking() && !matches!(self.state, State::Left) {
-            self.begin_seek(now);
+            (_, Some(to)) => self.begin_seek(now, to),
+            (_, None) => {}
         }
     }
 
-    fn joined(&mut self, now: Instant, result: Result<Response>) {
-        let sought = std::mem::take(&mut self.seek_open);
+    fn registered(&mut self, now: Instant, attempt: Attempt, result: Result<Response>) {
+        let mut next = Attempt { first: false, seek: false, ..attempt };
         let outcome = match result {
             Ok(Response::PartitionRegister(response)) if response.success => {
                 self.offset = response.curr_offset.filter(|offset| *offset >= 0).or(self.offset);
                 self.max_offset = response.max_offset.filter(|offset| *offset >= 0).or(self.max_offset);
-                // From here on the group's own offset is what counts.
+                // From here on the group's own offset counts.
                 self.start = Start::First;
-                self.occupied = false;
                 self.wait = FIRST_WAIT;
-                self.state = State::Idle(now, false);
+                self.state = State::Idle { at: now, consumed: false };
                 Ok(())
             }
             Ok(response) => {
                 let code = Code::from_number(response.code().0);
-                self.occupied = code == Some(Code::PartitionOccupied);
+                next.occupied = code == Some(Code::PartitionOccupied);
                 if code == Some(Code::CertificateFailure) {
                     self.events.push_back(Event::Refresh);
                 }
-                self.state = State::Out(now + RETRY);
+                self.state = State::Out { at: now + RETRY, attempt: next };
                 response.outcome()
             }
             Err(error) if error.kind() == ErrorKind::Disconnected => {
-                // Asked again over the next connection; nobody is told yet.
-                self.state = State::Out(now);
-                if sought {
-                    self.seeking = Some(self.start);
-                }
+                // Repeated over the next connection, and reported then.
+                self.state = State::Out { at: now, attempt };
                 return;
             }
             Err(error) => {
-                self.state = State::Out(now + RETRY);
+                self.state = State::Out { at: now + RETRY, attempt: next };
                 Err(error)
             }
         };
-        if sought {
+        if attempt.seek {
             self.events.push_back(Event::Sought(outcome.clone()));
         }
-        if !self.tried {
-            self.tried = true;
+        if attempt.first {
             self.events.push_back(Event::Tried(outcome));
+        }
+    }
+
+    fn committed(&mut self, now: Instant, result: Result<Response>) {
+        self.state = State::Idle { at: now.max(self.rest), consumed: result.is_err() };
+        if let Ok(Response::CommitOffset(response)) = result {
+            if response.success {
+                self.offset = response.curr_offset.or(self.offset);
+                self.max_offset = response.max_offset.or(self.max_offset);
+            } else {
+                self.out(now, Code::from_number(response.err_code));
+            }
         }
     }
 
@@ -459,10 +517,10 @@ impl Consumer {
         let response = match result {
             Ok(Response::GetMessages(response)) => response,
             Ok(_) | Err(_) => {
-                // Perhaps the broker has given the next pack: that one must not be acknowledged unseen.
+                // The broker may have sent the next pack, which must not be acknowledged unseen.
                 self.remember(acknowledged);
                 let later = if self.attached { now + self.longer() } else { now };
-                self.state = State::Idle(later, false);
+                self.state = State::Idle { at: later, consumed: false };
                 return;
             }
         };
@@ -472,7 +530,7 @@ impl Consumer {
             self.offset = response.curr_offset.filter(|offset| *offset >= 0).or(self.offset);
             if response.messages.is_empty() {
                 self.take_pace(now, &response, 0);
-                self.state = State::Idle(self.rest, false);
+                self.state = State::Idle { at: self.rest, consumed: false };
                 return;
             }
             self.wait = FIRST_WAIT;
@@ -488,8 +546,8 @@ impl Consumer {
                 }
                 let own = if at_end { self.longer() } else { FIRST_WAIT };
                 let wait = own.max(self.pace.wait(now, flow::Pack::default()));
-                // There is no pack to be acknowledged any more.
-                self.state = State::Idle(now + wait, false);
+                // No pack is left to acknowledge.
+                self.state = State::Idle { at: now + wait, consumed: false };
                 return;
             }
             Some(Code::ConsumeSpeedLimit) => {
@@ -504,19 +562,19 @@ impl Consumer {
             Some(Code::Moved) => Duration::from_millis(200),
             _ => Duration::from_millis(300),
         };
-        // Without messages nothing can be lost by saying it once more.
+        // Without messages, acknowledging once more loses nothing.
         self.acknowledging = acknowledged;
-        self.state = State::Idle(now + again, consumed);
+        self.state = State::Idle { at: now + again, consumed };
     }
 
-    /// How long to wait now, and longer the next time.
+    /// Wait for an empty partition; the next one is longer.
     fn longer(&mut self) -> Duration {
         let wait = self.wait.min(self.options.poll_interval);
         self.wait = (self.wait * 2).min(self.options.poll_interval);
         wait
     }
 
-    /// What the rules make of an answer, of which so many bytes are for this consumer.
+    /// Applies the flow control rules to an answer of which `bytes` are for this consumer.
     fn take_pace(&mut self, now: Instant, response: &pb::GetMessageResponseB2c, bytes: usize) {
         let (free, slow) = (response.esc_flow_ctrl(), response.require_slow());
         let pack = flow::Pack { found: true, bytes, lag: response.curr_data_dlt, free, slow };
@@ -542,18 +600,18 @@ impl Consumer {
         self.settle(now);
     }
 
-    /// Goes on when all of the pack is acknowledged.
+    /// Goes on to the next pack when all of this one is acknowledged.
     fn settle(&mut self, now: Instant) {
         if matches!(&self.state, State::Holding(held) if held.is_consumed())
             && let State::Holding(held) =
-                std::mem::replace(&mut self.state, State::Idle(now.max(self.rest), true))
+                std::mem::replace(&mut self.state, State::Idle { at: now.max(self.rest), consumed: true })
         {
             self.acknowledging = held.into_ids();
             self.redelivered = 0;
         }
     }
 
-    /// Forgets a pack that will be given again, but for what of it was acknowledged.
+    /// Drops a pack that will be delivered again, and remembers which of its messages were acknowledged.
     fn drop_pack(&mut self) {
         if let State::Holding(held) = &self.state {
             self.dropped = Some(held.pack().number);
@@ -571,7 +629,7 @@ impl Consumer {
         self.done.extend(ids);
     }
 
-    /// The broker does not count it as held any more.
+    /// The broker does not count the partition as held any more.
     fn out(&mut self, now: Instant, code: Option<Code>) {
         self.drop_pack();
         let acknowledging = std::mem::take(&mut self.acknowledging);
@@ -579,20 +637,19 @@ impl Consumer {
         if code == Some(Code::CertificateFailure) {
             self.events.push_back(Event::Refresh);
         }
-        self.state = State::Out(now);
+        self.state = State::Out { at: now, attempt: Attempt::default() };
     }
 
-    /// The broker said so in answer to a heartbeat.
+    /// A broker answered a heartbeat with `code`: it does not count the partition as held any more.
     pub fn lost(&mut self, now: Instant, code: Option<Code>) {
         match self.state {
-            // A seek or the first registration is under way, and says what is the case.
-            State::Out(_) | State::Joining | State::Leaving | State::Left => {}
-            State::Asking(_) | State::Committing => {}
-            State::Idle(..) | State::Holding(_) => self.out(now, code),
+            // The open call, or the registration that is due, tells how it stands.
+            State::Out { .. } | State::Calling { .. } | State::Left => {}
+            State::Idle { .. } | State::Holding(_) => self.out(now, code),
         }
     }
 
-    /// Moves up to `max` messages to `out` and gives their number.
+    /// Moves up to `max` messages to `out` and returns their number.
     pub fn take<M: From<Message>>(&mut self, now: Instant, max: usize, out: &mut Vec<M>) -> usize {
         let taken = max.min(self.queue.len());
         for _ in 0..taken {
@@ -606,17 +663,17 @@ impl Consumer {
         taken
     }
 
-    /// Messages that [`Self::take`] would give.
+    /// Number of messages that [`Self::take`] would return.
     pub fn available(&self) -> usize {
         self.queue.len()
     }
 
-    /// Bytes of them.
+    /// Bytes of the messages that [`Self::take`] would return.
     pub fn available_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// A message is done with.
+    /// Acknowledges a message.
     pub fn ack(&mut self, now: Instant, message: &Message) {
         match &mut self.state {
             State::Holding(held) => held.ack(message),
@@ -626,7 +683,7 @@ impl Consumer {
         self.settle(now);
     }
 
-    /// A message and all of its partition before it are done with.
+    /// Acknowledges a message and all before it in its partition.
     pub fn ack_cumulative(&mut self, now: Instant, message: &Message) {
         match &mut self.state {
             State::Holding(held) => held.ack_cumulative(message),
@@ -635,14 +692,14 @@ impl Consumer {
         self.settle(now);
     }
 
-    /// A message is wanted again, and with it what of its pack has not been acknowledged.
+    /// Negatively acknowledges a message: those of its pack that are not acknowledged are delivered again.
     pub fn nack(&mut self, now: Instant, message: &Message, delay: Option<Duration>) {
         if matches!(&self.state, State::Holding(held) if held.is_of(message)) {
             self.rewind(now + delay.unwrap_or(self.options.nack_delay));
         }
     }
 
-    /// Everything that has not been acknowledged is wanted again.
+    /// Has everything delivered again that is not acknowledged.
     pub fn redeliver(&mut self, now: Instant) {
         if matches!(self.state, State::Holding(_)) {
             self.rewind(now);
@@ -651,25 +708,28 @@ impl Consumer {
 
     fn rewind(&mut self, at: Instant) {
         self.drop_pack();
-        self.state = State::Idle(at.max(self.rest), false);
+        self.state = State::Idle { at: at.max(self.rest), consumed: false };
     }
 
-    /// Leaves it alone, or goes on. It stays held, and what has been fetched is still given.
+    /// Stops fetching, or resumes. The partition stays held, and fetched messages are still delivered.
     pub fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
-    /// Goes to another place: [`Event::Sought`] tells when it is there.
-    pub fn seek(&mut self, now: Instant, to: Start) {
-        self.seeking = Some(to);
-        self.clear_queue();
-        if !self.is_asking() {
-            self.begin_seek(now);
+        if self.intent != Intent::Leave {
+            self.intent = if paused { Intent::Pause } else { Intent::Read };
         }
     }
 
-    fn begin_seek(&mut self, now: Instant) {
-        let Some(to) = self.seeking else { return };
+    /// Moves the group: [`Event::Sought`] reports when the broker has taken note.
+    pub fn seek(&mut self, now: Instant, to: Start) {
+        self.clear_queue();
+        match &mut self.state {
+            State::Left => self.refuse_seek(true),
+            _ if self.intent == Intent::Leave => self.refuse_seek(true),
+            State::Calling { seek, .. } => *seek = Some(to),
+            _ => self.begin_seek(now, to),
+        }
+    }
+
+    fn begin_seek(&mut self, now: Instant, to: Start) {
         self.start = match to {
             Start::First => Start::Offset(0),
             Start::Latest => Start::Max,
@@ -682,50 +742,60 @@ impl Consumer {
         self.redelivered = 0;
         self.behind = None;
         self.rest = now;
-        self.state = State::Out(now);
+        let attempt = match self.state {
+            State::Out { attempt, .. } => attempt,
+            _ => Attempt::default(),
+        };
+        self.state = State::Out { at: now, attempt: Attempt { seek: true, ..attempt } };
     }
 
-    /// Gives the partition back: [`Event::Left`] tells when that is done.
+    /// Fails a seek that will not be carried out, if there is one.
+    fn refuse_seek(&mut self, sought: bool) {
+        if sought {
+            let error = Error::new(ErrorKind::Closed, "the partition was given back");
+            self.events.push_back(Event::Sought(Err(error)));
+        }
+    }
+
+    /// Gives the partition back: [`Event::Left`] reports when that is done.
     pub fn leave(&mut self) {
-        self.leaving = true;
+        self.intent = Intent::Leave;
         self.clear_queue();
-        if !self.attached && !self.is_asking() {
+        if !self.attached && !self.is_calling() {
             self.left();
         }
     }
 
-    /// Gives nothing any more; the broker is not told.
+    /// Ends without telling the broker.
     pub fn end(&mut self) {
         self.clear_queue();
         self.state = State::Left;
     }
 
     fn left(&mut self) {
-        if self.seeking.take().is_some() || std::mem::take(&mut self.seek_open) {
-            let error = Error::new(ErrorKind::Closed, "the partition was given back");
-            self.events.push_back(Event::Sought(Err(error)));
-        }
+        let sought = matches!(self.state, State::Out { attempt: Attempt { seek: true, .. }, .. });
+        self.refuse_seek(sought);
         self.state = State::Left;
         self.events.push_back(Event::Left);
     }
 
-    /// When [`Self::poll_request`] has something again, if messages may be fetched.
+    /// Time at which [`Self::poll_request`] has a call again, if messages may be fetched.
     pub fn poll_timeout(&self, may_fetch: bool) -> Option<Instant> {
         match self.state {
             _ if !self.attached => None,
-            State::Out(at) => Some(at),
-            State::Idle(at, _) if may_fetch && !self.paused => Some(at),
+            State::Out { at, .. } => Some(at),
+            State::Idle { at, .. } if may_fetch && self.intent != Intent::Pause => Some(at),
             _ => None,
         }
     }
 
-    /// The next thing to tell, oldest first.
+    /// The oldest event that has not been polled.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 }
 
-/// What a heartbeat to a broker says of a group's partitions there.
+/// The heartbeat to a broker for a group's partitions there.
 pub fn heartbeat(
     client_id: &str,
     group: &str,

@@ -1,4 +1,4 @@
-//! What proves to masters and brokers who asks.
+//! Credentials for masters and brokers.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,10 +20,10 @@ pub fn signature(user: &str, password: &str, timestamp: i64, nonce: i32) -> Stri
     text.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
 }
 
-/// What brokers are shown with each registration, heartbeat and message.
+/// Authorization sent to brokers with each registration, heartbeat and message.
 #[derive(Debug)]
 pub(super) struct Visit {
-    /// The last one that a master gave.
+    /// The last visit token issued by a master.
     token: AtomicI64,
     /// User name, time, nonce and signature of the last call to a master.
     credentials: Mutex<Option<String>>,
@@ -48,8 +48,8 @@ impl Visit {
     }
 }
 
-/// The certificate of the moment, which `visit` shows to brokers from now on. Masters want one with each call: they
-/// take a time of at most 20 s ago.
+/// A certificate for the next call to a master, which `visit` shows to brokers from now on. Masters require one with
+/// each call, and accept a time of at most 20 s ago.
 pub(super) async fn certificate(
     options: &ClientOptions,
     visit: &Visit,

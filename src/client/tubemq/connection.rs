@@ -1,8 +1,9 @@
-//! A connection with what is attached to it, the pool of connections, and the masters.
+//! A connection with its routes, the connection pool, and the masters.
 //!
-//! Producers and partitions outlive a connection. While attached they are in its routes; when it ends they are told,
-//! and look for another. A broker has one connection for producing and another for fetching, because it runs the calls
-//! of a connection one after the other: a slow read would hold the writes up.
+//! Producers and partitions outlive a connection. While they use one they are in its routes, as a [`ProducerRoute`]
+//! or a [`PartitionRoute`]; when it ends they are told, and look for another. A broker has one connection for
+//! producing and another for fetching, because it runs the calls of a connection one after the other: a slow read
+//! would delay the writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::client::tubemq::auth::Visit;
-use crate::client::tubemq::consumer::Part;
 use crate::client::tubemq::options::ClientOptions;
-use crate::client::tubemq::producer::Core as ProducerCore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
@@ -24,29 +23,65 @@ use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::sync::{Mutex, Rank};
 use crate::tubemq::connection::{Answer, Connection as Protocol};
-use crate::tubemq::{Request, Response};
+use crate::tubemq::{Request, Response, pb};
 
-/// Bytes that producers may add to the socket's queue in one turn.
+/// Most bytes that producers add to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
 
-/// Where an answer goes.
+/// A producer, as its connections see it.
+pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
+    /// Calls what is due at `broker`, at most `room` bytes; returns the time of the next turn.
+    fn turn(
+        self: Arc<Self>,
+        now: Instant,
+        broker: u32,
+        visit: &pb::AuthorizedInfo,
+        room: usize,
+        protocol: &mut Protocol<Route>,
+    ) -> Option<Instant>;
+
+    /// Handles the answer to message `number`. Its outcome is reported in the turn that follows, together with those
+    /// of other answers.
+    fn handle_answer(&self, now: Instant, number: u64, result: Result<Response>);
+
+    /// The connection to `broker` has ended.
+    fn connection_lost(&self, now: Instant, broker: u32);
+}
+
+/// A partition of a consumer, as its connection sees it.
+pub(super) trait PartitionRoute: std::fmt::Debug + Send + Sync {
+    /// Calls what is due; returns the time of the next turn.
+    fn turn(
+        self: Arc<Self>,
+        now: Instant,
+        visit: &pb::AuthorizedInfo,
+        protocol: &mut Protocol<Route>,
+    ) -> Option<Instant>;
+
+    fn handle_answer(&self, now: Instant, result: Result<Response>);
+
+    /// The connection has ended.
+    fn connection_lost(&self);
+}
+
+/// Receiver of an answer.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// Who waits for this one.
+    /// A caller that waits for it.
     Waiter(oneshot::Sender<Result<Response>>),
-    /// A message of a producer, by its number.
-    Send(Arc<ProducerCore>, u64),
+    /// A producer, with the number of the message.
+    Message(Arc<dyn ProducerRoute>, u64),
     /// A partition of a consumer.
-    Part(Arc<Part>),
+    Partition(Arc<dyn PartitionRoute>),
 }
 
 /// What the driver runs: the protocol and the routes.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) protocol: Protocol<Route>,
-    /// By the number of the producer; with the broker's.
-    pub(super) producers: HashMap<u64, (Arc<ProducerCore>, u32)>,
-    pub(super) parts: HashMap<u64, Arc<Part>>,
+    /// Producers by their id, each with the id of this broker.
+    pub(super) producers: HashMap<u64, (Arc<dyn ProducerRoute>, u32)>,
+    pub(super) partitions: HashMap<u64, Arc<dyn PartitionRoute>>,
     visit: Arc<Visit>,
     closing: bool,
 }
@@ -63,9 +98,8 @@ impl Host for Attached {
             Route::Waiter(waiter) => {
                 let _ = waiter.send(answer.result);
             }
-            // What comes of it is told in the turn that follows, of many answers at once.
-            Route::Send(producer, number) => producer.handle_answer(now, number, answer.result),
-            Route::Part(part) => part.handle_answer(now, answer.result),
+            Route::Message(producer, number) => producer.handle_answer(now, number, answer.result),
+            Route::Partition(partition) => partition.handle_answer(now, answer.result),
         }
     }
 
@@ -74,10 +108,11 @@ impl Host for Attached {
         let mut next = None;
         for (producer, broker) in self.producers.values() {
             let room = if unwritten < WRITE_HIGH_WATER { TURN } else { 0 };
+            let producer = Arc::clone(producer);
             next = earliest(next, producer.turn(now, *broker, &visit, room, &mut self.protocol));
         }
-        for part in self.parts.values() {
-            next = earliest(next, part.turn(now, &visit, &mut self.protocol));
+        for partition in self.partitions.values() {
+            next = earliest(next, Arc::clone(partition).turn(now, &visit, &mut self.protocol));
         }
         next
     }
@@ -96,17 +131,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Whether it still stands.
+    /// Whether it has not ended.
     pub(super) fn is_alive(&self) -> bool {
         !*self.ended.borrow()
     }
 
-    /// The host and the driver's bell.
+    /// The routes and the protocol, and how to wake the driver.
     pub(super) fn session(&self) -> &Arc<Session<Attached>> {
         &self.session
     }
 
-    /// Asks and waits for the answer, at most the request timeout. Dropping the future forgets the answer.
+    /// Calls and waits for the answer, at most the request timeout. Dropping the future drops the answer.
     pub(super) async fn request(&self, request: Request) -> Result<Response> {
         let (answer, answered) = oneshot::channel();
         {
@@ -129,7 +164,7 @@ impl Connection {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// Calls to a master.
@@ -168,7 +203,7 @@ impl Pool {
         Ok(Self { options, tls, visit, slots: Mutex::new(Rank::Pool, HashMap::new()) })
     }
 
-    /// The connection to `address`. Callers that come together share one attempt.
+    /// The connection to `address`. Concurrent callers share one attempt.
     pub(super) async fn get(&self, address: &Address, purpose: Purpose) -> Result<Arc<Connection>> {
         let slot = Arc::clone(self.slots.lock().entry((address.clone(), purpose)).or_default());
         let mut slot = slot.lock().await;
@@ -180,7 +215,7 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Ends the connections of a client that nobody holds any more.
+    /// Ends the connections of a client that was dropped without `close`.
     pub(super) fn abandon(&self) {
         for slot in self.slots.lock().values() {
             if let Ok(slot) = slot.try_lock()
@@ -191,7 +226,7 @@ impl Pool {
         }
     }
 
-    /// Every connection that stands.
+    /// Every live connection.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
         let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
@@ -207,7 +242,7 @@ impl Pool {
         let session = Arc::new(Session::new(Attached {
             protocol: Protocol::new(self.options.request_timeout),
             producers: HashMap::new(),
-            parts: HashMap::new(),
+            partitions: HashMap::new(),
             visit: Arc::clone(&self.visit),
             closing: false,
         }));
@@ -217,7 +252,7 @@ impl Pool {
     }
 }
 
-/// Drives the socket to its end, then tells everybody who hangs on it.
+/// Drives the socket until it ends, then fails the open calls and tells the routes.
 async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<bool>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -226,7 +261,7 @@ where
     let now = Instant::now();
     let mut host = session.lock();
     let error = match result {
-        // What the peer sent or failed to answer: to whoever has a call open the connection was cut.
+        // The peer sent garbage or did not answer: for open calls the connection was cut.
         Err(error) => match error.kind() {
             ErrorKind::Disconnected => error,
             _ => Error::new(ErrorKind::Disconnected, format!("the connection was given up: {error}")),
@@ -239,13 +274,13 @@ where
         host.handle_event(now, event);
     }
     let producers = std::mem::take(&mut host.producers);
-    let parts = std::mem::take(&mut host.parts);
+    let partitions = std::mem::take(&mut host.partitions);
     drop(host);
     for (producer, broker) in producers.into_values() {
-        producer.lost(now, broker);
+        producer.connection_lost(now, broker);
     }
-    for part in parts.into_values() {
-        part.detach(now);
+    for partition in partitions.into_values() {
+        partition.connection_lost();
     }
 }
 
@@ -254,7 +289,7 @@ where
 pub(super) struct Masters {
     addresses: Vec<Address>,
     pool: Arc<Pool>,
-    /// The one that is asked first; moves on when it fails.
+    /// Index of the master that is asked first; moves on when that one fails.
     preferred: AtomicUsize,
 }
 
@@ -263,7 +298,7 @@ impl Masters {
         Self { addresses: url.addresses.clone(), pool, preferred: AtomicUsize::new(0) }
     }
 
-    /// Asks the active master, looking for it if need be, each master once. A response of any code is an answer.
+    /// Calls the active master; each master is tried at most once to find it. A response with any code is an answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Response> {
         let mut failures = Vec::new();
         for _ in 0..self.addresses.len() {
@@ -286,13 +321,14 @@ impl Masters {
         Err(no_master(&failures))
     }
 
-    /// The address that is asked first.
+    /// Address of the master that is asked first.
     pub(super) fn preferred(&self) -> &Address {
         &self.addresses[self.preferred.load(Ordering::Relaxed) % self.addresses.len()]
     }
 }
 
-/// What came of asking each master. One that is not there says less than a standby, and that less than one that failed.
+/// The error when no master answered. It has the kind of the most telling failure: an unreachable master tells less
+/// than a standby, and a standby less than one that failed.
 fn no_master(failures: &[(&Address, Error)]) -> Error {
     let says = |(_, error): &&(&Address, Error)| match error.kind() {
         ErrorKind::ConnectFailed => 0,
@@ -300,7 +336,7 @@ fn no_master(failures: &[(&Address, Error)]) -> Error {
         _ => 2,
     };
     let Some((_, telling)) = failures.iter().max_by_key(says) else {
-        return Error::new(ErrorKind::ConnectFailed, "there is no master to ask");
+        return Error::new(ErrorKind::ConnectFailed, "the URL names no master");
     };
     if failures.len() == 1 {
         return telling.clone();

@@ -1,4 +1,4 @@
-//! Every knob of the TubeMQ client with its default. Values have been validated by whoever fills them in.
+//! Options of the TubeMQ client, with their defaults. The bindings validate values before they get here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::tubemq::consumer::Start;
 pub struct ClientOptions {
     /// `tubemq://master:port[,master:port…]` or `tubemq+ssl://…`.
     pub url: String,
-    /// Time for one connection to be up: name, TCP and TLS.
+    /// Timeout of one connection attempt: name resolution, TCP and TLS.
     pub connect_timeout: Duration,
-    /// Time for open, seek and close.
+    /// Timeout of open, seek and close.
     pub operation_timeout: Duration,
-    /// Time for one call to be answered, by the server's clock too.
+    /// Timeout of one call. Servers drop calls that are older by their own clock.
     pub request_timeout: Duration,
-    /// Between two signs of life to masters and brokers, which forget who is silent for 30 s.
+    /// Interval of heartbeats to masters and brokers, which forget a client after 30 s of silence.
     pub heartbeat_interval: Duration,
-    /// Longest pause between two attempts to connect again.
+    /// Longest pause between two reconnect attempts.
     pub max_backoff: Duration,
-    /// Bytes of messages without an answer, over all producers.
+    /// Limit on the bytes of messages without an answer, over all producers.
     pub memory_limit: usize,
-    /// Bytes that have been fetched and not been taken, of each consumer, before no more are fetched.
+    /// Bytes of fetched messages that a consumer holds before it stops fetching.
     pub receive_buffer: usize,
     /// User name.
     pub username: Option<String>,
@@ -57,11 +57,11 @@ impl Default for ClientOptions {
 /// Options of a producer.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
-    /// Messages without an answer; as many again may be parked.
+    /// Limit on messages without an answer; the overflow queue holds as many again.
     pub max_pending: usize,
-    /// From push to answer; `None` waits for ever.
+    /// Time from push to answer after which a send fails; `None` waits without limit.
     pub send_timeout: Option<Duration>,
-    /// Type of messages that say nothing else.
+    /// Default message type for messages that do not set one.
     pub message_type: Option<String>,
 }
 
@@ -74,19 +74,19 @@ impl Default for ProducerOptions {
 /// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
-    /// Where it begins.
+    /// Start position.
     pub start: Start,
-    /// Where single partitions begin.
+    /// Start offsets of single partitions.
     pub offsets: BTreeMap<Partition, i64>,
-    /// Message types of each topic; none: all.
+    /// Message types to receive, by topic; a topic without an entry receives all.
     pub filters: BTreeMap<String, BTreeSet<String>>,
-    /// Who decides which member consumes what.
+    /// How partitions are assigned to the members of the group.
     pub balance: Balance,
-    /// Messages are acknowledged when they are taken.
+    /// Whether messages are acknowledged when they are taken.
     pub auto_ack: bool,
-    /// When a pack comes again of which a message was not acknowledged.
+    /// Delay after which a pack is delivered again when a message of it is negatively acknowledged.
     pub nack_delay: Duration,
-    /// Longest wait before a look at an empty partition.
+    /// Longest wait between two gets from an empty partition.
     pub poll_interval: Duration,
 }
 

@@ -1,31 +1,120 @@
-//! The tasks that keep a member of a group known: one beats at the master, and takes and leaves partitions as the
-//! balance wants; the other beats at the brokers.
+//! The member of a group: its partitions, and the tasks that keep it known. One sends heartbeats to the master, and
+//! takes and leaves partitions as the balance decides; the other sends heartbeats to the brokers.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tokio::sync::{Notify, watch};
+
+use crate::client::events::Signal;
 use crate::client::tubemq::auth;
-use crate::client::tubemq::consumer::part::{Part, supervise};
-use crate::client::tubemq::consumer::{Core, LEAVE, MemberState};
+use crate::client::tubemq::consumer::part::{Fetched, PartitionConsumer, supervise};
+use crate::client::tubemq::options::ConsumerOptions;
+use crate::client::tubemq::shared::Shared;
 use crate::clock::wall_ms;
-use crate::tubemq::balance::{Balance, Event, Place};
+use crate::error::Error;
+use crate::sync::{Mutex, Rank};
+use crate::tubemq::balance::{Balance, Event, Member, Place};
 use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
+use crate::tubemq::flow::Flow;
 use crate::tubemq::topic::SubscribeInfo;
-use crate::tubemq::{Code, Response};
+use crate::tubemq::{Code, Partition, Response};
+
+/// How long a partition that is given back waits for its broker.
+pub(super) const LEAVE: Duration = Duration::from_secs(3);
+
+pub(super) type Parts = BTreeMap<(Arc<str>, Partition), Arc<PartitionConsumer>>;
+
+/// The part of a consumer that its tasks share.
+#[derive(Debug)]
+pub(super) struct Core {
+    client_id: String,
+    pub(super) group: String,
+    pub(super) options: ConsumerOptions,
+    pub(super) member: Mutex<Member>,
+    /// Notified when the member has a request, or fetching may go on.
+    pub(super) due: Arc<Notify>,
+    pub(super) parts: Mutex<Parts>,
+    /// The group's priority, if the master has stated one.
+    priority: Mutex<Option<i32>>,
+    /// The flow control rules stated by the master.
+    flow: Mutex<Flow>,
+    /// Partitions that are not read.
+    pub(super) paused: Mutex<Paused>,
+    pub(super) state: watch::Sender<MemberState>,
+    pub(super) fetched: Arc<Fetched>,
+    pub(super) closed: AtomicBool,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The partitions that are paused.
+#[derive(Debug, Default)]
+pub(super) struct Paused {
+    pub(super) all: bool,
+    pub(super) some: BTreeSet<Partition>,
+}
+
+/// State of the member.
+#[derive(Clone, Debug)]
+pub(super) enum MemberState {
+    New,
+    Registered,
+    /// Its partitions have been assigned.
+    Assigned,
+    Closed,
+    Refused(Error),
+}
 
 impl Core {
-    /// The part of a partition, made if need be.
-    fn take_place(self: &Arc<Self>, place: Place) -> Arc<Part> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        client_id: String,
+        group: String,
+        options: ConsumerOptions,
+        member: Member,
+        signal: Signal,
+    ) -> Self {
+        let due = Arc::new(Notify::new());
+        let limit = shared.options.receive_buffer;
+        Self {
+            client_id,
+            group,
+            options,
+            member: Mutex::leaf(member),
+            fetched: Arc::new(Fetched::new(limit, Arc::clone(&due), signal)),
+            due,
+            parts: Mutex::new(Rank::Partitions, Parts::new()),
+            priority: Mutex::default(),
+            flow: Mutex::default(),
+            paused: Mutex::default(),
+            state: watch::channel(MemberState::New).0,
+            closed: AtomicBool::new(false),
+            shared,
+        }
+    }
+
+    pub(super) fn signal(&self) -> &Signal {
+        &self.fetched.signal
+    }
+
+    pub(super) fn is_paused(&self, partition: Partition) -> bool {
+        let paused = self.paused.lock();
+        paused.all || paused.some.contains(&partition)
+    }
+
+    /// The consumer of a partition, created if there is none.
+    fn take_place(self: &Arc<Self>, place: Place) -> Arc<PartitionConsumer> {
         let key = (Arc::clone(&place.topic), place.partition);
         let mut parts = self.parts.lock();
         if let Some(part) = parts.get(&key) {
             return Arc::clone(part);
         }
         let start = self.options.offsets.get(&place.partition);
-        let part = Arc::new(Part::new(
-            self,
+        let part = Arc::new(PartitionConsumer::new(
+            &self.shared,
+            Arc::clone(&self.fetched),
             MachineOptions {
                 client_id: self.client_id.clone(),
                 group: self.group.clone(),
@@ -45,13 +134,13 @@ impl Core {
             }
             machine.set_flow(self.flow.lock().clone(), Instant::now(), wall_ms() as i64);
         }
-        let task = self.shared.runtime.spawn(supervise(Arc::downgrade(&part), Arc::downgrade(self)));
-        *part.task.lock() = Some(task.abort_handle());
+        let supervisor = supervise(Arc::downgrade(&part), Arc::clone(&self.shared));
+        part.start(self.shared.runtime.spawn(supervisor));
         parts.insert(key, Arc::clone(&part));
         part
     }
 
-    /// Tells the member what is really held.
+    /// Reports to the member which partitions are held.
     fn report(&self) {
         let held: Vec<Place> = self
             .parts
@@ -65,11 +154,11 @@ impl Core {
         self.member.lock().hold(held);
     }
 
-    /// These, and no others.
+    /// Holds these partitions and no others.
     fn assign(self: &Arc<Self>, places: Vec<Place>) {
         let wanted: BTreeSet<_> =
             places.iter().map(|place| (Arc::clone(&place.topic), place.partition)).collect();
-        let gone: Vec<Arc<Part>> = {
+        let gone: Vec<Arc<PartitionConsumer>> = {
             let mut parts = self.parts.lock();
             let gone: Vec<_> = parts.keys().filter(|key| !wanted.contains(*key)).cloned().collect();
             gone.iter().filter_map(|key| parts.remove(key)).collect()
@@ -78,7 +167,7 @@ impl Core {
             self.shared.runtime.spawn(async move { part.leave(LEAVE).await });
         }
         for place in places {
-            // A broker that has moved is another place.
+            // A partition whose broker has another address is closed here and opened there.
             let key = (Arc::clone(&place.topic), place.partition);
             let moved = {
                 let mut parts = self.parts.lock();
@@ -93,7 +182,7 @@ impl Core {
         }
     }
 
-    /// What the master wants taken or left; then it is told.
+    /// Takes and leaves partitions as the master decided, and reports that to it.
     async fn carry_out(self: Arc<Self>, taken: Vec<Place>, left: Vec<Place>) {
         for place in left {
             let part = self.parts.lock().remove(&(place.topic, place.partition));
@@ -105,7 +194,7 @@ impl Core {
         for place in taken {
             let key = (Arc::clone(&place.topic), place.partition);
             let part = self.take_place(place);
-            // Whom another member still holds the balance gives out again.
+            // The balance assigns a partition again that another member still holds.
             if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
                 self.parts.lock().remove(&key);
                 part.leave(LEAVE).await;
@@ -157,12 +246,12 @@ impl Core {
             Event::Failed(_) => {}
             Event::Refused(error) => {
                 self.state.send_replace(MemberState::Refused(error.clone()));
-                self.signal.end(error);
+                self.signal().end(error);
             }
         }
     }
 
-    /// Tells the parts which rules of flow control hold, and what time it is: rules go by the time of day.
+    /// Passes the flow control rules to the partitions, with the time of day, by which rules go.
     fn pass_flow(&self) {
         let flow = self.flow.lock().clone();
         for part in self.parts.lock().values() {
@@ -170,7 +259,7 @@ impl Core {
         }
     }
 
-    /// For a consumer that is dropped without `close`: the master is told, and nobody waits.
+    /// Leaves the group without waiting for the answer: the consumer was dropped.
     pub(super) fn leave_quietly(self: &Arc<Self>) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -188,7 +277,7 @@ impl Core {
     }
 }
 
-/// Registers at the master, beats, and does what it or the balance wants, until the member has left.
+/// Registers at the master, sends heartbeats, and follows the balance, until the member has left.
 pub(super) async fn keep_member(weak: Weak<Core>) {
     while let Some(core) = weak.upgrade() {
         let due = core.member.lock().poll_timeout();
@@ -202,7 +291,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
             });
             return;
         };
-        // Those that wait for room are asked again: this task is rung when there is some.
+        // This task is notified when there is room again for partitions that stopped fetching.
         core.parts.lock().values().for_each(|part| part.wake());
         if due > Instant::now() {
             tokio::select! {
@@ -233,7 +322,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
     }
 }
 
-/// Beats at the brokers, so that they keep the partitions for this member.
+/// Sends heartbeats to the brokers, so that they keep the partitions for this member.
 pub(super) async fn keep_leases(weak: Weak<Core>) {
     loop {
         let Some(interval) = weak.upgrade().map(|core| core.shared.options.heartbeat_interval) else {
@@ -242,7 +331,7 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
         tokio::time::sleep(interval).await;
         let Some(core) = weak.upgrade() else { return };
         core.pass_flow();
-        let mut by_broker: HashMap<u32, Vec<Arc<Part>>> = HashMap::new();
+        let mut by_broker: HashMap<u32, Vec<Arc<PartitionConsumer>>> = HashMap::new();
         for ((_, partition), part) in core.parts.lock().iter() {
             if part.machine().is_held() {
                 by_broker.entry(partition.broker).or_default().push(Arc::clone(part));
@@ -260,7 +349,7 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
 }
 
 impl Core {
-    /// What another member has been given in the meantime: the balance decides anew.
+    /// Drops partitions that another member holds meanwhile: the balance decides again.
     fn drop_lost(&self) {
         let mut lost = Vec::new();
         self.parts.lock().retain(|_, part| {
@@ -276,10 +365,10 @@ impl Core {
     }
 }
 
-/// One beat for partitions of one broker.
-async fn beat(core: Arc<Core>, parts: Vec<Arc<Part>>) {
+/// Sends one heartbeat for the partitions of one broker.
+async fn beat(core: Arc<Core>, parts: Vec<Arc<PartitionConsumer>>) {
     let Some(connection) = parts.iter().find_map(|part| part.connection()) else { return };
-    let name = |part: &Arc<Part>| part.machine().place().info().to_string();
+    let name = |part: &Arc<PartitionConsumer>| part.machine().place().info().to_string();
     let names: Vec<String> = parts.iter().map(name).collect();
     let priority = parts.first().and_then(|part| part.machine().priority());
     let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, core.shared.visit.info());

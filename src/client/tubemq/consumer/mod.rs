@@ -1,38 +1,33 @@
-//! A consumer: a member of a group, with the partitions that are its own.
+//! A consumer: a member of a group, with the partitions that are assigned to it.
 //!
-//! Each partition is a `Part` (in `part`): the sans-IO machine behind a short lock, and a task that finds it a
-//! connection. The tasks in `member` keep the consumer known to the master and the brokers.
+//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a task that keeps
+//! it connected. The tasks in `member` keep the consumer known to the master and the brokers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::client::events::{ConsumerEvents, Signal};
+use crate::client::registry;
 use crate::client::tubemq::options::ConsumerOptions;
-use crate::client::tubemq::{Shared, client_id};
+use crate::client::tubemq::shared::{Shared, client_id};
 use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Mutex, Rank};
 use crate::tubemq::Partition;
 use crate::tubemq::balance::{Balance, Member, Options as MemberOptions};
 use crate::tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
-use crate::tubemq::flow::Flow;
 use crate::tubemq::master::Identity;
 
 mod member;
 mod part;
 
-use member::{keep_leases, keep_member};
-pub(in crate::client::tubemq) use part::Part;
+use member::{Core, LEAVE, MemberState, Paused, keep_leases, keep_member};
+use part::PartitionConsumer;
 
-/// How long a broker is waited for when a partition is given back.
-const LEAVE: Duration = Duration::from_secs(3);
-
-/// Where [`Consumer::seek`] goes.
+/// Target of [`Consumer::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// All partitions.
@@ -41,16 +36,16 @@ pub enum SeekTo {
     One(Partition, i64),
 }
 
-/// What is known of a partition of a consumer.
+/// State of a partition of a consumer.
 #[derive(Clone, Debug)]
 pub struct PartitionState {
     /// The topic.
     pub topic: Arc<str>,
     /// The partition.
     pub partition: Partition,
-    /// Where it stands.
+    /// Phase: registering, occupied, reading, paused or leaving.
     pub phase: Phase,
-    /// Where the last pack began, or the next begins.
+    /// Offset of the last pack, or of the next one.
     pub offset: Option<i64>,
     /// End of the store's index.
     pub max_offset: Option<i64>,
@@ -64,23 +59,12 @@ pub struct PartitionState {
 #[derive(Clone, Debug)]
 pub struct Consumer(Arc<Handle>);
 
-/// Does not keep the consumer alive.
-#[derive(Clone, Debug)]
-pub struct WeakConsumer(Weak<Handle>);
-
-impl WeakConsumer {
-    /// The consumer, unless it is gone.
-    pub fn upgrade(&self) -> Option<Consumer> {
-        self.0.upgrade().map(Consumer)
-    }
-}
-
 #[derive(Debug)]
-struct Handle {
+pub(in crate::client) struct Handle {
     core: Arc<Core>,
     title: String,
     tasks: [AbortHandle; 2],
-    /// The part that is served first next time, so that none starves.
+    /// The partition that is served first next time, so that none starves.
     next: AtomicUsize,
 }
 
@@ -95,48 +79,16 @@ impl Drop for Handle {
     }
 }
 
-type Parts = BTreeMap<(Arc<str>, Partition), Arc<Part>>;
+impl registry::Shared for Consumer {
+    type Inner = Handle;
 
-/// What the tasks of a consumer know.
-#[derive(Debug)]
-pub(in crate::client::tubemq) struct Core {
-    client_id: String,
-    group: String,
-    options: ConsumerOptions,
-    member: Mutex<Member>,
-    /// Rung when the member has something to ask.
-    due: Notify,
-    parts: Mutex<Parts>,
-    /// What the group's setting says, if it does.
-    priority: Mutex<Option<i32>>,
-    /// The rules of flow control that the master has told.
-    flow: Mutex<Flow>,
-    /// Whether all, or some, are left alone.
-    paused: Mutex<Paused>,
-    state: watch::Sender<MemberState>,
-    signal: Signal,
-    unread: AtomicUsize,
-    /// Fetching has stopped because too much is unread.
-    full: AtomicBool,
-    closed: AtomicBool,
-    shared: Arc<Shared>,
-}
+    fn inner(&self) -> &Arc<Handle> {
+        &self.0
+    }
 
-#[derive(Debug, Default)]
-struct Paused {
-    all: bool,
-    some: BTreeSet<Partition>,
-}
-
-/// How far the member has come.
-#[derive(Clone, Debug)]
-enum MemberState {
-    New,
-    Registered,
-    /// It has been told what is its own.
-    Assigned,
-    Closed,
-    Refused(Error),
+    fn from_inner(inner: Arc<Handle>) -> Self {
+        Self(inner)
+    }
 }
 
 impl Consumer {
@@ -148,7 +100,8 @@ impl Consumer {
         events: Arc<dyn ConsumerEvents>,
     ) -> Result<Self> {
         if let Some(topic) = options.filters.keys().find(|topic| !topics.contains(topic)) {
-            let text = format!("filters name the topic {topic:?}, which is not consumed");
+            let text =
+                format!("filters names the topic {topic:?}, which this consumer does not subscribe to");
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let title = topics.join(",");
@@ -166,23 +119,7 @@ impl Consumer {
             Instant::now(),
         );
         let runtime = shared.runtime.clone();
-        let core = Arc::new(Core {
-            client_id,
-            group,
-            options,
-            member: Mutex::leaf(member),
-            due: Notify::new(),
-            parts: Mutex::new(Rank::Partitions, Parts::new()),
-            priority: Mutex::default(),
-            flow: Mutex::default(),
-            paused: Mutex::default(),
-            state: watch::channel(MemberState::New).0,
-            signal: Signal::new(events),
-            unread: AtomicUsize::new(0),
-            full: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            shared,
-        });
+        let core = Arc::new(Core::new(shared, client_id, group, options, member, Signal::new(events)));
         let tasks = [
             runtime.spawn(keep_member(Arc::downgrade(&core))).abort_handle(),
             runtime.spawn(keep_leases(Arc::downgrade(&core))).abort_handle(),
@@ -195,7 +132,7 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Waits until the member is known, and with client balance until each partition has been tried.
+    /// Waits until the member is registered, and with client balance until each partition has been tried.
     async fn opened(&self) -> Result<()> {
         let core = &self.0.core;
         let limit = core.shared.options.operation_timeout;
@@ -215,7 +152,7 @@ impl Consumer {
             let parts: Vec<_> = core.parts.lock().values().cloned().collect();
             for part in parts {
                 match part.tried().await {
-                    // Another member holds it, or its broker is away: it is tried again.
+                    // Another member holds it, or its broker is unreachable: it is tried again.
                     Err(error) if !error.retriable() => return Err(error),
                     _ => {}
                 }
@@ -227,7 +164,7 @@ impl Consumer {
         })
     }
 
-    /// Moves up to `max` messages to `out` and gives their number; 0 when there are none now.
+    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
         let parts = self.0.core.parts.lock();
@@ -245,23 +182,23 @@ impl Consumer {
         }
         drop(parts);
         if taken == 0 {
-            return self.0.core.signal.ended().map_or(Ok(0), Err);
+            return self.0.core.signal().ended().map_or(Ok(0), Err);
         }
         Ok(taken)
     }
 
-    /// Messages that [`Self::take`] would give now.
+    /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
         self.0.core.parts.lock().values().map(|part| part.machine().available()).sum()
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if there is something to take
-    /// already (a message or the end).
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
+    /// already: a message or the end.
     pub fn arm(&self) -> bool {
-        self.0.core.signal.arm(|| self.0.core.closed.load(Ordering::Acquire) || self.available() > 0)
+        self.0.core.signal().arm(|| self.0.core.closed.load(Ordering::Acquire) || self.available() > 0)
     }
 
-    /// Acknowledges messages. The broker hears of it when all of a pack are.
+    /// Acknowledges messages. The broker is told once all messages of a pack are acknowledged.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.check_open()?;
         let now = Instant::now();
@@ -271,7 +208,7 @@ impl Consumer {
             let same = |other: &&Message| Arc::ptr_eq(&other.pack, &message.pack);
             let rest = std::iter::from_fn(|| messages.next_if(same));
             let Some(part) = part else {
-                // Its partition is another member's now, who has it given again.
+                // Another member holds the partition now, and receives the message again.
                 rest.for_each(drop);
                 continue;
             };
@@ -280,7 +217,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Acknowledges a message and all of its partition before it.
+    /// Acknowledges a message and all before it in its partition.
     pub fn ack_cumulative(&self, message: &Message) -> Result<()> {
         self.check_open()?;
         if let Some(part) = self.part(message) {
@@ -289,7 +226,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Gives messages back: their packs come again after `delay`, without what was acknowledged.
+    /// Negatively acknowledges messages: their packs are delivered again after `delay`, without what was acknowledged.
     pub fn nack<'a>(
         &self,
         messages: impl IntoIterator<Item = &'a Message>,
@@ -305,7 +242,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Asks for everything again that is not acknowledged.
+    /// Has everything delivered again that is not acknowledged.
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
         for part in self.0.core.parts.lock().values() {
@@ -314,17 +251,20 @@ impl Consumer {
         Ok(())
     }
 
-    /// Moves the group in this consumer's partitions. Resolves when their brokers have taken note.
+    /// Moves the group in this consumer's partitions. Resolves when their brokers have confirmed.
     pub async fn seek(&self, to: SeekTo) -> Result<()> {
         self.check_open()?;
         let core = &self.0.core;
-        let (parts, start): (Vec<Arc<Part>>, Start) = match to {
+        let (parts, start): (Vec<Arc<PartitionConsumer>>, Start) = match to {
             SeekTo::All(start) => (core.parts.lock().values().cloned().collect(), start),
             SeekTo::One(partition, offset) => {
                 let parts = core.parts.lock();
                 let mut own = parts.iter().filter(|((_, known), _)| *known == partition);
                 let part = own.next().map(|(_, part)| Arc::clone(part)).ok_or_else(|| {
-                    let text = format!("partition {}:{} is not held here", partition.broker, partition.id);
+                    let text = format!(
+                        "this consumer does not hold partition {}:{}",
+                        partition.broker, partition.id
+                    );
                     Error::new(ErrorKind::InvalidArgument, text)
                 })?;
                 if own.next().is_some() {
@@ -342,19 +282,22 @@ impl Consumer {
             Ok(())
         };
         tokio::time::timeout(limit, seek).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Timeout, format!("the brokers did not take note within {limit:?}")))
+            Err(Error::new(
+                ErrorKind::Timeout,
+                format!("the brokers did not confirm the seek within {limit:?}"),
+            ))
         })
     }
 
-    /// Stops fetching from partitions, or goes on; `None` is all, those to come included. What has been fetched is
-    /// still given, and the partitions stay held.
+    /// Stops fetching from partitions, or resumes; `None` means all, also those assigned later. Fetched messages are
+    /// still delivered, and the partitions stay held.
     pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
         self.check_open()?;
         let core = &self.0.core;
         let parts = core.parts.lock();
         if let Some(strange) = partitions.into_iter().flatten().find(|p| !parts.keys().any(|(_, k)| k == *p))
         {
-            let text = format!("partition {}:{} is not this consumer's", strange.broker, strange.id);
+            let text = format!("this consumer does not hold partition {}:{}", strange.broker, strange.id);
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         {
@@ -378,10 +321,10 @@ impl Consumer {
         Ok(())
     }
 
-    /// What is known of each partition.
+    /// State of each partition.
     pub fn partitions(&self) -> Vec<PartitionState> {
         let parts = self.0.core.parts.lock();
-        let state = |((topic, partition), part): (&(Arc<str>, Partition), &Arc<Part>)| {
+        let state = |((topic, partition), part): (&(Arc<str>, Partition), &Arc<PartitionConsumer>)| {
             let machine = part.machine();
             let (offset, max_offset) = (machine.offset(), machine.max_offset());
             let lag = offset.zip(max_offset).map(|(offset, max)| ((max - offset) / INDEX_UNIT).max(0));
@@ -398,8 +341,7 @@ impl Consumer {
         parts.iter().map(state).collect()
     }
 
-    /// Leaves the group: the partitions can be taken by others at once. What was taken and not acknowledged is given
-    /// to them.
+    /// Leaves the group: other members can take the partitions at once, and receive what was not acknowledged.
     pub async fn close(&self) -> Result<()> {
         let core = &self.0.core;
         if core.closed.swap(true, Ordering::AcqRel) {
@@ -415,10 +357,10 @@ impl Consumer {
         core.due.notify_one();
         let mut state = core.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, MemberState::Closed | MemberState::Refused(_)));
-        // A master that cannot be told forgets the member by itself.
+        // A master that cannot be reached forgets the member by itself.
         let _ = tokio::time::timeout(LEAVE, gone).await;
         self.0.tasks.iter().for_each(AbortHandle::abort);
-        core.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));
+        core.signal().end(Error::new(ErrorKind::Closed, "the consumer is closed"));
         Ok(())
     }
 
@@ -432,11 +374,7 @@ impl Consumer {
         &self.0.core.group
     }
 
-    pub(super) fn downgrade(&self) -> WeakConsumer {
-        WeakConsumer(Arc::downgrade(&self.0))
-    }
-
-    fn part(&self, message: &Message) -> Option<Arc<Part>> {
+    fn part(&self, message: &Message) -> Option<Arc<PartitionConsumer>> {
         let place = &message.pack.place;
         self.0.core.parts.lock().get(&(Arc::clone(&place.topic), place.partition)).cloned()
     }
@@ -447,34 +385,5 @@ impl Consumer {
             return Err(error.with_topic(self.0.title.as_str()));
         }
         Ok(())
-    }
-}
-
-impl Core {
-    /// Whether there is room for more.
-    pub(super) fn may_fetch(&self) -> bool {
-        let room = self.unread.load(Ordering::Acquire) < self.shared.options.receive_buffer;
-        if !room {
-            self.full.store(true, Ordering::Release);
-        }
-        room
-    }
-
-    /// A part had `before` bytes unread and now has `after`.
-    pub(super) fn count(&self, before: usize, after: usize) {
-        if after >= before {
-            self.unread.fetch_add(after - before, Ordering::AcqRel);
-            return;
-        }
-        let unread = self.unread.fetch_sub(before - after, Ordering::AcqRel) - (before - after);
-        if unread <= self.shared.options.receive_buffer / 2 && self.full.swap(false, Ordering::AcqRel) {
-            // Rung by a task: who counts may hold the parts.
-            self.due.notify_one();
-        }
-    }
-
-    fn is_paused(&self, partition: Partition) -> bool {
-        let paused = self.paused.lock();
-        paused.all || paused.some.contains(&partition)
     }
 }

@@ -1,15 +1,15 @@
-//! One partition of a consumer, and the task that finds it a connection.
+//! One partition of a consumer, and the task that keeps it connected.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::client::tubemq::address;
-use crate::client::tubemq::connection::{Connection, Purpose, Route};
-use crate::client::tubemq::consumer::Core;
+use crate::client::events::Signal;
+use crate::client::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
+use crate::client::tubemq::shared::{Shared, address};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -17,31 +17,73 @@ use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Start};
 use crate::tubemq::{Response, pb};
 
-/// A connection that stood for so long was a good one: the next is tried at once.
+/// A connection that lived this long was a good one, and its backoff is reset.
 const STEADY: Duration = Duration::from_secs(1);
+
+/// Messages that a consumer has fetched and the user has not taken, over all its partitions.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    bytes: AtomicUsize,
+    limit: usize,
+    /// Fetching has stopped at the limit.
+    full: AtomicBool,
+    /// Notified when fetching may go on; the member's task then wakes the partitions.
+    pub(super) room: Arc<Notify>,
+    pub(super) signal: Signal,
+}
+
+impl Fetched {
+    pub(super) fn new(limit: usize, room: Arc<Notify>, signal: Signal) -> Self {
+        Self { bytes: AtomicUsize::new(0), limit, full: AtomicBool::new(false), room, signal }
+    }
+
+    /// Whether there is room for more.
+    fn may_fetch(&self) -> bool {
+        let room = self.bytes.load(Ordering::Acquire) < self.limit;
+        if !room {
+            self.full.store(true, Ordering::Release);
+        }
+        room
+    }
+
+    /// A partition had `before` bytes and now has `after`.
+    fn count(&self, before: usize, after: usize) {
+        if after >= before {
+            self.bytes.fetch_add(after - before, Ordering::AcqRel);
+            return;
+        }
+        let bytes = self.bytes.fetch_sub(before - after, Ordering::AcqRel) - (before - after);
+        if bytes <= self.limit / 2 && self.full.swap(false, Ordering::AcqRel) {
+            // Left to a task: the caller may hold the lock of the partitions.
+            self.room.notify_one();
+        }
+    }
+}
 
 /// One partition of a consumer.
 #[derive(Debug)]
-pub(in crate::client::tubemq) struct Part {
+pub(super) struct PartitionConsumer {
     id: u64,
     machine: Mutex<Machine>,
     connection: Mutex<Option<Arc<Connection>>>,
-    /// Rung when the connection is lost.
+    /// Notified when the connection is lost.
     lost: Notify,
-    /// How the first attempt to take it ended.
+    /// Outcome of the first attempt to take the partition.
     tried: watch::Sender<Option<Result<()>>>,
     left: watch::Sender<bool>,
+    /// Caller that waits for a seek.
     seek: Mutex<Option<oneshot::Sender<Result<()>>>>,
-    /// Bytes fetched and not taken, as they were last counted.
+    /// Bytes of this partition in `fetched`.
     counted: AtomicUsize,
-    core: Weak<Core>,
-    pub(super) task: Mutex<Option<AbortHandle>>,
+    fetched: Arc<Fetched>,
+    shared: Arc<Shared>,
+    task: Mutex<Option<AbortHandle>>,
 }
 
-impl Part {
-    pub(super) fn new(core: &Arc<Core>, options: Options) -> Self {
+impl PartitionConsumer {
+    pub(super) fn new(shared: &Arc<Shared>, fetched: Arc<Fetched>, options: Options) -> Self {
         Self {
-            id: core.shared.next_id(),
+            id: shared.next_id(),
             machine: Mutex::new(Rank::Machine, Machine::new(options, Instant::now())),
             connection: Mutex::default(),
             lost: Notify::new(),
@@ -49,9 +91,15 @@ impl Part {
             left: watch::channel(false).0,
             seek: Mutex::default(),
             counted: AtomicUsize::new(0),
-            core: Arc::downgrade(core),
+            fetched,
+            shared: Arc::clone(shared),
             task: Mutex::default(),
         }
+    }
+
+    /// Notes the supervisor's task, for [`Self::stop`].
+    pub(super) fn start(&self, task: JoinHandle<()>) {
+        *self.task.lock() = Some(task.abort_handle());
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -62,14 +110,14 @@ impl Part {
         self.connection.lock().clone()
     }
 
-    /// Changes the machine, and rings the driver if it has something to do now.
+    /// Changes the machine, and wakes the driver if that made something due.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = self.machine();
         let wanted = machine.wants_turn();
         let result = act(&mut machine);
-        let ring = machine.wants_turn() && !wanted;
+        let wake = machine.wants_turn() && !wanted;
         self.deliver(machine);
-        if ring {
+        if wake {
             self.wake();
         }
         result
@@ -81,43 +129,9 @@ impl Part {
         }
     }
 
-    /// Asks what is due; gives the time of the next turn.
-    pub(in crate::client::tubemq) fn turn(
-        self: &Arc<Self>,
-        now: Instant,
-        visit: &pb::AuthorizedInfo,
-        protocol: &mut Protocol<Route>,
-    ) -> Option<Instant> {
-        let core = self.core.upgrade()?;
-        let may_fetch = core.may_fetch();
-        let mut machine = self.machine();
-        if let Some(request) = machine.poll_request(now, may_fetch, visit) {
-            protocol.call(now, request, Route::Part(Arc::clone(self)));
-        }
-        let due = machine.poll_timeout(may_fetch);
-        self.deliver(machine);
-        due
-    }
-
-    pub(in crate::client::tubemq) fn handle_answer(&self, now: Instant, result: Result<Response>) {
-        let mut machine = self.machine();
-        machine.handle_answer(now, result);
-        self.deliver(machine);
-    }
-
-    /// The connection is gone.
-    pub(in crate::client::tubemq) fn detach(&self, _now: Instant) {
-        let mut machine = self.machine();
-        machine.detach();
-        self.deliver(machine);
-        *self.connection.lock() = None;
-        self.lost.notify_one();
-    }
-
-    /// Gives the machine's events away, after its lock.
+    /// Reports the machine's events after releasing its lock.
     fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
-        let core = self.core.upgrade();
-        let more = self.count(&machine, core.as_ref());
+        let more = self.count(&machine);
         let events: Vec<Event> = std::iter::from_fn(|| machine.poll_event()).collect();
         drop(machine);
         for event in events {
@@ -126,39 +140,34 @@ impl Part {
                     self.tried.send_replace(Some(result));
                 }
                 Event::Sought(result) => {
-                    if let Some(waiter) = self.seek.lock().take() {
+                    let waiter = self.seek.lock().take();
+                    if let Some(waiter) = waiter {
                         let _ = waiter.send(result);
                     }
                 }
                 Event::Left => {
                     self.left.send_replace(true);
                 }
-                Event::Refresh => {
-                    if let Some(core) = &core {
-                        core.shared.refresh();
-                    }
-                }
+                Event::Refresh => self.shared.refresh(),
             }
         }
-        if more && let Some(core) = core {
-            core.signal.ring();
+        if more {
+            self.fetched.signal.ring();
         }
     }
 
-    /// Keeps the consumer's count of what is unread, under the machine's lock, lest less be taken from it than has
-    /// been added; gives whether there is more than before.
-    fn count(&self, machine: &Machine, core: Option<&Arc<Core>>) -> bool {
+    /// Updates the count of fetched bytes; returns whether there are more than before. The machine's lock is held, so
+    /// that never more is subtracted than was added.
+    fn count(&self, machine: &Machine) -> bool {
         let bytes = machine.available_bytes();
         let before = self.counted.swap(bytes, Ordering::AcqRel);
-        if bytes != before
-            && let Some(core) = core
-        {
-            core.count(before, bytes);
+        if bytes != before {
+            self.fetched.count(before, bytes);
         }
         bytes > before
     }
 
-    /// Resolves when it has been tried for the first time.
+    /// Outcome of the first attempt to take the partition, as soon as there is one.
     pub(super) async fn tried(&self) -> Result<()> {
         let mut tried = self.tried.subscribe();
         let result = match tried.wait_for(Option::is_some).await {
@@ -170,15 +179,16 @@ impl Part {
 
     pub(super) async fn seek(&self, to: Start) -> Result<()> {
         let (waiter, sought) = oneshot::channel();
-        if let Some(before) = self.seek.lock().replace(waiter) {
-            let _ = before.send(Err(Error::new(ErrorKind::Cancelled, "another seek took its place")));
+        let replaced = self.seek.lock().replace(waiter);
+        if let Some(replaced) = replaced {
+            let _ = replaced.send(Err(Error::new(ErrorKind::Cancelled, "another seek replaced this one")));
         }
         self.change(|machine| machine.seek(Instant::now(), to));
         self.wake();
         sought.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed")))
     }
 
-    /// Gives the partition back to its broker, and ends.
+    /// Gives the partition back to its broker, waiting at most `limit`, and ends.
     pub(super) async fn leave(&self, limit: Duration) {
         self.change(Machine::leave);
         self.wake();
@@ -187,7 +197,7 @@ impl Part {
         self.stop();
     }
 
-    /// Out of the connection's routes, without a word to the broker.
+    /// Leaves the routes of its connection without telling the broker.
     pub(super) fn stop(&self) {
         let task = self.task.lock().take();
         if let Some(task) = task {
@@ -195,23 +205,23 @@ impl Part {
         }
         let connection = self.connection.lock().take();
         if let Some(connection) = connection {
-            connection.session().lock().parts.remove(&self.id);
+            connection.session().lock().partitions.remove(&self.id);
         }
         let mut machine = self.machine();
         machine.end();
-        self.count(&machine, self.core.upgrade().as_ref());
+        self.count(&machine);
     }
 
-    /// For a consumer that is dropped without `close`: nobody waits for the answer.
+    /// Gives the partition back without waiting for the answer: the consumer was dropped.
     pub(super) fn leave_quietly(&self) {
-        if let (Some(connection), Some(core)) = (self.connection(), self.core.upgrade()) {
-            let visit = core.shared.visit.info();
+        if let Some(connection) = self.connection() {
+            let visit = self.shared.visit.info();
             let mut host = connection.session().lock();
             let mut machine = self.machine();
             machine.leave();
             if let Some(request) = machine.poll_request(Instant::now(), false, &visit) {
-                let (nobody, _) = oneshot::channel();
-                host.protocol.call(Instant::now(), request, Route::Waiter(nobody));
+                let (ignored, _) = oneshot::channel();
+                host.protocol.call(Instant::now(), request, Route::Waiter(ignored));
             }
             drop(machine);
             drop(host);
@@ -221,9 +231,40 @@ impl Part {
     }
 }
 
-/// Finds the part a connection, and another each time that ends.
-pub(super) async fn supervise(part: Weak<Part>, core: Weak<Core>) {
-    let Some(shared) = core.upgrade().map(|core| Arc::clone(&core.shared)) else { return };
+impl PartitionRoute for PartitionConsumer {
+    fn turn(
+        self: Arc<Self>,
+        now: Instant,
+        visit: &pb::AuthorizedInfo,
+        protocol: &mut Protocol<Route>,
+    ) -> Option<Instant> {
+        let may_fetch = self.fetched.may_fetch();
+        let mut machine = self.machine();
+        if let Some(request) = machine.poll_request(now, may_fetch, visit) {
+            protocol.call(now, request, Route::Partition(Arc::clone(&self) as _));
+        }
+        let due = machine.poll_timeout(may_fetch);
+        self.deliver(machine);
+        due
+    }
+
+    fn handle_answer(&self, now: Instant, result: Result<Response>) {
+        let mut machine = self.machine();
+        machine.handle_answer(now, result);
+        self.deliver(machine);
+    }
+
+    fn connection_lost(&self) {
+        let mut machine = self.machine();
+        machine.detach();
+        self.deliver(machine);
+        *self.connection.lock() = None;
+        self.lost.notify_one();
+    }
+}
+
+/// Connects a partition, and again each time its connection ends.
+pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>) {
     let Some(broker) = part.upgrade().map(|part| part.machine().place().broker.clone()) else { return };
     let mut backoff = Backoff::new(shared.options.max_backoff);
     loop {
@@ -236,7 +277,7 @@ pub(super) async fn supervise(part: Weak<Part>, core: Weak<Core>) {
                     let mut host = connection.session().lock();
                     let alive = connection.is_alive();
                     if alive {
-                        host.parts.insert(part.id, Arc::clone(&part));
+                        host.partitions.insert(part.id, Arc::clone(&part) as _);
                         part.machine().attach();
                         *part.connection.lock() = Some(Arc::clone(&connection));
                     }

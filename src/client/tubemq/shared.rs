@@ -1,0 +1,230 @@
+//! What the producers and consumers of one client share, and the registration that its producers have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::client::budget::Budget;
+use crate::client::tubemq::auth::{self, Visit};
+use crate::client::tubemq::connection::{Masters, Pool};
+use crate::client::tubemq::options::ClientOptions;
+use crate::client::{random_bits, until};
+use crate::clock::wall_ms;
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::url::{Address, ServiceUrl};
+use crate::sync::Mutex;
+use crate::tubemq::master::{Event, Identity, Known, ProducerMaster};
+use crate::tubemq::topic::Broker;
+
+/// How long a topic that the master does not list is requested again before it counts as missing: brokers announce
+/// new topics to the master with their own heartbeats.
+const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
+const TOPIC_RETRY: Duration = Duration::from_millis(100);
+
+/// Port of brokers that announce none.
+const BROKER_PORT: u16 = 8123;
+const BROKER_TLS_PORT: u16 = 8124;
+
+/// The connections, the masters and the memory budget of a client, and its producers' registration.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ClientOptions,
+    pub(super) pool: Arc<Pool>,
+    pub(super) masters: Masters,
+    pub(super) identity: Identity,
+    /// The registration that all producers share.
+    pub(super) session: Mutex<ProducerMaster>,
+    /// Notified when the session has a request.
+    session_due: Notify,
+    /// Notified when the master has answered.
+    answered: Notify,
+    pub(super) visit: Arc<Visit>,
+    pub(super) budget: Arc<Budget>,
+    next_id: AtomicU64,
+    pub(super) runtime: Handle,
+}
+
+/// Name of a client at masters and brokers, which display the address and the process id. It contains no `_`, because
+/// servers parse what is behind the last one.
+pub(super) fn client_id(host: &str) -> String {
+    let (process, bits) = (std::process::id(), random_bits());
+    format!("{host}-{process}-{}-{bits:016x}-penstock-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
+}
+
+/// Own IPv4 address on the route to `address`: the protocol has no other addresses.
+async fn own_address(address: &Address) -> std::net::Ipv4Addr {
+    let found = async {
+        let mut to = tokio::net::lookup_host((address.host.as_str(), address.port)).await.ok()?;
+        let to = to.find(std::net::SocketAddr::is_ipv4)?;
+        // Sends nothing: connecting a UDP socket only looks the route up.
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect(to).ok()?;
+        match socket.local_addr().ok()?.ip() {
+            std::net::IpAddr::V4(own) => Some(own),
+            std::net::IpAddr::V6(_) => None,
+        }
+    };
+    found.await.unwrap_or(std::net::Ipv4Addr::LOCALHOST)
+}
+
+impl Shared {
+    pub(super) async fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
+        let visit = Arc::new(Visit::default());
+        let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit))?);
+        let masters = Masters::new(url, Arc::clone(&pool));
+        let own = own_address(masters.preferred()).await;
+        let identity = Identity {
+            client_id: client_id(&own.to_string()),
+            host_name: own.to_string(),
+            default_port: if url.tls { BROKER_TLS_PORT } else { BROKER_PORT },
+        };
+        let session = ProducerMaster::new(identity.clone(), options.heartbeat_interval, Instant::now());
+        Ok(Self {
+            budget: Arc::new(Budget::new(options.memory_limit)),
+            options,
+            pool,
+            masters,
+            identity,
+            session: Mutex::leaf(session),
+            session_due: Notify::new(),
+            answered: Notify::new(),
+            visit,
+            next_id: AtomicU64::new(0),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// An id for a producer or a partition, never used twice by this client.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Requests `topic` from the master until it is known, or certainly missing.
+    pub(super) async fn known_topic(&self, topic: &str) -> Result<()> {
+        let wait = async {
+            let deadline = Instant::now() + TOPIC_PATIENCE;
+            loop {
+                self.session.lock().publish(Instant::now(), topic);
+                self.session_due.notify_one();
+                let known = until(&self.answered, || match self.session.lock().topic(topic) {
+                    Known::NotYet => None,
+                    Known::Missing => Some(false),
+                    Known::Topic(known) => Some(!known.partitions.is_empty()),
+                });
+                if known.await {
+                    return Ok(());
+                }
+                if Instant::now() >= deadline {
+                    let text = "no broker accepts messages for the topic: create it, or check its name";
+                    return Err(Error::new(ErrorKind::TopicNotFound, text));
+                }
+                tokio::time::sleep(TOPIC_RETRY).await;
+            }
+        };
+        let limit = self.options.operation_timeout;
+        let result = tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("no master answered within {limit:?}")))
+        });
+        if result.is_err() {
+            self.session.lock().unpublish(topic);
+        }
+        result.map_err(|error| error.with_topic(topic))
+    }
+
+    /// Requests the topics again, soon.
+    pub(super) fn refresh(&self) {
+        self.session.lock().refresh(Instant::now());
+        self.session_due.notify_one();
+    }
+
+    /// Leaves the master; waits at most `limit`, because a master that cannot be reached forgets the producer by
+    /// itself.
+    pub(super) async fn leave(&self, limit: Duration) {
+        self.session.lock().close(Instant::now());
+        self.session_due.notify_one();
+        let left = until(&self.answered, || self.session.lock().is_closed().then_some(()));
+        let _ = tokio::time::timeout(limit, left).await;
+    }
+
+    /// Address of a broker, as announced to producers.
+    pub(super) fn broker(&self, id: u32) -> Option<Address> {
+        self.session.lock().broker(id).map(address)
+    }
+}
+
+pub(super) fn address(broker: &Broker) -> Address {
+    Address { host: broker.host.clone(), port: broker.port }
+}
+
+/// Registers the producers and sends heartbeats until the session is closed; calls `renewed` when topics or brokers
+/// have changed. `ready` is told of the first registration or why it failed.
+pub(super) async fn keep_session(
+    shared: Arc<Shared>,
+    ready: oneshot::Sender<Result<()>>,
+    renewed: impl Fn() + Send,
+) {
+    let mut ready = Some(ready);
+    let deadline = Instant::now() + shared.options.connect_timeout;
+    loop {
+        let due = shared.session.lock().poll_timeout();
+        let Some(due) = due else { break };
+        if due > Instant::now() {
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                () = shared.session_due.notified() => {}
+            }
+            continue;
+        }
+        let answer = match auth::certificate(&shared.options, &shared.visit).await {
+            Ok(certificate) => {
+                let request = shared.session.lock().poll_request(Instant::now(), certificate);
+                match request {
+                    Some(request) => shared.masters.ask(request).await,
+                    None => continue,
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let (metadata, failed) = {
+            let mut session = shared.session.lock();
+            session.handle_answer(Instant::now(), answer);
+            let (mut metadata, mut failed) = (false, None);
+            while let Some(event) = session.poll_event() {
+                match event {
+                    Event::Metadata => metadata = true,
+                    Event::VisitToken(token) => shared.visit.set_token(token),
+                    Event::Failed(error) => failed = Some(error),
+                }
+            }
+            (metadata, failed)
+        };
+        if ready.is_some() {
+            // When every master is on standby they are about to elect one, and a master that accepts connections may
+            // be starting. An address without any server is more likely wrong than early.
+            let passing = |error: &Error| {
+                let due = shared.session.lock().poll_timeout();
+                error.retriable()
+                    && error.kind() != ErrorKind::ConnectFailed
+                    && due.is_some_and(|due| due < deadline)
+            };
+            if failed.as_ref().is_some_and(passing) {
+                continue;
+            }
+            let ended = failed.is_some();
+            if let Some(ready) = ready.take() {
+                let _ = ready.send(failed.map_or(Ok(()), Err));
+            }
+            if ended {
+                return;
+            }
+        }
+        if metadata {
+            renewed();
+        }
+        shared.answered.notify_waiters();
+    }
+    shared.answered.notify_waiters();
+}
