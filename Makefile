@@ -41,7 +41,7 @@ TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit
+	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -90,7 +90,7 @@ demo:
 
 test: test-prerequisites
 	@start=$$(date +%s); \
-	for target in fmt clippy deny rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
+	for target in fmt clippy rustdoc deny rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
 		$(MAKE) --no-print-directory $$target; \
 	done; \
 	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
@@ -116,6 +116,10 @@ clippy-none:
 
 clippy-%:
 	@$(STEP) "clippy, feature $*" cargo clippy --quiet --all-targets --no-default-features --features $* -- -D warnings
+
+# After clippy, which has checked the dependencies.
+rustdoc:
+	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
 
 rust-test:
 	@$(STEP) "Rust tests" cargo test --quiet --features broker

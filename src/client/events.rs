@@ -60,7 +60,7 @@ pub enum SendOutcome {
 
 /// What a consumer tells its owner. Called on the engine's thread; must not block.
 pub trait ConsumerEvents: Send + Sync {
-    /// There are messages, once after [`Consumer::arm`].
+    /// There are messages, once after `handle::Consumer::arm`.
     fn readable(&self);
 
     /// The consumer ended for good.

@@ -6,7 +6,7 @@
 //! write acknowledges as well, so the question comes last: on flush, when reading has found nothing more.
 //!
 //! Where small packets stream in that answer nobody, waking up for each costs more than all the rest of its way, on
-//! both sides. Then the kernel gathers [`GATHER`] of them before it says that there is something to read:
+//! both sides. Then the kernel gathers `GATHER` of them before it says that there is something to read:
 //!
 //! ```text
 //!          STREAM small reads in quick succession, nothing written between, no answer awaited

@@ -6,7 +6,7 @@
 //! * `deliver`: from a session's queue through its window, and the answers to it
 //! * `connection`: one connection; `session`: what outlives it
 //! * `routes`, [`tree`], `retained`: who gets what
-//! * `message`: a message and its form in the store; [`store`]: the tables
+//! * `message`: a message and its form in the store; `store`: the tables
 //! * `passwords`: users; `status`: `$SYS`
 //!
 //! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.

@@ -66,7 +66,7 @@ pub enum Op {
         kind: i32,
         /// The mark.
         below: u64,
-        /// [`Cursor::encode`].
+        /// The result of `Cursor::encode`.
         state: Vec<u8>,
         /// When it was asked for, in milliseconds since 1970.
         touched_ms: u64,
