@@ -154,8 +154,8 @@ def test_more_lines_than_the_window_takes(url: str, single: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-n"], "not empty, hence no -n"),
-        (["-z", "lz4"], "no compression, hence no -z"),
+        (["-n"], "never empty, so -n is not supported"),
+        (["-z", "lz4"], "no compression, so -z is not supported"),
         (["--retain"], "TubeMQ has no --retain"),
         (["--qos", "1"], "TubeMQ has no --qos"),
         (["-D", "publish"], "TubeMQ has no -D"),
@@ -200,7 +200,7 @@ def test_a_group_is_needed(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--type", "shared"], "hence no --type"),
+        (["--type", "shared"], "so --type is not supported"),
         (["-q", "1"], "TubeMQ has no -q"),
         (["-R"], "TubeMQ has no -R"),
         (["--will-topic", "t"], "TubeMQ has no --will-topic"),

@@ -67,7 +67,11 @@ def pub(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the answer to each message as JSON")
     arguments.quiet(command, "--quiet")
     refuse = arguments.refuse
-    refuse(command, ["-K", "--key-separator"], "MQTT has no keys, hence no {}: put them into the topic")
+    refuse(
+        command,
+        ["-K", "--key-separator"],
+        "MQTT has no keys, so {} is not supported: put them into the topic",
+    )
     refuse(command, ["-p"], "MQTT has no {}: use -D publish user-property NAME VALUE")
     refuse(command, ["-z", "--compression"], "MQTT has no {}")
 
@@ -104,9 +108,17 @@ def sub(command: argparse.ArgumentParser) -> None:
     )
     add("--no-ack", action="store_true", help="do not acknowledge messages of QoS 1 and 2")
     refuse = arguments.refuse
-    refuse(command, ["--type"], "MQTT has no subscription types, hence no {}: -s shares a subscription")
-    refuse(command, ["-o", "--position"], "MQTT has no positions, hence no {}")
-    refuse(command, ["-e", "--exit"], "an MQTT topic has no end, hence no {}: use -C, -W or --retained-only")
+    refuse(
+        command,
+        ["--type"],
+        "MQTT has no subscription types, so {} is not supported: -s shares a subscription",
+    )
+    refuse(command, ["-o", "--position"], "MQTT has no positions, so {} is not supported")
+    refuse(
+        command,
+        ["-e", "--exit"],
+        "an MQTT topic has no end, so {} is not supported: use -C, -W or --retained-only",
+    )
 
 
 def _session(command: argparse.ArgumentParser) -> None:
@@ -194,7 +206,7 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
             raise InvalidArgument(f"-V is one of {', '.join(_VERSIONS)}, not {given.protocol_version!r}")
         result["version"] = version
     if given.properties and str(result.get("version", "5")) in ("3.1", "3.1.1"):
-        raise Unsupported(f"MQTT {result['version']} has no properties, hence no -D: use -V 5")
+        raise Unsupported(f"MQTT {result['version']} has no properties, so -D is not supported: use -V 5")
     for name, value in properties(given, "connect").items():
         result[name] = dict(value) if name == "connect_properties" else value
     will = properties(given, "will")

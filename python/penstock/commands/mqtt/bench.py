@@ -19,7 +19,7 @@ _AHEAD = 5
 def run(given: argparse.Namespace) -> int:
     """Measures and prints a table."""
     if given.compression:
-        raise Unsupported("MQTT has no -z")
+        raise Unsupported("MQTT has no compression, so -z is not supported")
     options = scopes(given.options, "mqtt")
     if given.qos is not None:
         options["producer"]["qos"] = options["consumer"]["qos"] = given.qos

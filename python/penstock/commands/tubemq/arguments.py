@@ -40,8 +40,8 @@ def pub(command: argparse.ArgumentParser) -> None:
     arguments.repeat(command, "-r", "--repeat")
     add("--json", action="store_true", help="print the position of each message as JSON")
     arguments.quiet(command, "-q", "--quiet")
-    arguments.refuse(command, ["-n", "--null"], "a TubeMQ message is not empty, hence no {}")
-    arguments.refuse(command, ["-z", "--compression"], "TubeMQ has no compression, hence no {}")
+    arguments.refuse(command, ["-n", "--null"], "a TubeMQ message is never empty, so {} is not supported")
+    arguments.refuse(command, ["-z", "--compression"], "TubeMQ has no compression, so {} is not supported")
     _refuse_mqtt(command, sub=False)
 
 
@@ -80,7 +80,9 @@ def sub(command: argparse.ArgumentParser) -> None:
         help="do not acknowledge, so the group stays where it is; delivers one pack of each partition",
     )
     arguments.refuse(
-        command, ["--type"], "TubeMQ has no subscription types, hence no {}: a group shares the partitions"
+        command,
+        ["--type"],
+        "TubeMQ has no subscription types, so {} is not supported: a group shares the partitions",
     )
     _refuse_mqtt(command, sub=True)
 

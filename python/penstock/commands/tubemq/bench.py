@@ -17,7 +17,7 @@ from .doctor import JOIN_LIMIT, check_joined
 def run(given: argparse.Namespace) -> int:
     """Measures and prints a table."""
     if given.compression:
-        raise Unsupported("TubeMQ has no compression, hence no -z")
+        raise Unsupported("TubeMQ has no compression, so -z is not supported")
     if given.qos is not None:
         raise Unsupported("TubeMQ has no --qos; it is for MQTT URLs")
     options = scopes(given.options, "tubemq")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _no_publish_time(_: Message) -> bytes:
-    raise Unsupported("a TubeMQ message has no publish time, hence no %T; %e is its event time")
+    raise Unsupported("a TubeMQ message has no publish time, so %T is not supported; %e is its event time")
 
 
 _FIELDS: Fields = {
