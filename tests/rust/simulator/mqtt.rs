@@ -7,7 +7,6 @@
 //! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use penstock::broker::protocol::Protocol as _;
 use penstock::mqtt::packet::{Ack, Connect, PacketId, Publish};
@@ -15,18 +14,11 @@ use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::chance::Chance;
 use crate::support::mqtt::*;
+use crate::support::seeds::{self, play, trace};
 
 const STEPS: usize = 400;
 /// Messages that a publisher has under way.
 const WINDOW: usize = 8;
-
-/// Says what happens, when one seed is played.
-#[allow(clippy::print_stdout, reason = "that is what it is for")]
-fn trace(what: std::fmt::Arguments<'_>) {
-    if std::env::var_os("SIMULATOR_SEED").is_some() {
-        println!("{what}");
-    }
-}
 
 /// A message that a publisher has not got rid of yet.
 struct Outgoing {
@@ -316,19 +308,8 @@ impl World {
     }
 }
 
-fn play(seed: u64) {
-    if catch_unwind(AssertUnwindSafe(|| World::new(seed).run())).is_err() {
-        panic!("seed {seed}: see above; SIMULATOR_SEED={seed} plays it again");
-    }
-}
-
 fn play_half(half: u64) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("SIMULATOR_SEED") {
-        Some(seed) if seed % 2 == half => play(seed),
-        Some(_) => {}
-        None => (0..number("SIMULATOR_SEEDS").unwrap_or(300)).filter(|seed| seed % 2 == half).for_each(play),
-    }
+    seeds::share(300, half, 2).for_each(|seed| play(seed, || World::new(seed).run()));
 }
 
 #[test]

@@ -10,7 +10,6 @@
 //! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -27,6 +26,7 @@ use penstock::transmit::Transmit;
 use crate::support::chance::Chance;
 use crate::support::link::Link;
 use crate::support::mqtt::*;
+use crate::support::seeds::{self, play, trace};
 
 const STEPS: usize = 300;
 /// Steps within which everything has to come to rest.
@@ -35,14 +35,6 @@ const PATIENCE: usize = 20_000;
 const OPEN: usize = 12;
 const KEEP_ALIVE: u16 = 5;
 const HANDSHAKE: Duration = Duration::from_secs(3);
-
-/// Says what happens, when one seed is played.
-#[allow(clippy::print_stdout, reason = "that is what it is for")]
-fn trace(what: std::fmt::Arguments<'_>) {
-    if std::env::var_os("SIMULATOR_SEED").is_some() {
-        println!("{what}");
-    }
-}
 
 /// Who uses an identifier of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -580,28 +572,22 @@ impl World {
     }
 }
 
-fn play(seed: u64) -> (usize, usize) {
-    catch_unwind(AssertUnwindSafe(|| World::new(seed).run()))
-        .unwrap_or_else(|_| panic!("seed {seed}: see above; SIMULATOR_SEED={seed} plays it again"))
-}
-
 fn play_half(half: u64) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("SIMULATOR_SEED") {
-        if seed % 2 == half {
-            play(seed);
-        }
-        return;
-    }
-    let seeds = number("SIMULATOR_SEEDS").unwrap_or(500);
+    const SEEDS: u64 = 500;
     let (mut acked, mut failed) = (0, 0);
-    for seed in (0..seeds).filter(|seed| seed % 2 == half) {
-        let outcome = play(seed);
+    for seed in seeds::share(SEEDS, half, 2) {
+        let outcome = play(seed, || World::new(seed).run());
         acked += outcome.0;
         failed += outcome.1;
     }
-    // Accidents that hurt nobody would prove nothing.
-    assert!(acked as u64 > seeds * 10 && failed as u64 > seeds / 20, "{acked} acknowledged, {failed} failed");
+    if seeds::replayed().is_none() {
+        let runs = seeds::count(SEEDS);
+        // Accidents without consequences would prove nothing.
+        assert!(
+            acked as u64 > runs * 10 && failed as u64 > runs / 20,
+            "{acked} acknowledged, {failed} failed"
+        );
+    }
 }
 
 #[test]

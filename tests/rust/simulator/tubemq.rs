@@ -11,7 +11,6 @@
 //! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +28,7 @@ use penstock::tubemq::topic::{Broker as BrokerInfo, Partition};
 use penstock::tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
 
 use crate::support::chance::Chance;
+use crate::support::seeds::{self, play, trace};
 
 const PARTITIONS: u32 = 3;
 const STEPS: usize = 600;
@@ -463,15 +463,10 @@ fn run(seed: u64, faults: bool) {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_acknowledged_unseen() {
-    let one =
-        std::env::var("SIMULATOR_SEED").ok().map(|seed| seed.parse().expect("SIMULATOR_SEED is a number"));
-    let many =
-        std::env::var("SIMULATOR_SEEDS").ok().map_or(60, |n| n.parse().expect("SIMULATOR_SEEDS is a number"));
-    let seeds = one.map_or(0..many, |seed: u64| seed..seed + 1);
-    for seed in seeds {
+    for seed in seeds::share(60, 0, 1) {
         for faults in [false, true] {
-            let played = catch_unwind(AssertUnwindSafe(|| run(seed, faults)));
-            assert!(played.is_ok(), "SIMULATOR_SEED={seed} with faults={faults} plays it again");
+            trace(format_args!("faults: {faults}"));
+            play(seed, || run(seed, faults));
         }
     }
 }

@@ -14,5 +14,6 @@ pub mod link;
 pub mod mqtt;
 #[cfg(feature = "broker")]
 pub mod pulsar;
+pub mod seeds;
 #[cfg(feature = "broker")]
 pub mod tubemq;

@@ -12,24 +12,12 @@ mod disk;
 mod node;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-fn play(seed: u64) {
-    let ended = catch_unwind(AssertUnwindSafe(|| world::World::new(seed).run()));
-    match ended {
-        Ok(Ok(())) => {}
-        Ok(Err(what)) => panic!("seed {seed}: {what}"),
-        Err(_) => panic!("seed {seed}: a panic, see above; SIMULATOR_SEED={seed} plays it again"),
-    }
-}
+use crate::support::seeds;
 
 fn play_quarter(quarter: u64) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("SIMULATOR_SEED") {
-        Some(seed) if seed % 4 == quarter => play(seed),
-        Some(_) => {}
-        None => {
-            (0..number("SIMULATOR_SEEDS").unwrap_or(2000)).filter(|seed| seed % 4 == quarter).for_each(play)
+    for seed in seeds::share(2000, quarter, 4) {
+        if let Err(violation) = seeds::play(seed, || world::World::new(seed).run()) {
+            panic!("seed {seed}: {violation}");
         }
     }
 }
