@@ -429,7 +429,7 @@ fn what_was_in_flight_is_sent_again_in_order_with_its_identifiers() {
     let again: Vec<_> = heard.into_iter().skip(1).map(message).collect();
     assert!(again.iter().all(|message| message.dup));
     assert_eq!(again.iter().map(|message| message.packet_id.unwrap()).collect::<Vec<_>>(), ids[1..]);
-    // The same after a kill, for those of QoS 2: that is what their identifiers are on disk for.
+    // The same after a kill for QoS 2, whose identifiers are on disk for this purpose.
     bench.drop_peer(peer.id);
     bench.kill(usize::MAX);
     let (_, _, heard) = bench.resume("s");
@@ -748,7 +748,7 @@ fn a_delayed_will_waits_for_the_client_to_come_back() {
     bench.drop_peer(peer.id);
     bench.pass(11);
     assert_eq!(bench.payloads(&watcher), ["gone"]);
-    // The session's end is the latest time for it.
+    // It is published at the end of the session at the latest.
     let peer = bench.connect_with(with_will("b", 100, 5), false);
     bench.drop_peer(peer.id);
     bench.pass(6);
@@ -787,7 +787,7 @@ fn a_delayed_will_keeps_its_time_across_a_kill_and_so_does_the_end_of_a_session(
     assert!(bench.hear(&watcher).is_empty());
     bench.pass(2);
     assert_eq!(bench.payloads(&watcher), ["gone"]);
-    // Connected when the broker was killed, and never seen again: two more kills do not make it live for ever.
+    // Connected when the broker was killed, and never back: two more kills must not extend its life for ever.
     bench.connect_with(with_will("b", 0, 30), false);
     for _ in 0..3 {
         bench.kill(usize::MAX);

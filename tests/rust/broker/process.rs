@@ -1,4 +1,4 @@
-//! The embedded broker as a process: sockets, TLS, disk, and what is left of it after a kill.
+//! The embedded broker as a process: sockets, TLS, disk, and recovery after a kill.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn options(data: Option<&Path>) -> Options {
     }
 }
 
-/// A client that says what it is told to say.
+/// A client that sends the given commands.
 struct Peer {
     stream: TcpStream,
     input: BytesMut,
@@ -105,7 +105,7 @@ impl Peer {
         self.tell(&Frame { command: Command::Send(send), payload: Some(payload) });
     }
 
-    /// Takes `n` receipts; gives the highest sequence id.
+    /// Takes `n` receipts and returns the highest sequence id.
     fn receipts(&mut self, n: usize) -> u64 {
         let mut last = 0;
         for _ in 0..n {
@@ -132,7 +132,7 @@ impl Peer {
     fn ack(&mut self, ids: Vec<pb::MessageIdData>) {
         let ack = hot::Ack { consumer_id: 1, message_ids: ids, request_id: Some(9), ..Default::default() };
         self.tell(&Frame::simple(Command::Ack(ack)));
-        // Receipts of what is on its way may come first.
+        // Receipts of messages in flight may arrive first.
         while let Some(frame) = self.hear() {
             if let Command::AckResponse(response) = frame.command {
                 return assert_eq!(response.error, None);
@@ -213,7 +213,7 @@ fn a_full_store_refuses_producers_until_consumers_have_made_room() {
         let closed = loop {
             (0..100).for_each(|i| writer.send(sent + i));
             sent += 100;
-            // What is sent after the close is passed over.
+            // Messages sent after the close are ignored.
             if (0..100).any(|_| matches!(writer.hear().unwrap().command, Command::CloseProducer(_))) {
                 break true;
             }
@@ -241,7 +241,7 @@ fn a_full_store_refuses_producers_until_consumers_have_made_room() {
     }
 }
 
-/// Not a test of its own: the broker that the next one kills, in a process of this same binary.
+/// Not a test of its own: the broker process, of this same binary, that the next test kills.
 #[test]
 fn child() {
     let Ok(data) = std::env::var("PENSTOCK_TEST_BROKER_DATA") else { return };
@@ -276,7 +276,7 @@ fn what_had_a_receipt_survives_a_kill_and_nothing_comes_twice() {
             let (mut child, url) = spawn(&data, durability);
             let mut peer = Peer::connect(&url);
             let known = peer.producer("till");
-            // What has a receipt is there; what has none may be.
+            // Messages with a receipt are there; others may be.
             assert!(known + 1 >= next as i64, "round {round}: {known} of {next}");
             next = (known + 1) as u64;
             peer.subscribe();

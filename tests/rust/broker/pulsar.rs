@@ -104,7 +104,7 @@ fn a_wrong_checksum_is_refused_and_the_same_sequence_id_may_come_again() {
     assert_eq!(error_of(&bench.one(peer)), pb::ServerError::ChecksumError);
     bench.frame(peer, &Frame { command: send, payload: Some(good.clone()) }).unwrap();
     assert_eq!(receipt_of(&bench.one(peer)), (0, 7, 0));
-    // What is delivered is what came, bit by bit.
+    // Messages are delivered unchanged, bit by bit.
     bench.subscribe(peer, 1, EXCLUSIVE);
     bench.flow(peer, 1, 1);
     let frames = bench.hear(peer);
@@ -228,7 +228,7 @@ fn a_cumulative_acknowledgement_takes_all_before_it() {
     bench.flow(peer, 1, 100);
     assert_eq!(bench.entries(peer), [0, 1, 2, 3, 4]);
     bench.ack(peer, 1, 1, vec![id(2)], None);
-    // Before the first entry is -1, which is the largest number: nothing, not everything.
+    // The position before the first entry is -1, which as unsigned is the largest: nothing is acknowledged.
     bench.ack(peer, 1, 1, vec![id(u64::MAX)], None);
     let redeliver = pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, ..Default::default() };
     bench.tell(peer, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
@@ -506,7 +506,7 @@ fn an_exclusive_producer_is_alone_and_who_waits_hears_twice() {
         (ready.request_id, ready.producer_ready, ready.topic_epoch),
         (waiting.request_id, Some(true), Some(2))
     );
-    // Fencing puts it out, and what it had sent meanwhile is passed over.
+    // Fencing closes it, and messages that it sent meanwhile are ignored.
     assert!(matches!(bench.produce(a, 2, mode(3)), Command::ProducerSuccess(_)));
     assert!(matches!(bench.one(b), Command::CloseProducer(c) if c.request_id == u64::MAX));
     bench.send(b, 1, 0, |_| {});

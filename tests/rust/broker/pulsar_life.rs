@@ -8,7 +8,7 @@ use penstock::pulsar::pb;
 
 use crate::support::pulsar::*;
 
-/// What a consumer is owed and holds, seen from outside.
+/// A consumer as seen from outside: its permits and the messages it holds.
 struct Reader {
     peer: u64,
     permits: i64,
@@ -16,8 +16,8 @@ struct Reader {
 }
 
 /// A subscription lives through sends, acknowledgements, nacks, broken connections and a slow disk, in an order
-/// drawn from `seed`. Whatever happens: nothing comes before its commit, nothing after its acknowledgement,
-/// nothing without a permit, keys in order, and in the end everything has come.
+/// drawn from `seed`. Invariants: no message is delivered before its commit, after its acknowledgement or without a
+/// permit, keys stay in order, and at the end every message was delivered.
 fn live(kind: i32, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = move |below: u64| {

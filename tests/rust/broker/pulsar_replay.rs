@@ -1,5 +1,5 @@
-//! What official clients said to a real broker is said to the embedded one, which must answer each request with
-//! the same command and the same error. Where it does not, [`different`] says why.
+//! The recorded requests of official clients to a real broker, sent to the embedded one: it must answer each with the
+//! same command and the same error. [`different`] lists the exceptions and their reasons.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -12,17 +12,17 @@ use penstock::pulsar::frame::{Decoder, Frame};
 
 use crate::support::pulsar::*;
 
-/// Requests that the embedded broker answers in another way than the real one, and must.
+/// Requests to which the embedded broker answers otherwise than the real one, on purpose.
 fn different(connection: &str, request: &str) -> bool {
     let is = |part: &str| connection.contains(part);
     match request {
-        // Said clearly: not there.
+        // Explicitly not supported.
         _ if is("non-persistent") || is("java-txn") => true,
         "WatchTopicList" | "WatchTopicListClose" => true,
-        // Rights, partitions, namespaces and the end of a topic were set by hand on the real one.
+        // Permissions, partitions, namespaces and termination were set by hand on the real one.
         _ if is("terminated") => true,
         "PartitionedMetadata" => is("forbidden") || is("lookup-missing") || is("java-partitioned"),
-        // Two connections that were at work at the same time come one after the other here.
+        // Two concurrent connections are replayed one after the other.
         _ if is("producer-busy-2") => true,
         "Subscribe" if is("java-reader") => true,
         _ => false,
@@ -40,7 +40,7 @@ fn frames(path: &Path) -> Option<Vec<Frame>> {
     Some(frames)
 }
 
-/// Each request's answer: which command, and which error.
+/// The command and the error in answer to each request.
 fn answers(frames: &[Frame]) -> HashMap<u64, (&'static str, Option<i32>)> {
     let mut answers = HashMap::new();
     for frame in frames {

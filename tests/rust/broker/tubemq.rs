@@ -18,7 +18,7 @@ fn attributed(attributes: &str, body: &str) -> Vec<u8> {
     [&(attributes.len() as u32).to_be_bytes(), attributes.as_bytes(), body.as_bytes()].concat()
 }
 
-/// What the calls of a client give, by the names of the fields that matter here.
+/// A client's calls, which return the fields that matter here.
 impl Bench {
     fn produce(&mut self, seat: u64, topic: &str, partition: i32, data: &[u8]) -> pb::SendMessageResponseB2p {
         match self.call(seat, Request::SendMessage(Box::new(message(topic, partition, data)))) {
@@ -471,7 +471,7 @@ fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() 
     let call = Call::new(Request::GetMessages(get), Duration::from_secs(1));
     let mut out = Transmit::default();
     (0..GETS).for_each(|serial| call.encode(serial, &mut out).unwrap());
-    // 40 kB ask for 300 MB.
+    // A request of 40 kB that would be answered with 300 MB.
     let mut input = out.take();
     let (mut answered, mut turns) = (0, 0);
     while answered < GETS {
@@ -555,7 +555,7 @@ fn a_group_is_forgotten_when_it_has_held_no_partition_for_long() {
         bench.pass(Duration::from_secs(20));
         assert!(bench.beat_partitions(seat, "c", &[0]).is_empty());
     }
-    // It was forgotten if the store knew of its commit alone.
+    // It was lost if the store knew only its commit.
     bench.kill(0);
     bench.pass(minutes(17));
     assert_eq!(groups(&bench), 1);
@@ -724,7 +724,7 @@ fn a_member_that_balances_by_itself_is_told_of_partitions() {
     assert_eq!(late.err_code, 411);
 }
 
-// Who may come in
+// Admission
 
 /// Registers a producer with the user's signature and gives the visit token that the master answers with.
 fn visit_token(bench: &mut Bench, seat: u64) -> i64 {
@@ -877,7 +877,7 @@ fn with_users_a_connection_without_a_token_learns_and_moves_nothing() {
     assert!(commit(&mut bench, back, "billing-7f3a9c").success);
 }
 
-// Calls that are none
+// Invalid calls
 
 #[test]
 fn a_call_that_cannot_be_read_or_placed_is_an_exception_and_the_connection_goes_on() {
@@ -890,7 +890,7 @@ fn a_call_that_cannot_be_read_or_placed_is_an_exception_and_the_connection_goes_
     call.version = Some(1);
     let Reply::Exception(exception) = bench.reply(seat, &call) else { panic!("an exception") };
     assert!(exception.name.starts_with("com.tencent.tubemq."));
-    // A payload that is no message at all.
+    // A payload that is not a message.
     bench.input(seat, &[0xff, 0x7f, 0xf4, 0xfe, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2]).unwrap();
     let replies = bench.replies(seat);
     let [(9, Reply::Exception(exception))] = &replies[..] else { panic!("{replies:?}") };

@@ -1,5 +1,5 @@
-//! A client with a durable outbox: what a send said was kept comes to the broker, once it can be reached, whatever
-//! happens to the client in between. QoS 2 comes once.
+//! A client with a durable outbox: a message reported as kept reaches the broker as soon as that is reachable, whatever
+//! happens to the client in between, and with QoS 2 exactly once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,13 +19,13 @@ use penstock::mqtt::QoS;
 use penstock::mqtt::packet::SubscribeOptions;
 use penstock::mqtt::topic::Filter;
 
-/// Nobody listens there.
+/// An address without a listener.
 const NOWHERE: &str = "mqtt://127.0.0.1:1";
 const VICTIM: &str = "MQTT_OUTBOX_VICTIM";
 const ROUNDS: u64 = 10;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of the sends, in the order of their slots.
+/// The outcomes of the sends, in the order of their slots.
 #[derive(Default)]
 struct Outcomes {
     ended: Mutex<(u64, Option<Error>)>,
@@ -127,7 +127,7 @@ impl Reader {
         Self { consumer, _client }
     }
 
-    /// The numbers of each QoS in the order they came, until there are `enough` different ones.
+    /// The numbers by QoS in order of arrival, until there are `enough` different ones.
     fn read(&self, enough: usize) -> BTreeMap<QoS, Vec<u64>> {
         let deadline = Instant::now() + LIMIT;
         let mut numbers = BTreeMap::<QoS, Vec<u64>>::new();
@@ -190,7 +190,7 @@ fn the_outbox_may_hold_more_than_the_memory_limit() {
     let small = |url: &str| ClientOptions { memory_limit: 20_000, ..options(url, &path) };
     let (client, producer, outcomes) = open(&engine, small(NOWHERE));
     for number in 0..600 {
-        // What is not on disk yet counts.
+        // Messages that are not on disk yet count.
         while let Err(error) = send(&producer, number, 1000) {
             assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
             std::thread::yield_now();
@@ -204,7 +204,7 @@ fn the_outbox_may_hold_more_than_the_memory_limit() {
     let broker = broker();
     let reader = Reader::new(&engine, &broker);
     let url = broker.urls().mqtt.clone().unwrap();
-    // A client that was only dropped may still be closing the file.
+    // A dropped client may still be closing the file.
     let deadline = Instant::now() + LIMIT;
     let (client, producer, _outcomes) = loop {
         match engine.handle().block_on(Client::connect(small(&url))) {
@@ -217,7 +217,7 @@ fn the_outbox_may_hold_more_than_the_memory_limit() {
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
     };
-    // Behind what waits on disk.
+    // Behind the messages that wait on disk.
     while send(&producer, 600, 1000).is_err() {
         std::thread::yield_now();
     }
@@ -258,13 +258,13 @@ fn an_outbox_belongs_to_one_client_at_a_time_and_its_messages_in_flight_to_one_s
     let error = engine.handle().block_on(Client::connect(options(NOWHERE, &path))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     engine.handle().block_on(client.close()).unwrap();
-    // Nothing is in flight: another name may have it.
+    // Nothing is in flight, so another client id may use the outbox.
     let named = ClientOptions { client_id: "other".into(), ..options(NOWHERE, &path) };
     let client = engine.handle().block_on(Client::connect(named)).unwrap();
     engine.handle().block_on(client.close()).unwrap();
 }
 
-/// Publishes for as long as it lives, and says what was kept.
+/// Publishes until it is killed, and reports what was kept.
 fn victim(arguments: &str) -> ! {
     let mut arguments = arguments.split('|');
     let (url, path) = (arguments.next().unwrap(), arguments.next().unwrap());
@@ -298,7 +298,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2() {
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut kept = Vec::new();
     for round in 0..ROUNDS {
-        // TopicIds that were not kept are not used again.
+        // Numbers that were not kept are not used again.
         let first = round * 1_000_000;
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([

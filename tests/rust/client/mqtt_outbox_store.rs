@@ -1,5 +1,5 @@
-//! The durable outbox and processes that are killed: what was reported as stored is there, what was reported as
-//! removed is not, and the file opens again at once.
+//! The durable outbox under kills: a publication reported as stored is there, one reported as removed is not, and the
+//! file opens again at once.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -28,7 +28,7 @@ fn publish(key: u64) -> Publish {
     }
 }
 
-/// Stores, and removes some of it, for as long as it lives, and says so.
+/// Stores and removes publications until it is killed, and reports each.
 fn victim(path: &Path) -> ! {
     let (told, reports) = mpsc::channel();
     let report = Box::new(move |ticket, outcome: Result<_, _>| told.send((ticket, outcome)).unwrap());
@@ -117,7 +117,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_stored() {
         std::thread::sleep(Duration::from_micros((seed >> 20) % 3000));
         process.kill().unwrap();
         process.wait().unwrap();
-        // What it had said before the kill counts.
+        // Reports from before the kill count.
         for line in lines {
             hear(line);
         }
@@ -143,7 +143,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_stored() {
         for key in &sent {
             assert!(found.in_flight.iter().any(|flight| flight.key == *key), "round {round}: id of {key}");
         }
-        // More than was said may be there: the last burst.
+        // More than reported may be there: the last burst.
         killed_with_work += usize::from(there.iter().any(|key| !must.contains(key)));
         must.clone_from(&there);
     }

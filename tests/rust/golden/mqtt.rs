@@ -1,7 +1,7 @@
-//! Packets recorded between clients and brokers that we did not write: paho-mqtt, aiomqtt, gmqtt, the npm client
-//! and Mosquitto's programs; Mosquitto and HiveMQ. `golden/record_mqtt.py` recorded them, and each line of
-//! `golden/mqtt/*.jsonl` says what an independent reader saw in a packet. The sessions of the client "raw" hold
-//! what no client says.
+//! Packets recorded between clients and brokers of other authors: paho-mqtt, aiomqtt, gmqtt, the npm client and
+//! Mosquitto's programs; Mosquitto and HiveMQ. `golden/record_mqtt.py` recorded them, and each line of
+//! `golden/mqtt/*.jsonl` holds an independent reader's view of a packet. The sessions of the client "raw" hold
+//! packets that no client sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ struct Line {
 }
 
 impl Line {
-    /// The first byte is wrong already: nothing behind it is looked at.
+    /// The first byte is already invalid, so the rest is not examined.
     fn is_absurd(&self) -> bool {
         split(&mut BytesMut::from(&self.bytes[..1]), MAX).is_err()
     }
@@ -41,7 +41,7 @@ impl Connection {
         format!("{} packet {number}: {}", self.name, self.lines[number].said)
     }
 
-    /// All that one side said.
+    /// All bytes that one side sent.
     fn stream(&self, sender: Sender) -> BytesMut {
         self.lines.iter().filter(|line| line.sender == sender).flat_map(|line| line.bytes.to_vec()).collect()
     }
@@ -105,7 +105,7 @@ fn encode(packet: &Packet, version: Version) -> Bytes {
     bytes
 }
 
-// ------------------------------------------------------------------------------ in the recorder's words
+// ------------------------------------------------------------------------------ in the recorder's terms
 
 fn property(property: &Property) -> Value {
     use Property as P;
@@ -169,7 +169,7 @@ fn will(will: &Will, version: Version) -> Value {
     said
 }
 
-/// What the packet says, in the words of `tests/support/mqtt/wire.py`.
+/// The fields of a packet, named as in `tests/support/mqtt/wire.py`.
 fn said(packet: &Packet, version: Version) -> Value {
     let v5 = version == Version::V5;
     match packet {
@@ -257,7 +257,7 @@ fn said(packet: &Packet, version: Version) -> Value {
     }
 }
 
-/// No properties and none mentioned are the same.
+/// Empty properties and absent ones are the same.
 fn without_empty(mut said: Value) -> Value {
     let fields: &mut Map<String, Value> = said.as_object_mut().unwrap();
     if fields.get("properties").is_some_and(|all| all.as_array().unwrap().is_empty()) {
@@ -266,9 +266,9 @@ fn without_empty(mut said: Value) -> Value {
     said
 }
 
-// ------------------------------------------------------------------------------ what clients and brokers said
+// ------------------------------------------------------------------------------ packets of clients and brokers
 
-/// All packets but those of the client "raw", and of brokers that answer a version which there is not.
+/// All packets except those of the client "raw" and of brokers that answer an unknown version.
 fn each_packet(mut visit: impl FnMut(&Connection, usize, &Line, Version, Packet)) {
     for connection in RECORDED.iter() {
         let Some(version) = connection.version else { continue };
@@ -320,7 +320,7 @@ fn every_packet_encodes_to_the_bytes_that_it_came_from() {
             same += 1;
             return;
         }
-        // Some peers say "success, no properties" where the standard lets them leave it out.
+        // Some peers send "success, no properties" where the standard lets them omit it.
         assert!(bytes.len() < line.bytes.len(), "{}: {}", connection.at(number), hex(&bytes));
         assert_eq!(
             Packet::decode(&frame(&bytes), version, line.sender),
@@ -382,8 +382,8 @@ fn a_packet_that_ends_early_is_never_taken_for_the_whole() {
         for length in 0..whole.body.len() {
             let short = Frame { first: whole.first, body: whole.body.slice(..length) };
             if let Ok(read) = Packet::decode(&short, version, line.sender) {
-                // The short forms, a shorter payload, fewer filters: something else is said, or what the
-                // whole said at length.
+                // The short forms, a shorter payload, fewer filters: another packet, or a shorter form of the
+                // same.
                 let shorter =
                     encode(&packet, version).len() <= line.bytes.len() - (whole.body.len() - length);
                 assert!(read != packet || shorter, "{}: {length} bytes", connection.at(number));
@@ -403,7 +403,7 @@ fn a_byte_that_changes_never_makes_the_decoder_panic() {
                 body[at] = value;
                 let changed = Frame { first: whole.first, body: body.into() };
                 if let Ok(packet) = Packet::decode(&changed, version, line.sender) {
-                    // What can be read can be written, and read again as the same.
+                    // A decoded packet can be encoded, and decodes to the same again.
                     let version =
                         if let Packet::Connect(connect) = &packet { connect.version } else { version };
                     let again = encode(&packet, version);
@@ -430,9 +430,9 @@ fn a_packet_above_the_limit_is_refused_before_its_body_has_come() {
     }
 }
 
-// ------------------------------------------------------------------------------ what no client says
+// ------------------------------------------------------------------------------ packets that no client sends
 
-/// The violation in what the client "raw" said, and how many packets were fine before it.
+/// The violation in the packets of the client "raw", and the number of valid packets before it.
 fn violation_in(session: &str) -> (usize, Option<Violation>) {
     let connection = RECORDED
         .iter()
@@ -482,7 +482,7 @@ fn what_no_client_may_say_is_refused_with_the_reason_that_5_0_has_for_it() {
 
 #[test]
 fn what_is_only_out_of_place_can_be_read() {
-    // What it means is for the state of the connection or the session to say.
+    // Its meaning depends on the state of the connection or the session.
     for session in [
         "311-connect-twice",
         "311-no-connect",

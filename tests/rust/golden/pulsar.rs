@@ -1,5 +1,5 @@
 //! Frames recorded between the official clients (C++ 4.2.0, Java 4.0.8) and a broker 4.0.8, and between a
-//! script with odd frames and that broker. `golden/pulsar/index.json` says what the recorder saw in them.
+//! script with odd frames and that broker. `golden/pulsar/index.json` holds the recorder's reading of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use serde_json::Value;
 struct Recorded {
     connection: String,
     client: String,
-    /// From the client, or from the broker.
+    /// Sent by the client; otherwise by the broker.
     from_client: bool,
     bytes: Bytes,
-    /// Offset, length and what the index says, in order.
+    /// Offset, length and entry of the index, in order.
     frames: Vec<(usize, usize, Value)>,
 }
 
@@ -39,7 +39,7 @@ static RECORDED: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
     let mut all = Vec::new();
     for connection in index["connections"].as_array().unwrap() {
         for direction in ["c2s", "s2c"] {
-            // A peer that never said anything has no file.
+            // A peer that sent nothing has no file.
             let Some(file) = connection["files"][direction].as_str() else { continue };
             let mut frames: Vec<_> = connection["frames"]
                 .as_array()
@@ -328,7 +328,7 @@ fn a_subscription_type_of_a_newer_protocol_does_not_look_like_a_known_one() {
 
 #[test]
 fn commands_before_or_after_their_time_decode_all_the_same() {
-    // What they mean is for the connection's state to say: the broker closed each of these.
+    // Their meaning depends on the state of the connection: the broker closed each of these.
     let (frames, error) = frames_of(&[&odd("raw-no-connect").bytes]);
     assert!(matches!(frames[..], [Frame { command: Command::Lookup(_), .. }]) && error.is_none());
     let (frames, error) = frames_of(&[&odd("raw-connect-twice").bytes]);

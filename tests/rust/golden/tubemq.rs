@@ -1,5 +1,5 @@
 //! Frames recorded between the Java client 1.13.0 and a TubeMQ master and broker 2.4.0, and between that broker
-//! and that master. `golden/tubemq/index.json` says what an independent reader saw in them.
+//! and that master. `golden/tubemq/index.json` holds an independent reader's view of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ struct Recorded {
     connection: String,
     from_client: bool,
     bytes: Bytes,
-    /// Offset, length and what the index says, in order.
+    /// Offset, length and entry of the index, in order.
     frames: Vec<(usize, usize, Value)>,
 }
 
@@ -72,7 +72,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The frames of a stream that comes in pieces.
+/// The frames of a stream that arrives in pieces.
 fn frames_of(pieces: &[&[u8]]) -> Vec<Frame> {
     let (mut input, mut frames, mut decoder) = (BytesMut::new(), Vec::new(), Decoder::new(MAX_PAYLOAD));
     for piece in pieces {
@@ -96,7 +96,7 @@ fn each_frame(mut visit: impl FnMut(&str, &Recorded, &Bytes, Frame, &Value)) {
     }
 }
 
-/// What the frame says, and the same written again with its serial number.
+/// The contents of the frame, and the same encoded again with its serial number.
 #[derive(Debug, PartialEq)]
 enum Said {
     Call(Call),
@@ -177,7 +177,7 @@ fn every_frame_encodes_to_the_bytes_that_it_came_from() {
     assert_eq!(split, 4, "frames of more than one block");
 }
 
-/// Field by field what the independent reader saw. `path` names the place in a failure.
+/// Compares field by field with the independent reader. `path` names the place in a failure.
 fn compare(path: &str, message: &DynamicMessage, seen: &Value) {
     let seen = seen.as_object().unwrap();
     let fields: BTreeSet<_> = message.fields().map(|(field, _)| field.json_name().to_owned()).collect();
@@ -210,7 +210,7 @@ fn compare_field(path: &str, field: &Field, seen: &Value) {
     }
 }
 
-/// The index has the beginning of long ones, and how many bytes they are: `0123... (20000 bytes)`.
+/// The index has the beginning of long values, and their length: `0123... (20000 bytes)`.
 fn compare_bytes(path: &str, value: &str, seen: &str) {
     let Some((start, rest)) = seen.split_once("... (") else {
         return assert_eq!(value, seen, "{path}");
@@ -225,7 +225,7 @@ fn every_field_is_what_an_independent_reader_saw() {
     each_frame(|at, recorded, _, frame, seen| {
         let name = format!("tubemq.{}", seen["type"].as_str().unwrap());
         let descriptor = DESCRIPTORS.get_message_by_name(&name).unwrap_or_else(|| panic!("{at}: no {name}"));
-        // The body of the envelope is its third part; what is asked or answered is the body's last field.
+        // The body of the envelope is its third part; the request or response is the body's last field.
         let mut rest = frame.payload;
         let mut part = || {
             let length = prost::decode_length_delimiter(&mut rest).unwrap();
@@ -297,7 +297,7 @@ fn a_payload_in_blocks_of_any_size_is_the_same_payload() {
 #[test]
 fn a_payload_that_ends_early_is_never_taken_for_the_whole() {
     each_frame(|at, recorded, _, frame, _| {
-        // Every cut of the small ones, which are all kinds of messages; the ends of the large ones.
+        // Every cut of the small ones, which are messages of all kinds; the ends of the large ones.
         let from = frame.payload.len().saturating_sub(600);
         for length in (0..40.min(from)).chain(from..frame.payload.len()) {
             let error = Said::decode(recorded.from_client, &frame.payload.slice(..length)).unwrap_err();
@@ -319,7 +319,7 @@ fn a_byte_that_changes_never_makes_the_decoder_panic() {
                 let mut payload = frame.payload.to_vec();
                 payload[at] = value;
                 if let Ok(said) = Said::decode(recorded.from_client, &payload.into()) {
-                    // What can be read can be written, and read again as the same.
+                    // A decoded frame can be encoded, and decodes to the same again.
                     let [again] = frames_of(&[&said.encode(7)]).try_into().unwrap();
                     assert_eq!(Said::decode(recorded.from_client, &again.payload).unwrap(), said);
                     read += 1;
@@ -405,7 +405,7 @@ fn every_message_that_was_given_out_unpacks_with_its_checksum() {
                 other => panic!("{at}: {other:?} {payload:?}"),
             };
             *kinds.entry(kind).or_insert(0) += 1;
-            // A broker whose disk changed one bit is noticed.
+            // A bit that changed on the broker's disk is detected.
             let broken = pb::TransferedMessage { check_sum: message.check_sum ^ 1, ..message };
             assert_eq!(unpack(broken).unwrap_err().kind(), ErrorKind::Checksum, "{at}");
         }
@@ -421,7 +421,7 @@ fn every_message_that_was_sent_is_packed_to_the_same_bytes() {
             return;
         }
         let Request::SendMessage(sent) = Call::decode(&frame.payload).unwrap().request else { return };
-        // What a broker gives out: the same data with a checksum.
+        // A delivered message: the same data with a checksum.
         let given = pb::TransferedMessage {
             message_id: 1,
             check_sum: checksum(&sent.data),
@@ -448,7 +448,7 @@ fn every_message_that_was_sent_is_packed_to_the_same_bytes() {
     assert_eq!(flags, [0, 1, 1, 0]);
 }
 
-/// The texts in the messages, each with the field that it was in.
+/// The texts in the messages, each with its field.
 fn each_text(mut visit: impl FnMut(&str, &str)) {
     fn walk(path: &str, value: &Value, visit: &mut impl FnMut(&str, &str)) {
         match value {
@@ -468,7 +468,7 @@ fn each_text(mut visit: impl FnMut(&str, &str)) {
 #[test]
 fn every_description_of_brokers_topics_and_partitions_reads_and_writes_back() {
     let mut read: BTreeMap<String, usize> = BTreeMap::new();
-    // What the recorded topic has, and where.
+    // The contents of the recorded topic and their offsets.
     let extent = Extent { broker: 1, stores: 2, partitions: 3 };
     let expected: Vec<Partition> = extent.iter().collect();
     each_text(|field, text| {

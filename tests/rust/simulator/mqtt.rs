@@ -1,10 +1,11 @@
-//! MQTT clients against the embedded broker without sockets and clock, on a real database: over a network that is
-//! late and cuts, with either side finding out by itself, and a broker that is killed between its commits.
+//! Scripted MQTT clients against the embedded broker without sockets and clock, on a real database.
 //!
-//! Publishers and subscribers have sessions that stay. When all has come to rest, each message of QoS 1 that was
-//! acknowledged has come at least once and each of QoS 2 exactly once, in order, and the store is empty.
+//! The network delays and cuts, each side detects a cut by itself, and the broker is killed between its commits.
 //!
-//! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
+//! Publishers and subscribers have persistent sessions. At rest, each acknowledged message of QoS 1 was delivered at
+//! least once and each of QoS 2 exactly once, in order, and the store is empty.
+//!
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,10 +18,10 @@ use crate::support::mqtt::*;
 use crate::support::seeds::{self, play, trace};
 
 const STEPS: usize = 400;
-/// Messages that a publisher has under way.
+/// Messages that a publisher has in flight.
 const WINDOW: usize = 8;
 
-/// A message that a publisher has not got rid of yet.
+/// A message that is not completed yet.
 struct Outgoing {
     packet_id: PacketId,
     publish: Publish,
@@ -33,14 +34,14 @@ struct Client {
     version: Option<Version>,
     receive_maximum: u16,
     peer: Option<Peer>,
-    /// Whether CONNACK has come.
+    /// Whether CONNACK has arrived.
     ready: bool,
     up: VecDeque<Packet>,
     down: VecDeque<Packet>,
     outgoing: Vec<Outgoing>,
     next_packet_id: u16,
     published: u32,
-    /// Payloads in the order they came, without what QoS 2 recognised.
+    /// Payloads in order of arrival, without duplicates that QoS 2 recognised.
     got: Vec<(QoS, String)>,
     incoming: BTreeSet<PacketId>,
 }
@@ -127,7 +128,7 @@ impl Client {
 struct World {
     bench: Bench,
     clients: Vec<Client>,
-    /// Connections whose end the broker has not noticed.
+    /// Connections whose end the broker has not detected.
     ghosts: Vec<u64>,
     chance: Chance,
 }
@@ -158,7 +159,7 @@ impl World {
         Self { bench, clients, ghosts: Vec::new(), chance }
     }
 
-    /// Takes what the broker has said to everybody.
+    /// Takes the broker's packets to all clients.
     fn collect(&mut self) {
         for client in &mut self.clients {
             if let Some(peer) = client.peer {
@@ -174,7 +175,7 @@ impl World {
         client.up.push_back(Packet::Connect(Box::new(client.connect())));
     }
 
-    /// The client loses its connection, and with it the end of what was under way.
+    /// The client loses its connection and the last bytes in flight.
     fn cut(&mut self, index: usize) {
         self.collect();
         let client = &mut self.clients[index];
@@ -188,7 +189,7 @@ impl World {
         client.up.clear();
         client.ready = false;
         for packet in up {
-            // What still arrives at the broker may be answered to nobody.
+            // Packets that still reach the broker may be answered in vain.
             trace(format_args!("{index} last words {packet:?}"));
             let _ = self.bench.tell(&peer, packet);
         }
@@ -256,7 +257,7 @@ impl World {
                 _ => self.exchange(index),
             }
         }
-        // No more accidents: everything comes to rest.
+        // No more accidents: the run comes to rest.
         self.bench.held = false;
         self.bench.write(usize::MAX);
         for index in 0..self.clients.len() {
@@ -304,7 +305,7 @@ impl World {
         }
         let look = self.bench.connect("look");
         let heard = self.bench.subscribe(&look, "$SYS/broker/store/messages/count", Q0);
-        assert_eq!(text(&message(heard[0].clone())), "0", "messages that nobody needs are in the store");
+        assert_eq!(text(&message(heard[0].clone())), "0", "the store holds messages without a session");
     }
 }
 

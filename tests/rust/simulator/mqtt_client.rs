@@ -1,13 +1,13 @@
-//! Our MQTT client's machines against the embedded broker's, without sockets and clock: over a network that is late,
-//! cuts packets anywhere, swallows what is under way and tells either end late or never; with a broker that is
-//! killed between its commits, and sessions that get lost.
+//! The MQTT client's state machines against the embedded broker's, without sockets and clock.
 //!
-//! A tap on each client's wire checks every packet: identifiers that are free, DUP on what went before and on
-//! nothing else, no PUBLISH after its PUBREC, windows that neither side exceeds, acknowledgements in the order of
-//! arrival. When all has come to rest every publication has ended; each that was acknowledged has come, with QoS 1 at
-//! least once and with QoS 2 exactly once, in the order of its topic.
+//! The network delays, cuts packets anywhere, drops bytes in flight and reports a cut late or never. The broker is
+//! killed between its commits, and sessions get lost.
 //!
-//! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
+//! A tap on each client's wire checks every packet: free identifiers, DUP on repeated packets only, no PUBLISH after
+//! its PUBREC, windows that neither side exceeds, acknowledgements in order of arrival. At rest every publication has
+//! ended, and each acknowledged one was delivered: QoS 1 at least once, QoS 2 exactly once, in the order of its topic.
+//!
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ use crate::support::mqtt::*;
 use crate::support::seeds::{self, play, trace};
 
 const STEPS: usize = 300;
-/// Steps within which everything has to come to rest.
+/// Steps within which the run must come to rest.
 const PATIENCE: usize = 20_000;
 /// Publications that a publisher has open.
 const OPEN: usize = 12;
 const KEEP_ALIVE: u16 = 5;
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// Who uses an identifier of a client.
+/// The use of a packet identifier of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Published(QoS),
@@ -44,15 +44,15 @@ enum Use {
     Request,
 }
 
-/// Looks at every packet of one client.
+/// Checks every packet of one client.
 #[derive(Default)]
 struct Tap {
     heard: BytesMut,
     uses: BTreeMap<PacketId, Use>,
-    /// Publications of QoS 1 and 2 on this connection, not answered.
+    /// Unacknowledged publications of QoS 1 and 2 on this connection.
     in_flight: BTreeSet<PacketId>,
     window: u16,
-    /// The server's, until we have answered them to the end.
+    /// The server's publications, until our acknowledgement is complete.
     incoming: BTreeSet<PacketId>,
     receive_maximum: usize,
     /// In the order of arrival, until PUBACK or PUBREC.
@@ -132,7 +132,7 @@ struct Client {
     input: BytesMut,
     dial_at: Instant,
     tap: Tap,
-    /// Of the subscriber's messages, those that the application has not acknowledged.
+    /// The subscriber's messages that the application has not acknowledged.
     unacked: Vec<u64>,
     /// Publications without an outcome, by QoS.
     open: [VecDeque<String>; 3],
@@ -141,7 +141,7 @@ struct Client {
     failed: usize,
     got: Vec<Publish>,
     subscribed: bool,
-    /// The broker has lost its session and not told it yet.
+    /// The broker has lost its session and not reported that yet.
     robbed: bool,
 }
 
@@ -202,12 +202,12 @@ impl Client {
                     assert!(result.unwrap().iter().all(|reason| !reason.is_error()));
                     self.subscribed = true;
                 }
-                session::Event::Unsubscribed { .. } => panic!("nobody asked"),
+                session::Event::Unsubscribed { .. } => panic!("no request was pending"),
             }
         }
     }
 
-    /// Bytes have come; an error ends the connection.
+    /// Handles received bytes; an error ends the connection.
     fn hear(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Error> {
         let (connection, _) = self.connection.as_mut().expect("it is connected");
         self.tap.heard.extend_from_slice(bytes);
@@ -221,7 +221,7 @@ impl Client {
         while let Some(event) = connection.poll_event() {
             match event {
                 Event::Connected(ack) => {
-                    // One with a session was on its way before the theft.
+                    // A CONNACK with a session was in flight before the takeover.
                     self.robbed &= ack.session_present;
                     self.session.attach(ack.session_present);
                 }
@@ -229,7 +229,7 @@ impl Client {
                     .session
                     .handle_packet(now, packet, connection)
                     .unwrap_or_else(|violation| panic!("{}: {violation:?}", self.name)),
-                Event::Auth(_) => panic!("nobody authenticates"),
+                Event::Auth(_) => panic!("no authentication was started"),
             }
         }
         if let Err(error) = &result {
@@ -239,7 +239,7 @@ impl Client {
         result
     }
 
-    /// What it says now.
+    /// The bytes that it sends now.
     fn turn(&mut self, now: Instant, budget: usize) -> BytesMut {
         let Some((connection, _)) = &mut self.connection else { return BytesMut::new() };
         if connection.is_ready() {
@@ -256,7 +256,7 @@ impl Client {
         bytes
     }
 
-    /// The connection is over.
+    /// Ends the connection.
     fn detach(&mut self, again: Instant) {
         self.connection = None;
         self.input.clear();
@@ -272,7 +272,7 @@ struct World {
     clients: Vec<Client>,
     links: Vec<Link>,
     chance: Chance,
-    /// Longest way of a piece, in microseconds.
+    /// Longest delay of a piece, in microseconds.
     slowness: usize,
 }
 
@@ -340,7 +340,7 @@ impl World {
         trace(format_args!("{} dials", client.name));
     }
 
-    /// Everything that is due now is done.
+    /// Does everything that is due now.
     fn pump(&mut self) {
         let now = self.bench.now;
         if self.bench.hub.poll_timeout().is_some_and(|due| due <= now) {
@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    /// On to the next thing that happens.
+    /// Advances to the next event.
     fn advance(&mut self) {
         let links = self.links.iter().filter_map(Link::next);
         let clients = self.clients.iter().filter_map(|client| match &client.connection {
@@ -457,9 +457,9 @@ impl World {
         self.bench.kill(written);
     }
 
-    /// Somebody uses the name for a clean session: what the broker knew of it is gone. No accident happens until
-    /// the client knows: were its CONNACK lost, the next would say that there is a session, that of the first. That
-    /// hole is the standard's.
+    /// Another client uses the name for a clean session, which discards the broker's state. No accident happens until
+    /// our client knows: if its CONNACK were lost, the next would report a session, that of the first. This gap is in
+    /// the standard.
     fn steal(&mut self, index: usize) {
         let stands = |link: &Link| link.node != index || link.broker_gone || !link.is_broken();
         if !self.clients[index].session.is_attached() || !self.links.iter().all(stands) {
@@ -503,7 +503,7 @@ impl World {
         self.pump();
     }
 
-    /// Without accidents, until nothing is left to be done.
+    /// Runs without accidents until nothing is left to do.
     fn rest(&mut self) {
         self.bench.held = false;
         self.bench.settle();
@@ -517,10 +517,10 @@ impl World {
                     && client.session.pending() == 0
                     && client.unacked.is_empty()
             };
-            // A broken one has to be found out by its keep-alive first.
+            // A broken connection must first be detected by its keep-alive.
             let quiet = |link: &Link| link.next().is_none() && (link.client_gone || !link.is_broken());
             let quiet = self.links.iter().all(quiet);
-            // An acknowledgement given just now is on its way the next time.
+            // An acknowledgement made just now is in flight the next time.
             still = if quiet && self.clients.iter().all(at_rest) { still + 1 } else { 0 };
             if still == 3 {
                 return;
@@ -567,7 +567,7 @@ impl World {
         }
         let look = self.bench.connect("look");
         let heard = self.bench.subscribe(&look, "$SYS/broker/store/messages/count", Q0);
-        assert_eq!(text(&message(heard[0].clone())), "0", "messages that nobody needs are in the store");
+        assert_eq!(text(&message(heard[0].clone())), "0", "the store holds messages without a session");
         (acked, failed)
     }
 }

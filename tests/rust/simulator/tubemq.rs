@@ -1,14 +1,13 @@
-//! TubeMQ's machines against a broker of a page, without sockets and clock: over connections that are cut at any byte,
-//! with a broker that is full, forgets its consumers and lets them wait.
+//! TubeMQ's state machines against a minimal broker, without sockets and clock.
 //!
-//! The broker does what the real one was seen to do: it runs calls in their order, gives one pack at a time, takes
-//! "consumed" of the last pack with the next get, and gives the pack again when it hears "not consumed".
+//! Connections are cut at any byte; the broker may be full, forget its consumers and delay them. It behaves as observed
+//! with the real one: it runs calls in order, delivers one batch at a time, takes the confirmation of the last batch
+//! with the next get, and delivers the batch again after "not consumed".
 //!
-//! At any time the group is committed up to nothing that the application has not acknowledged. When all has come to
-//! rest, each message that a producer was told is stored is in a log, and each message of a log has been given and
-//! acknowledged; without faults, exactly once and in order.
+//! The group is never committed beyond the application's acknowledgements. At rest, each message reported as stored is
+//! in a log, and each message of a log was delivered and acknowledged; without faults, exactly once and in order.
 //!
-//! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ const STEPS: usize = 600;
 const VISIT: pb::AuthorizedInfo =
     pb::AuthorizedInfo { visit_authorized_token: UNDEFINED, auth_authorized_token: None };
 
-/// Which machine a call is of.
+/// The state machine that a call belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Send(u64),
@@ -54,7 +53,7 @@ struct Log {
     messages: Vec<Stored>,
     held: bool,
     committed: usize,
-    /// End of the pack that was given and of which nothing has been heard.
+    /// The end of the batch that was delivered and is not confirmed.
     given: Option<usize>,
 }
 
@@ -62,7 +61,7 @@ struct Log {
 struct Broker {
     logs: Vec<Log>,
     next_id: i64,
-    /// Whether it may refuse and forget.
+    /// Whether it may refuse calls and forget consumers.
     faults: bool,
 }
 
@@ -119,7 +118,7 @@ impl Broker {
                     return Response::GetMessages(response);
                 }
                 if self.faults && chance.below(20) == 0 {
-                    // It limits before it looks at what was consumed.
+                    // It applies limits before confirmations.
                     response.err_code = 452;
                     response.min_limit_time = Some(20);
                     return Response::GetMessages(response);
@@ -138,7 +137,7 @@ impl Broker {
                 response.success = true;
                 response.curr_offset = Some(log.committed as i64 * 28);
                 if chance.below(10) == 0 {
-                    // Passed over what is another partition's.
+                    // Skips messages of other partitions.
                     return Response::GetMessages(response);
                 }
                 log.given = Some(end);
@@ -167,12 +166,12 @@ impl Broker {
                     max_offset: None,
                 })
             }
-            other => panic!("nobody asks for {other:?} here"),
+            other => panic!("unexpected request {other:?}"),
         }
     }
 }
 
-/// A connection: both ends, and the bytes on their way.
+/// A connection: both ends, and the bytes in flight.
 struct Link {
     client: Connection<Tag>,
     up: VecDeque<u8>,
@@ -203,15 +202,15 @@ struct World {
     back: Instant,
     producer: Producer,
     parts: Vec<Consumer>,
-    /// What was pushed, with its key; what of it has ended, in order.
+    /// Pushed messages with their keys; completed ones, in order.
     pushed: u32,
     stored: BTreeSet<u32>,
     ended: u32,
-    /// Messages taken and not dealt with yet.
+    /// Messages taken and not acknowledged yet.
     taken: Vec<(usize, Message)>,
     acked: BTreeSet<(usize, u32)>,
     seen: BTreeMap<(usize, u32), u32>,
-    /// First deliveries in their order, of each partition.
+    /// First deliveries by partition, in order.
     order: Vec<Vec<u32>>,
     faults: bool,
 }
@@ -279,7 +278,7 @@ impl World {
 
     fn cut(&mut self) {
         let Some(mut link) = self.link.take() else { return };
-        // The broker may still carry out what has reached it.
+        // The broker may still carry out calls that have reached it.
         if self.chance.below(2) == 0 {
             link.heard.extend(link.up.drain(..));
             while let Some(frame) = link.decoder.next(&mut link.heard).unwrap() {
@@ -304,7 +303,7 @@ impl World {
         }
     }
 
-    /// Some bytes arrive here and there, and whoever has something to say says it.
+    /// Delivers some bytes in both directions and lets both ends send.
     fn network(&mut self) {
         let Some(mut link) = self.link.take() else { return };
         self.producer.handle_timeout(self.now);
@@ -392,7 +391,7 @@ impl World {
         }
     }
 
-    /// What the broker counts as consumed the application has acknowledged.
+    /// Asserts that the application has acknowledged what the broker counts as consumed.
     fn check(&self) {
         for (index, log) in self.broker.logs.iter().enumerate() {
             for stored in &log.messages[..log.committed] {

@@ -1,4 +1,4 @@
-//! The only source of chance: the same seed, the same run.
+//! The only source of randomness: the same seed gives the same run.
 
 use std::time::Duration;
 
@@ -19,22 +19,22 @@ impl Chance {
         z ^ z >> 31
     }
 
-    /// Less than `n`; 0 for 0.
+    /// A number below `n`; 0 for 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.next() % n as u64) as usize }
     }
 
-    /// From `low` to below `high`.
+    /// A number from `low` to below `high`.
     pub(crate) fn within(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low)
     }
 
-    /// True `percent` times of a hundred.
+    /// True with a probability of `percent`.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// Up to `micros` microseconds.
+    /// A duration of up to `micros` microseconds.
     pub(crate) fn micros(&mut self, micros: usize) -> Duration {
         Duration::from_micros(self.below(micros + 1) as u64)
     }

@@ -1,5 +1,5 @@
-//! A connection as TCP gives it: bytes in order, late, in pieces of any size; or, once it is cut, a part of
-//! what was under way and then nothing. The two ends learn of a cut at different times, or never.
+//! A simulated TCP connection: bytes arrive in order, late, in pieces of any size. After a cut only a part of the bytes
+//! in flight arrives. The two ends learn of a cut at different times, or never.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ impl Pipe {
         }
     }
 
-    /// What has arrived.
+    /// Bytes that have arrived.
     pub(crate) fn read(&mut self, now: Instant, into: &mut BytesMut) -> bool {
         let mut any = false;
         while self.next().is_some_and(|at| at <= now) {
@@ -37,7 +37,7 @@ impl Pipe {
         any
     }
 
-    /// When the next piece arrives.
+    /// Time at which the next piece arrives.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.under_way.front().map(|(at, _)| *at)
     }
@@ -52,26 +52,26 @@ impl Pipe {
     }
 }
 
-/// See the module.
+/// A connection between a client and the broker.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// The client's node, while it holds this link.
     pub(crate) node: usize,
-    /// The broker's session, and which run of the broker that is in.
+    /// The broker's session, and the run of the broker that it belongs to.
     pub(crate) session: (u64, u64),
-    /// To the broker.
+    /// Direction to the broker.
     pub(crate) up: Pipe,
-    /// To the client.
+    /// Direction to the client.
     pub(crate) down: Pipe,
-    /// When the client learns that it is over.
+    /// Time at which the client learns of the end.
     pub(crate) client_end: Option<Instant>,
-    /// When the broker does.
+    /// Time at which the broker learns of the end.
     pub(crate) broker_end: Option<Instant>,
-    /// The client has let go.
+    /// Whether the client has dropped it.
     pub(crate) client_gone: bool,
-    /// The broker has.
+    /// Whether the broker has dropped it.
     pub(crate) broker_gone: bool,
-    /// What the broker has not decoded.
+    /// Bytes that the broker has not decoded.
     pub(crate) input: BytesMut,
 }
 
@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// The network breaks it. Either end may have to find out by keep-alive.
+    /// The network cuts it. Either end may have to detect that by keep-alive.
     pub(crate) fn cut(&mut self, now: Instant, chance: &mut Chance) {
         self.up.cut(chance);
         self.down.cut(chance);
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// The client closes it; what it had written still arrives, or some of it.
+    /// The client closes it; all or part of its written bytes still arrive.
     pub(crate) fn close_client(&mut self, now: Instant, chance: &mut Chance) {
         self.client_gone = true;
         self.down.cut(chance);
@@ -110,7 +110,7 @@ impl Link {
         self.broker_end.get_or_insert(now + Duration::from_millis(5) + chance.micros(300_000));
     }
 
-    /// The broker closes it; what it had written still arrives.
+    /// The broker closes it; its written bytes still arrive.
     pub(crate) fn close_broker(&mut self, now: Instant, chance: &mut Chance) {
         self.broker_gone = true;
         self.up.cut(chance);
@@ -119,12 +119,12 @@ impl Link {
         self.client_end.get_or_insert(last.max(now) + chance.micros(50_000));
     }
 
-    /// Whether the network broke it, so that a keep-alive may find no answer.
+    /// Whether the network cut it, so that a keep-alive may go unanswered.
     pub(crate) fn is_broken(&self) -> bool {
         self.up.cut || self.down.cut
     }
 
-    /// When something happens on it.
+    /// Time of the next event on it.
     pub(crate) fn next(&self) -> Option<Instant> {
         let up = self.up.next().filter(|_| !self.broker_gone);
         let down = self.down.next().filter(|_| !self.client_gone);

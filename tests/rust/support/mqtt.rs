@@ -27,7 +27,7 @@ pub struct Bench {
     pub hub: Broker,
     pub start: Instant,
     pub now: Instant,
-    /// Whether the store keeps its reports back.
+    /// Whether the store holds its reports back.
     pub held: bool,
     ops: VecDeque<Op>,
     db: Connection,
@@ -85,7 +85,7 @@ impl Bench {
         Broker::new(settings.clone(), found, Some(source), now)
     }
 
-    /// Writes the first `count` of the changes that wait.
+    /// Writes the first `count` of the pending changes.
     fn apply(&mut self, count: usize) {
         if count == 0 {
             return;
@@ -97,7 +97,7 @@ impl Bench {
         transaction.commit().unwrap();
     }
 
-    /// Takes the changes and, unless held, writes and reports them.
+    /// Takes the changes; writes and reports them unless they are held.
     pub fn settle(&mut self) {
         while let Some(op) = self.hub.poll_op() {
             self.ops.push_back(op);
@@ -132,7 +132,7 @@ impl Bench {
         self.hub.handle_report(self.now, Report { jobs, outcome });
     }
 
-    /// The process is killed, after `written` of the changes that wait reached the disk, and started anew.
+    /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
     pub fn kill(&mut self, written: usize) {
         while let Some(op) = self.hub.poll_op() {
             self.ops.push_back(op);
@@ -154,7 +154,7 @@ impl Bench {
         self.hub.connect(self.now, "127.0.0.1:1")
     }
 
-    /// The socket is gone.
+    /// The socket is lost.
     pub fn drop_peer(&mut self, peer: u64) {
         self.hub.disconnect(self.now, peer);
         self.settle();
@@ -171,7 +171,7 @@ impl Bench {
         self.bytes(peer.id, &encode(packet, peer.version))
     }
 
-    /// What the broker has said since the last time.
+    /// Packets from the broker since the last call.
     pub fn hear(&mut self, peer: &Peer) -> Vec<Packet> {
         self.hear_as(peer.id, peer.version)
     }
@@ -206,7 +206,7 @@ impl Bench {
         self.one(peer)
     }
 
-    /// Connects and gives the answer with whatever follows.
+    /// Connects and returns the answer with the packets behind it.
     pub fn try_connect(&mut self, connect: Connect) -> (Peer, Vec<Packet>) {
         let peer = Peer { id: self.open_peer(), version: connect.version };
         self.tell(&peer, Packet::Connect(Box::new(connect))).unwrap();
@@ -214,7 +214,7 @@ impl Bench {
         (peer, heard)
     }
 
-    /// Connects; the session must be present or not.
+    /// Connects and asserts whether the session is present.
     pub fn connect_with(&mut self, connect: Connect, present: bool) -> Peer {
         let (peer, heard) = self.try_connect(connect);
         let Some(Packet::ConnAck(ack)) = heard.first() else { panic!("{heard:?}") };
@@ -223,12 +223,12 @@ impl Bench {
         peer
     }
 
-    /// A client of 5.0 whose session ends with its connection.
+    /// An MQTT 5.0 client whose session ends with its connection.
     pub fn connect(&mut self, client_id: &str) -> Peer {
         self.connect_with(Connect::new(Version::V5, client_id), false)
     }
 
-    /// A client of 5.0 whose session stays for ever; what follows the CONNACK is given as well.
+    /// An MQTT 5.0 client with an endless session, and the packets behind its CONNACK.
     pub fn resume(&mut self, client_id: &str) -> (Peer, bool, Vec<Packet>) {
         let (peer, mut heard) = self.try_connect(lasting(client_id));
         let Packet::ConnAck(ConnAck { session_present, reason: Reason::Success, .. }) = heard.remove(0)
@@ -267,7 +267,7 @@ impl Bench {
         }
     }
 
-    /// Publishes with QoS 1 and gives the reason of its PUBACK.
+    /// Publishes with QoS 1 and returns the reason of its PUBACK.
     pub fn send(&mut self, peer: &Peer, topic: &str, payload: &str) -> Reason {
         match self.ask(peer, Packet::Publish(publish(topic, Q1, 1, payload))) {
             Packet::PubAck(ack) => ack.reason,
@@ -275,7 +275,7 @@ impl Bench {
         }
     }
 
-    /// Messages that came since the last time.
+    /// Messages that arrived since the last call.
     pub fn messages(&mut self, peer: &Peer) -> Vec<Publish> {
         self.hear(peer).into_iter().map(message).collect()
     }
@@ -294,7 +294,7 @@ impl Bench {
         self.drop_peer(peer.id);
     }
 
-    /// Why a connection of 5.0 ended.
+    /// The reason for the end of an MQTT 5.0 connection.
     pub fn ended(&mut self, peer: &Peer) -> Reason {
         let heard = self.hear(peer);
         assert!(self.hub.finished(peer.id));
@@ -305,7 +305,7 @@ impl Bench {
     }
 }
 
-/// A connection and what is spoken on it.
+/// A connection and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub id: u64,
@@ -318,7 +318,7 @@ pub fn encode(packet: Packet, version: Version) -> BytesMut {
     out.take()
 }
 
-/// A CONNECT of 5.0 for a session that stays for ever.
+/// An MQTT 5.0 CONNECT for an endless session.
 pub fn lasting(client_id: &str) -> Connect {
     let properties = Properties::new().with(Property::SessionExpiryInterval(u32::MAX));
     Connect { clean_start: false, properties, ..Connect::new(Version::V5, client_id) }

@@ -24,7 +24,7 @@ pub struct Bench {
     pub hub: Broker,
     pub start: Instant,
     pub now: Instant,
-    /// Whether the store keeps its reports back.
+    /// Whether the store holds its reports back.
     pub held: bool,
     pub ops: u64,
     pub requests: u64,
@@ -100,7 +100,7 @@ impl Bench {
         self.frame(peer, &Frame::simple(command))
     }
 
-    /// What the broker has said to the peer since the last time.
+    /// Frames from the broker to the peer since the last call.
     pub fn hear(&mut self, peer: u64) -> Vec<Frame> {
         let (mut frames, mut input) = (Vec::new(), BytesMut::new());
         loop {
@@ -222,7 +222,7 @@ impl Bench {
         self.tell(peer, Command::Flow(hot::Flow { consumer_id, permits })).unwrap();
     }
 
-    /// Entries delivered since the last time.
+    /// Entries delivered since the last call.
     pub fn entries(&mut self, peer: u64) -> Vec<u64> {
         self.deliveries(peer).into_iter().map(|delivery| delivery.message_id.entry_id).collect()
     }

@@ -22,7 +22,7 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 pub struct Bench {
     pub hub: Broker,
     pub now: Instant,
-    /// Whether the store keeps its reports back.
+    /// Whether the store holds its reports back.
     pub held: bool,
     ops: VecDeque<Op>,
     db: Connection,
@@ -74,7 +74,7 @@ impl Bench {
         self.hub.connect(self.now, "127.0.0.1:1")
     }
 
-    /// Takes the changes and, unless held, writes and reports them.
+    /// Takes the changes; writes and reports them unless they are held.
     pub fn settle(&mut self) {
         self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
         if !self.held && !self.ops.is_empty() {
@@ -93,20 +93,20 @@ impl Bench {
         transaction.commit().unwrap();
     }
 
-    /// The store writes what it had kept back.
+    /// The store writes the held changes.
     pub fn write(&mut self) {
         self.held = false;
         self.settle();
     }
 
-    /// The store cannot write what it had kept back.
+    /// The store fails to write the held changes.
     pub fn fail(&mut self) {
         let jobs = self.ops.drain(..).count() as u64;
         let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
         self.hub.handle_report(self.now, Report { jobs, outcome });
     }
 
-    /// The process is killed, after `written` of the changes that wait reached the disk, and started anew.
+    /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
     pub fn kill(&mut self, written: usize) {
         self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
         self.apply(written.min(self.ops.len()));
@@ -126,14 +126,14 @@ impl Bench {
         self.now = end;
     }
 
-    /// Bytes as they come.
+    /// Passes raw bytes to the broker.
     pub fn input(&mut self, seat: u64, bytes: &[u8]) -> penstock::error::Result<()> {
         let result = self.hub.handle_input(self.now, seat, &mut BytesMut::from(bytes));
         self.settle();
         result
     }
 
-    /// What is there to be read.
+    /// Bytes that the broker has sent.
     pub fn replies(&mut self, seat: u64) -> Vec<(u32, Reply)> {
         let mut out = Transmit::default();
         self.hub.take_output(self.now, seat, &mut out);
@@ -146,7 +146,7 @@ impl Bench {
         replies
     }
 
-    /// Asks, and gives the serial number.
+    /// Sends a request and returns its serial number.
     pub fn ask(&mut self, seat: u64, call: &Call) -> u32 {
         self.serial += 1;
         let mut out = Transmit::default();
@@ -156,7 +156,7 @@ impl Bench {
         self.serial
     }
 
-    /// Asks and gives the one answer, be it a response or an exception.
+    /// Sends a request and returns its only answer, a response or an exception.
     pub fn reply(&mut self, seat: u64, call: &Call) -> Reply {
         let serial = self.ask(seat, call);
         let mut replies = self.replies(seat);

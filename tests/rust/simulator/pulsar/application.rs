@@ -1,5 +1,5 @@
-//! What the users of the machines do and expect: they push, take, acknowledge and give back, and hold each
-//! outcome and each message against the log.
+//! The users of the state machines: they push, take, acknowledge and negatively acknowledge, and compare each
+//! outcome and each message with the log.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::support::chance::Chance;
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Takes the outcomes of a producer and holds each against the log.
+/// Takes the outcomes of a producer and compares each with the log.
 pub(crate) fn outcomes(writer: &mut Writer, disk: &Disk, may_fail: bool) -> Result<(), String> {
     while let Some(event) = writer.machine.poll_event() {
         let (count, bytes) = match &event {
@@ -71,7 +71,7 @@ pub(crate) fn push_some(
     chunking: bool,
     chance: &mut Chance,
 ) -> Result<(), String> {
-    // Before its first opening a producer is not in anybody's hands.
+    // Before its first opening the application does not have the producer.
     if !writer.opening.attached && writer.opening.generation == 0 {
         return Ok(());
     }
@@ -129,7 +129,7 @@ pub(crate) fn check_given(
     Ok(())
 }
 
-/// Acknowledges some of what is held, or gives it back.
+/// Acknowledges some of the held messages, or negatively acknowledges them.
 pub(crate) fn settle(
     reader: &mut Reader,
     now: Instant,
@@ -139,7 +139,7 @@ pub(crate) fn settle(
 ) {
     let generation = reader.opening.generation;
     let mut rest = Vec::new();
-    // A cumulative acknowledgement would take the beginning of a chunked message with it that is not complete.
+    // A cumulative acknowledgement would include the beginning of an incomplete chunked message.
     let ordered = matches!(reader.kind, SubType::Exclusive | SubType::Failover);
     if cumulative
         && ordered
@@ -147,7 +147,7 @@ pub(crate) fn settle(
         && let Some((last, _, _)) = reader.held.last().copied()
     {
         reader.machine.ack_cumulative(now, &last).expect("one consumer at a time");
-        // What came over an earlier connection may be behind what the last one gave again.
+        // Messages of an earlier connection may be behind those that the last one redelivered.
         rest = std::mem::take(&mut reader.held);
         rest.retain(|(id, name, since)| {
             let before = *id <= last;

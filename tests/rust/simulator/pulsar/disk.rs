@@ -1,5 +1,5 @@
-//! The broker's store: what is committed survives a kill, what waits does not. It reads every entry as a
-//! consumer would, and so knows which messages are in the log.
+//! The broker's store: committed changes survive a kill, pending ones do not. It decodes every entry as a consumer
+//! does, and so knows the messages in the log.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use penstock::pulsar::frame::Payload;
 use penstock::pulsar::hot;
 use penstock::wire::Reader;
 
-/// A message of the simulation: which producer, and its number there.
+/// A message of the simulation: its producer, and its number there.
 pub(crate) type Name = (u8, u64);
 
-/// Payload of a message: who, which, and filling.
+/// The payload of a message: producer, number and padding.
 pub(crate) fn payload(name: Name, filling: usize) -> Vec<u8> {
     let mut bytes = vec![name.0];
     bytes.extend_from_slice(&name.1.to_be_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn payload(name: Name, filling: usize) -> Vec<u8> {
     bytes
 }
 
-/// Does not compress.
+/// Incompressible bytes.
 fn filling_of((who, number): Name) -> impl Iterator<Item = u8> {
     let mut state = (number << 8 | u64::from(who)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(move || {
@@ -37,7 +37,7 @@ fn filling_of((who, number): Name) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Reads [`payload`] back and checks that it is whole.
+/// Parses a [`payload`] and checks that it is intact.
 pub(crate) fn name_of(payload: &[u8]) -> Result<Name, String> {
     let number = payload.get(1..9).ok_or("a payload was cut")?;
     let name = (payload[0], u64::from_be_bytes(number.try_into().expect("eight bytes")));
@@ -58,17 +58,17 @@ struct Topic {
     producers: BTreeMap<Arc<str>, i64>,
 }
 
-/// See the module.
+/// The store of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     topics: BTreeMap<u64, Topic>,
     next_topic: u64,
     bytes: u64,
-    /// Where each committed message is: entry and index.
+    /// The position of each committed message: entry and index.
     pub(crate) messages: BTreeMap<Name, (u64, usize)>,
     /// The messages that each entry completes, in order.
     pub(crate) contents: BTreeMap<u64, Vec<Name>>,
-    /// Chunks by uuid; a complete message stays, so that a repeated chunk is seen to be one.
+    /// Chunks by uuid. Complete messages stay, so that a repeated chunk is recognised.
     chunks: BTreeMap<String, BTreeMap<i32, Bytes>>,
     last: BTreeMap<u8, u64>,
 }
@@ -86,7 +86,7 @@ impl Disk {
             Op::Cursor { topic, subscription, kind, below, state, .. } => {
                 self.topic(topic)?.cursors.insert(subscription, (kind, below, state));
             }
-            other => return Err(format!("nobody asked for {other:?}")),
+            other => return Err(format!("unexpected change {other:?}")),
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Disk {
         (0..count).map(|_| name_of(&one().map_err(|e| e.to_string())?)).collect()
     }
 
-    /// What a broker finds when it starts.
+    /// The contents of the store at the start of a broker.
     pub(crate) fn found(&self) -> Found {
         let topics = self.topics.iter().map(|(id, topic)| StoredTopic {
             id: *id,
@@ -178,13 +178,13 @@ impl Disk {
         Found { topics: topics.collect(), next_topic: self.next_topic, bytes: self.bytes, ..Found::default() }
     }
 
-    /// Bytes of all entries.
+    /// Size of all entries in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// The broker's way to read what it has committed.
+/// The broker's access to committed entries.
 #[derive(Debug)]
 pub(crate) struct Shelf(pub(crate) Rc<RefCell<Disk>>);
 

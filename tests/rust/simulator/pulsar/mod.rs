@@ -1,11 +1,12 @@
-//! The whole of Penstock's Pulsar without sockets, disks and clocks: the client's machines against the embedded
-//! broker's, over a network that is late, cuts, loses the end of what was under way, lets either side find out
-//! by itself, and a broker that is killed between its commits.
+//! Pulsar's client state machines against the embedded broker's, without sockets, disks and clocks.
 //!
-//! Everything follows from a seed. `SIMULATOR_SEED=n` plays one run again, `SIMULATOR_SEEDS=n` plays more.
+//! The network delays, cuts and loses the last bytes in flight, and each side detects a cut by itself. The broker is
+//! killed between its commits.
 //!
-//! What each run checks is in [`world`]: nothing acknowledged is lost, repeated or reordered, permits and
-//! memory are conserved, every push and every request ends in exactly one outcome.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
+//!
+//! [`world`] lists the checks of each run: nothing acknowledged is lost, repeated or reordered, permits and memory
+//! are conserved, every push and every request ends in exactly one outcome.
 
 mod application;
 mod disk;

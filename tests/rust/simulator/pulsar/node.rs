@@ -54,9 +54,9 @@ pub(crate) struct Writer {
     pub(crate) who: u8,
     /// Number of the next message.
     pub(crate) next: u64,
-    /// How many to push.
+    /// Number of messages to push.
     pub(crate) quota: u64,
-    /// Pushed and without an outcome: name and bytes.
+    /// Messages without an outcome: name and bytes.
     pub(crate) pending: VecDeque<(Name, usize)>,
     pub(crate) stored: Vec<Name>,
     pub(crate) failed: usize,
@@ -68,15 +68,15 @@ pub(crate) struct Reader {
     pub(crate) opening: Opening,
     pub(crate) id: u64,
     pub(crate) kind: SubType,
-    /// The last id given, of each key where only the key orders, on this connection.
+    /// The last id delivered on this connection, by key where only keys are ordered.
     pub(crate) last: BTreeMap<String, MessageId>,
-    /// Where it asked to go, whether with the id itself, and the request.
+    /// The target of a seek, whether it is inclusive, and the request.
     pub(crate) seeking: Option<(MessageId, bool, u64)>,
-    /// Not acknowledged, and the generation it came in.
+    /// Unacknowledged messages, and the generation of each.
     pub(crate) held: Vec<(MessageId, Name, u64)>,
 }
 
-/// See the module.
+/// A client with its connection, producers and consumers.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) connection: Option<Connection>,
@@ -87,7 +87,7 @@ pub(crate) struct Node {
     pub(crate) input: BytesMut,
     ready: bool,
     max_message_size: usize,
-    /// Requests without an end.
+    /// Requests without an outcome.
     open: BTreeSet<u64>,
 }
 
@@ -118,7 +118,7 @@ impl Node {
         self.ready = false;
     }
 
-    /// The connection is over, whoever ended it.
+    /// The connection has ended, on either side.
     pub(crate) fn disconnected(&mut self, now: Instant, chance: &mut Chance) -> Result<(), String> {
         if let Some(mut connection) = self.connection.take() {
             connection.fail_requests(&Error::new(ErrorKind::Disconnected, "cut"));
@@ -145,7 +145,7 @@ impl Node {
         Ok(())
     }
 
-    /// Decodes what has arrived. An error ends the connection.
+    /// Decodes received bytes. An error ends the connection.
     pub(crate) fn read(&mut self, now: Instant, chance: &mut Chance) -> Result<Result<(), Error>, String> {
         let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
         let result = connection.handle_input(now, &mut self.input);
@@ -352,7 +352,7 @@ impl Reader {
         self.last.clear();
     }
 
-    /// What must come in order among itself on one connection.
+    /// Messages whose order on one connection is guaranteed.
     pub(crate) fn order_of(&self, message: &Message) -> Option<String> {
         match self.kind {
             SubType::Exclusive | SubType::Failover => Some(String::new()),

@@ -1,13 +1,13 @@
 //! One run: clients, network, broker and store, moved from event to event by one clock.
 //!
-//! * A receipt for a message means that it is in the committed log, where the receipt says.
+//! * A message with a receipt is in the committed log, at the position in the receipt.
 //! * The log holds each message once, and those of a producer in the order of the pushes.
 //! * Each push ends in one outcome, in order; without a send timeout, in success.
-//! * A consumer gets what the log holds, under one id, in the log's order where the subscription has one, and
-//!   nothing again that it acknowledged on the same connection.
-//! * A seek gives what is behind its target again, all and only that.
-//! * In the end each message of the log was given, nothing is pending, the subscription has no backlog (nor
-//!   after a restart), and both sides count the same permits.
+//! * A consumer gets the messages of the log, each under one id, in the log's order where the subscription has one,
+//!   and no message again that it acknowledged on the same connection.
+//! * A seek redelivers the messages behind its target, all of them and only those.
+//! * At the end each message of the log was delivered, nothing is pending, the subscription has no backlog (nor after
+//!   a restart), and both sides count the same permits.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,18 +34,18 @@ use super::node::{Node, Opening, Reader, SUBSCRIPTION, TOPIC, Writer};
 use crate::support::chance::Chance;
 use crate::support::link::Link;
 
-/// After this time a run that is not done never will be.
+/// A run that is not complete by then hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// A link breaks.
     Cut,
-    /// The broker is killed: what is not committed is gone.
+    /// The broker is killed and loses uncommitted changes.
     Kill,
 }
 
-/// What the run is like.
+/// The parameters of the run.
 #[derive(Debug)]
 struct Weather {
     kind: SubType,
@@ -54,12 +54,12 @@ struct Weather {
     receiver_queue: u32,
     send_timeout: Option<Duration>,
     max_message_size: usize,
-    /// Longest way of a piece of bytes, and of a commit, in microseconds.
+    /// Longest delay of a piece of bytes, and of a commit, in microseconds.
     slowness: usize,
     commit: usize,
 }
 
-/// See the module.
+/// The state of a run.
 pub(crate) struct World {
     chance: Chance,
     weather: Weather,
@@ -67,7 +67,7 @@ pub(crate) struct World {
     now: Instant,
     disk: Rc<RefCell<Disk>>,
     hub: Option<Broker>,
-    /// Which run of the broker this is.
+    /// Number of the current run of the broker.
     run: u64,
     commits: VecDeque<(Instant, Vec<Op>)>,
     links: Vec<Link>,
@@ -75,12 +75,12 @@ pub(crate) struct World {
     faults: VecDeque<(Instant, Fault)>,
     broker_again: Option<Instant>,
     tick: Instant,
-    /// Under which id each message was given.
+    /// The id under which each message was delivered.
     given: BTreeMap<Name, MessageId>,
-    /// Who acknowledged it, on which of its connections.
+    /// The consumer that acknowledged it, and on which of its connections.
     acked: BTreeMap<Name, (u64, u64)>,
     hurry: bool,
-    /// What is given after a seek, and how many should be.
+    /// The messages delivered after a seek, and their expected number.
     order: Option<Vec<Name>>,
     expected: usize,
 }
@@ -194,7 +194,7 @@ impl World {
         self.check_end()
     }
 
-    /// A seek gives everything behind its target again, in order and once, and nothing before it.
+    /// A seek redelivers everything behind its target, in order and once, and nothing before it.
     fn look_back(&mut self) -> Result<(), String> {
         let mut ids: Vec<(MessageId, Name)> = self.given.iter().map(|(name, id)| (*id, *name)).collect();
         ids.sort_unstable();
@@ -249,7 +249,7 @@ impl World {
         for node in &self.nodes {
             next = earliest(next, node.next());
         }
-        // Time goes on, however often something says that it is due.
+        // Time advances, however often something is due at once.
         self.now = next.unwrap_or(self.now).max(self.now + Duration::from_micros(1));
         self.nature();
         self.broker()?;
@@ -359,7 +359,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes go to the store, answers to the network.
+    /// Passes changes to the store and answers to the network.
     fn broker_output(&mut self) -> Result<(), String> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         let mut ops = Vec::new();
@@ -444,7 +444,7 @@ impl World {
                 for message in messages {
                     let name = name_of(&message.payload)?;
                     check_given(reader, &message, name, &self.disk.borrow(), &mut self.given)?;
-                    // A batch of which one message was given back comes again with what was open then.
+                    // A batch with one negative acknowledgement is redelivered with the messages that were open then.
                     let together = self.weather.kind == SubType::Shared && self.weather.max_batch > 1;
                     if !together && self.acked.get(&name) == Some(&(reader.id, reader.opening.generation)) {
                         return Err(format!("{name:?} was given again after its acknowledgement"));
@@ -477,7 +477,7 @@ impl World {
         stats.subscriptions.iter().find(|s| s.name == SUBSCRIPTION).map(|s| s.backlog)
     }
 
-    /// Both sides count the same permits, once what was under way has arrived.
+    /// Both sides count the same permits once all bytes have arrived.
     fn permits_agree(&self) -> bool {
         let Some(Ok(stats)) = self.hub.as_ref().map(|hub| hub.topic_stats(TOPIC)) else { return false };
         let consumers: Vec<_> = stats.subscriptions.iter().flat_map(|s| &s.consumers).collect();
@@ -501,7 +501,7 @@ impl World {
                 return Err(format!("{} messages of {} failed", writer.failed, writer.who));
             }
         }
-        // After an orderly end the broker has forgotten nothing that was acknowledged.
+        // After an orderly end the broker knows every acknowledgement.
         if let Some(hub) = &mut self.hub {
             hub.shut_down(self.now);
             while let Some(op) = hub.poll_op() {
