@@ -50,7 +50,7 @@ async def test_what_is_too_large_is_refused_and_the_rest_goes_on(tube: TubeMqSer
         ({"event_time": datetime(1969, 7, 20, tzinfo=UTC)}, "event_time is -14256000000"),
         ({"message_type": "a,b"}, 'message type "a,b"'),
         ({"message_type": " a"}, 'message type " a"'),
-        ({"properties": {"a": "b=c"}}, 'property "a" of value "b=c"'),
+        ({"properties": {"a": "b=c"}}, 'property "a" with value "b=c"'),
         ({"properties": {"a,b": "c"}}, 'property "a,b"'),
     ],
 )
