@@ -148,7 +148,7 @@ def _as_json(report: PartitionReport) -> dict[str, Any]:
 
 
 def _from_json(value: dict[str, Any], protocol: str) -> PartitionReport:
-    from penstock._native import MessageId
+    from penstock.pulsar import MessageId
     from penstock.tubemq import Position
 
     parse: Any = Position.parse if protocol == "tubemq" else MessageId.parse

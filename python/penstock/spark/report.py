@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock._engine import MessageId, Position
+    from penstock.pulsar import MessageId
+    from penstock.tubemq import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock import blocking
-    from penstock._engine import MessageId, MessageIds, Position, Waiter
+    from penstock._engine import Waiter
     from penstock._typing import Duration
+    from penstock.pulsar import MessageId, MessageIds
+    from penstock.tubemq import Position
 
 ROWS_PER_CALL = 2000
 """Plain Rows passed to the engine in one call."""

@@ -31,7 +31,7 @@ from .config import travelling
 from .wal import Log, Slice, spread
 
 if TYPE_CHECKING:
-    from penstock._engine import Message
+    from penstock import Message
 
     _AvailableNow = object
 else:
