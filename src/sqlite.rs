@@ -1,9 +1,8 @@
-//! SQLite as a log: how a database is opened, and one writer thread with group commit.
+//! SQLite as a log: opening a database, and one writer thread with group commit.
 //!
-//! What waits is gathered until the queue is empty, [`GATHER_BYTES`] or [`GATHER_TIME`] have passed, applied in
-//! one transaction, committed once, and only then reported as done. The order of jobs is the order of their
-//! reports. After a failed commit nothing more is written: the disk's word cannot be taken any more, and a
-//! later success would hide a hole.
+//! Waiting jobs are gathered until the queue is empty or [`GATHER_BYTES`] or [`GATHER_TIME`] is reached, applied
+//! in one transaction, committed once, and only then reported as done. Reports have the order of the jobs. After
+//! a failed commit the writer rejects all later jobs: a later successful commit would leave a silent gap.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -14,17 +13,17 @@ pub use rusqlite::Connection;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Most bytes of one transaction, give or take one job.
+/// Size limit of a transaction in bytes, give or take one job.
 pub const GATHER_BYTES: usize = 1 << 20;
-/// Longest time a transaction is filled.
+/// Time limit for filling a transaction.
 pub const GATHER_TIME: Duration = Duration::from_millis(2);
 
 /// When a commit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// When it is on the disk.
+    /// When it is on disk.
     Full,
-    /// When the operating system has it: survives a kill of the process, not a power cut.
+    /// When the operating system has it: it survives a kill of the process, but not a power failure.
     Os,
 }
 
@@ -100,7 +99,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
     Ok(builder.create(path)?)
 }
 
-/// Bytes in use: pages of the file that are not free.
+/// Bytes in use: the pages of the file that are not free.
 pub fn used_bytes(connection: &Connection) -> Result<u64> {
     let number = |pragma: &str| -> rusqlite::Result<u64> {
         connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map(|n| n.max(0) as u64)
@@ -108,24 +107,24 @@ pub fn used_bytes(connection: &Connection) -> Result<u64> {
     Ok((number("page_count")? - number("freelist_count")?) * number("page_size")?)
 }
 
-/// Something to be written.
+/// A change to be written.
 pub trait Job: Send + 'static {
-    /// About how many bytes it writes.
+    /// Approximate number of bytes that the job writes.
     fn size(&self) -> usize;
-    /// Writes it, inside a transaction that the caller holds.
+    /// Applies the change, inside the caller's transaction.
     fn apply(&self, connection: &Connection) -> rusqlite::Result<()>;
 }
 
-/// What became of the oldest jobs without a report.
+/// The outcome of the oldest jobs without a report.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How many jobs this is about.
+    /// Number of jobs.
     pub jobs: u64,
-    /// Bytes the database uses, after a success.
+    /// Bytes in use after a successful commit, or the failure.
     pub outcome: Result<u64>,
 }
 
-/// The only one who writes.
+/// The writer thread, which makes all changes of a database.
 #[derive(Debug)]
 pub struct Writer<J> {
     jobs: Option<mpsc::Sender<J>>,
@@ -146,7 +145,7 @@ impl<J: Job> Writer<J> {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Queues a job. Whoever calls bounds how much is queued, by the reports.
+    /// Queues a job. The caller limits the length of the queue by means of the reports.
     pub fn submit(&self, job: J) {
         if let Some(jobs) = &self.jobs {
             // The thread ends only after the sender is gone.
@@ -154,7 +153,7 @@ impl<J: Job> Writer<J> {
         }
     }
 
-    /// Writes what is queued and ends.
+    /// Writes the queued jobs and ends the thread.
     pub fn close(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-"""The embedded broker as an object."""
+"""The embedded broker."""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OPTIONS = _options.Table(BrokerOptions, "The broker")
 
 
 class Broker:
-    """A broker in this process. It speaks Pulsar's wire protocol, and MQTT and TubeMQ when it is given a port
-    for them. It is ready when the call returns, and ends with :meth:`stop` or at the end of its ``with`` or
-    ``async with`` block.
+    """A broker in this process. It speaks Pulsar, and also MQTT and TubeMQ when a port for them is given.
+    Clients can connect when the call returns. The broker ends with :meth:`stop`, or at the end of its ``with``
+    or ``async with`` block.
 
-    Without ``data`` it keeps everything in memory. With ``data`` a message is acknowledged when it is on
-    disk (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
+    Without ``data``, everything is kept in memory. With ``data``, a message is acknowledged once it is on disk
+    (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
 
     >>> import penstock
     >>> with penstock.Broker(mqtt_port=0) as broker:
@@ -57,27 +57,27 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where clients of Pulsar connect."""
+        """The URL for Pulsar clients."""
         return self._url
 
     @property
     def mqtt_url(self) -> str | None:
-        """Where clients of MQTT connect; ``None`` without ``mqtt_port``."""
+        """The URL for MQTT clients; ``None`` without ``mqtt_port``."""
         return self._mqtt_url
 
     @property
     def mqtt_ws_url(self) -> str | None:
-        """Where clients of MQTT over WebSocket connect; ``None`` without ``mqtt_ws_port``."""
+        """The URL for MQTT clients over WebSocket; ``None`` without ``mqtt_ws_port``."""
         return self._mqtt_ws_url
 
     @property
     def tubemq_url(self) -> str | None:
-        """Where clients of TubeMQ connect: the master; ``None`` without ``tubemq_port``."""
+        """The URL of TubeMQ's master; ``None`` without ``tubemq_port``."""
         return self._tubemq_url
 
     @property
     def running(self) -> bool:
-        """Whether it has not been stopped."""
+        """Whether the broker has not been stopped."""
         return self._native is not None
 
     def _running(self) -> _engine.Broker:
@@ -86,56 +86,66 @@ class Broker:
         return self._native
 
     def status(self) -> dict[str, Any]:
-        """What it holds and does: durability, connections, topics, bytes.
+        """Figures of the broker since it started.
+
+        The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes`` and ``failure`` (the error after
+        which the store accepts nothing, or ``None``) describe the whole broker. The figures ``connections``,
+        ``sessions``, ``topics``, ``subscriptions``, ``producers``, ``consumers``, ``retained``, ``messages_in``,
+        ``messages_out``, ``messages_dropped``, ``bytes_in`` and ``bytes_out`` are sums over all protocols.
+
+        The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures of
+        that protocol. A figure that a protocol has no notion of is 0: sessions, retained and dropped messages are
+        MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or of all
+        packets for MQTT.
 
         Raises:
-            Closed: it has been stopped. So do the methods below.
+            Closed: the broker has been stopped. The methods below raise it, too.
         """
         return self._running().status()
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
-        """Creates a topic; 0 ``partitions`` make a plain one. A name that begins with ``tubemq:`` is one of
-        TubeMQ's topics.
+        """Creates a topic: a plain one, or one with ``partitions``. A name that begins with ``tubemq:`` names a
+        TubeMQ topic.
 
         Raises:
-            InvalidTopic: not a topic's name.
-            NotAllowed: it exists already.
-            InvalidArgument: a topic of TubeMQ, and no ``tubemq_port``.
+            InvalidTopic: the name is not a topic name.
+            NotAllowed: the topic already exists.
+            InvalidArgument: a TubeMQ topic, and the broker has no ``tubemq_port``.
         """
         if name.startswith("tubemq:") and self._tubemq_url is None:
             raise InvalidArgument(
-                f"{name!r} is a topic of TubeMQ, which this broker does not speak: no tubemq_port"
+                f"{name!r} is a TubeMQ topic, and this broker does not speak TubeMQ: set tubemq_port"
             )
         self._running().create_topic(name, partitions)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all that is in it.
+        """Deletes a topic with its messages, and closes its producers and consumers.
 
         Raises:
-            TopicNotFound: there is none.
+            TopicNotFound: the topic does not exist.
         """
         self._running().delete_topic(name)
 
     def topics(self) -> list[str]:
-        """Full names of all topics, partitioned ones once."""
+        """Full names of all topics; a partitioned topic is listed once."""
         return self._running().topics()
 
     def topic_stats(self, name: str) -> dict[str, Any]:
-        """Entries, messages, bytes and subscriptions of a topic.
+        """Entries, messages, producers and subscriptions of a topic.
 
         Raises:
-            TopicNotFound: there is none.
+            TopicNotFound: the topic does not exist.
         """
         return self._running().topic_stats(name)
 
     def stop(self, timeout: Duration = 5.0) -> None:
-        """Stops listening, stores what has been accepted and closes the store. May be called again.
+        """Stops listening, writes accepted messages and closes the store. A second call does nothing.
 
         Args:
-            timeout: seconds to wait for connections to end and data to be stored.
+            timeout: seconds to wait for connections to end and messages to be written.
 
         Raises:
-            Timeout: it needs longer; it goes on and ends by itself.
+            Timeout: stopping takes longer; it continues in the background.
         """
         native, self._native = self._native, None
         if native is not None:
@@ -144,7 +154,7 @@ class Broker:
     close = stop
 
     def abandon(self) -> None:
-        """Stops it without waiting for the end: it ends by itself."""
+        """Stops the broker without waiting for its end."""
         with contextlib.suppress(Timeout):
             self.stop(0.0)
 

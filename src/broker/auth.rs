@@ -1,6 +1,6 @@
-//! Tokens: JSON Web Tokens signed with HMAC-SHA-256, and nothing else. No other algorithm is looked at, so that
-//! a token cannot choose a weaker one (`none` among them); signatures are compared in constant time; the time
-//! of expiry is handed out so that a session can end with its token.
+//! JSON Web Tokens signed with HMAC-SHA-256 (HS256). No other algorithm is accepted, so a token cannot choose a
+//! weaker one such as `none`. Signatures are compared in constant time. The expiry time is returned with the
+//! claims, so that a session can end with its token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,22 +20,22 @@ impl std::fmt::Debug for TokenKey {
     }
 }
 
-/// What a good token says.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// Who.
+    /// Subject (`sub`).
     pub subject: String,
-    /// Until when, in milliseconds since 1970.
+    /// Expiry (`exp`) in milliseconds since 1970.
     pub expires_ms: Option<u64>,
 }
 
 impl TokenKey {
-    /// From the secret's bytes. Short secrets can be guessed, so they are refused.
+    /// Creates a key from the secret. A short secret can be guessed, so it is refused.
     pub fn new(secret: &[u8]) -> Result<Self> {
         if secret.len() < 16 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "token_key must have at least 16 bytes; 32 are usual",
+                "token_key is too short: use at least 16 bytes, better 32",
             ));
         }
         let mac = Hmac::new_from_slice(secret)
@@ -43,7 +43,7 @@ impl TokenKey {
         Ok(Self(mac))
     }
 
-    /// Checks a token at `wall_ms`.
+    /// Verifies a token at the time `wall_ms`.
     pub fn verify(&self, token: &[u8], wall_ms: u64) -> Result<Claims> {
         self.check(token, wall_ms).map_err(|why| Error::new(ErrorKind::Authentication, why))
     }
@@ -83,11 +83,11 @@ impl TokenKey {
             .get("sub")
             .and_then(Value::as_str)
             .filter(|s| !s.is_empty())
-            .ok_or("the token names nobody")?;
+            .ok_or("the token has no subject (sub)")?;
         Ok(Claims { subject: subject.to_owned(), expires_ms })
     }
 
-    /// Signs claims; for tests and for a command that makes tokens.
+    /// Signs claims, for tests and for a command that creates tokens.
     pub fn sign(&self, subject: &str, expires_ms: Option<u64>) -> String {
         let mut claims = serde_json::json!({ "sub": subject });
         if let Some(at) = expires_ms {
@@ -128,8 +128,8 @@ mod tests {
         let other = TokenKey::new(&[7; 32]).unwrap().sign("x", None);
         let mut cut = key().sign("x", None);
         cut.pop();
-        let nobody = key().sign("", None);
-        for token in [none.as_str(), &other, &cut, &nobody, "", ".", "..", "a.b.c"] {
+        let anonymous = key().sign("", None);
+        for token in [none.as_str(), &other, &cut, &anonymous, "", ".", "..", "a.b.c"] {
             assert_eq!(
                 key().verify(token.as_bytes(), 0).unwrap_err().kind(),
                 ErrorKind::Authentication,

@@ -1,22 +1,22 @@
-//! A hub's changes on their way to the store, and what must not be done before they are there.
+//! A protocol's changes on their way to the store, and the actions that wait until they are written.
 //!
 //! ```text
 //!   write ───────────┐
 //!                    ▼
-//!   open ──close──► asked ──poll_op──► with the writer ──handle_report──► written
-//!                                                             └─ it could not ──► failed, as all after it
+//!   open ──close──► issued ──poll_op──► with the writer ──handle_report──► written
+//!                                                             └─ on failure ──► failed, as all after it
 //! ```
-//! Changes are numbered from 1 as they are asked for, and the store reports them in that order. So one number says
-//! how far it is, and one queue is enough for all that waits: an action goes in with the number of the last change
-//! asked for ([`Commits::when_written`]) and comes out once that one is reported ([`Commits::poll_action`]).
+//! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one number says
+//! how far it is, and one queue is enough for all waiting actions: an action enters with the number of the last
+//! issued change ([`Commits::when_written`]) and leaves once that change is reported ([`Commits::poll_action`]).
 //! Actions keep their order, those that depend on no change included: no answer overtakes another.
 //!
-//! A failure lets nothing wait for ever: every action still comes out, and whoever does it looks at
+//! After a failure no action waits forever: every action still leaves the queue, and its handler checks
 //! [`Commits::failure`] first.
 //!
-//! What clients sent lies in memory until it is written. Its bytes are charged to the connection that it came
-//! from, as long as the action that answers it waits; who has too much of it is not read from
-//! ([`Commits::may_read`]) before the store has caught up ([`Commits::take_resumed`]).
+//! Received messages stay in memory until they are written. Their bytes are charged to the sending connection
+//! as long as the action that answers them waits. A connection with too many such bytes is not read from
+//! ([`Commits::may_read`]) until the store has caught up ([`Commits::take_resumed`]).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -24,29 +24,29 @@ use crate::broker::store::{Op, StoreUsage};
 use crate::error::Error;
 use crate::sqlite::Report;
 
-/// Bytes of one connection that are not written yet before no more is read from it.
+/// Unwritten bytes of one connection beyond which it is not read from.
 const CONNECTION_LIMIT: usize = 16 << 20;
-/// The same of all connections.
+/// Unwritten bytes of all connections beyond which none is read from.
 const TOTAL_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Waiting<A> {
-    /// The last change that it waits for.
+    /// Number of the last change that the action waits for.
     change: u64,
     action: A,
-    /// What is charged for it, and to which connection.
+    /// Bytes charged for it, and the connection they are charged to.
     bytes: usize,
     connection: u64,
 }
 
-/// See the module. `A` is what a hub does once its changes are written.
+/// Changes on their way to the store, as the [module](self) describes. `A` is an action that waits for them.
 #[derive(Debug)]
 pub(super) struct Commits<A> {
     ops: VecDeque<Op>,
     issued: u64,
     written: u64,
     waiting: VecDeque<Waiting<A>>,
-    /// Bytes that are not written yet, by the connection that they came from, and of all.
+    /// Unwritten bytes by the connection that sent them, and their sum.
     charged: HashMap<u64, usize>,
     total: usize,
     /// Connections that are not read from until the store has caught up.
@@ -80,7 +80,7 @@ impl<A> Commits<A> {
         }
     }
 
-    /// Number of the last change that was asked for.
+    /// Number of the last change that was issued.
     pub(super) fn issued(&self) -> u64 {
         self.issued
     }
@@ -90,7 +90,7 @@ impl<A> Commits<A> {
         self.written
     }
 
-    /// Why nothing is written any more, if so.
+    /// The failure after which nothing is written.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
     }
@@ -111,18 +111,18 @@ impl<A> Commits<A> {
         self.own = bytes;
     }
 
-    /// Asks for a change.
+    /// Issues a change.
     pub(super) fn write(&mut self, op: Op) {
         self.open();
         self.close(op);
     }
 
-    /// Asks for a change that is not complete yet: it has its number from now on.
+    /// Issues a change that is not complete yet: it takes its number now.
     pub(super) fn open(&mut self) {
         self.issued += 1;
     }
 
-    /// The change that was opened last is complete.
+    /// Completes the change that was opened last.
     pub(super) fn close(&mut self, op: Op) {
         self.ops.push_back(op);
         debug_assert!(self.written + self.ops.len() as u64 <= self.issued, "each change was opened");
@@ -133,14 +133,15 @@ impl<A> Commits<A> {
         self.ops.pop_front()
     }
 
-    /// Keeps the action until all that was asked for is written; gives it back if it is and nothing else waits.
-    #[must_use = "it is to be done now"]
+    /// Keeps the action until every change issued so far is written. Returns it if that is so already and no
+    /// other action waits.
+    #[must_use = "a returned action must be done now"]
     pub(super) fn when_written(&mut self, action: A) -> Option<A> {
         self.when_written_charging(0, 0, action)
     }
 
-    /// The same; as long as the action waits, the bytes are charged to the connection.
-    #[must_use = "it is to be done now"]
+    /// Like [`Self::when_written`]; as long as the action waits, the bytes are charged to the connection.
+    #[must_use = "a returned action must be done now"]
     pub(super) fn when_written_charging(&mut self, connection: u64, bytes: usize, action: A) -> Option<A> {
         if self.issued == self.written && self.waiting.is_empty() {
             return Some(action);
@@ -153,10 +154,13 @@ impl<A> Commits<A> {
         None
     }
 
-    /// The store wrote, or could not.
+    /// Handles a report of the store.
     pub(super) fn handle_report(&mut self, report: Report) {
         self.written += report.jobs;
-        debug_assert!(self.written + self.ops.len() as u64 <= self.issued, "what is reported was asked for");
+        debug_assert!(
+            self.written + self.ops.len() as u64 <= self.issued,
+            "every reported change was issued"
+        );
         match report.outcome {
             Ok(used) if self.stored => self.usage.set(used),
             Ok(_) => {}
@@ -183,7 +187,7 @@ impl<A> Commits<A> {
         Some(action)
     }
 
-    /// Whether more may be taken in from the connection; if not, it is resumed.
+    /// Whether the connection may be read from. If not, [`Self::take_resumed`] names it later.
     pub(super) fn may_read(&mut self, connection: u64) -> bool {
         let own = self.charged.get(&connection).copied().unwrap_or_default();
         let full = self.total > TOTAL_LIMIT || own > CONNECTION_LIMIT;
@@ -193,7 +197,7 @@ impl<A> Commits<A> {
         !full
     }
 
-    /// The connections to be asked again whether they may be read from.
+    /// Paused connections for which [`Self::may_read`] should be asked again.
     pub(super) fn take_resumed(&mut self) -> BTreeSet<u64> {
         if self.total > TOTAL_LIMIT { BTreeSet::new() } else { std::mem::take(&mut self.paused) }
     }

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::net::driver::Turn;
 use crate::sqlite::Report;
 
-/// How far the calendar may differ from the protocol's clock before the clock is set.
+/// Difference between calendar and protocol's clock beyond which the clock is set, in milliseconds.
 const CLOCK_SLACK_MS: u64 = 500;
 
 /// The answer to an administrative change, which is given once that change is written.
@@ -142,7 +142,7 @@ impl Runner {
         }
     }
 
-    /// What the task of a connection does next.
+    /// The next step of a connection's task.
     pub(super) fn turn(&self, id: u64) -> Turn {
         let mut protocol = self.protocol.borrow_mut();
         let deadline = protocol.session_timeout(id);

@@ -34,9 +34,9 @@ const PROTOCOLS: [(&str, Configure); 3] = [
     ("tubemq", tubemq::service::service),
 ];
 
-/// How long shutdown waits for final packets to reach slow clients.
+/// Time that shutdown waits for final packets to reach slow clients.
 const FINAL_PACKETS: Duration = Duration::from_secs(1);
-/// How long shutdown waits for one commit of the store.
+/// Time that shutdown waits for one commit of the store.
 const FINAL_COMMIT: Duration = Duration::from_secs(5);
 
 /// A request to the broker's thread, with the channel for its answer.

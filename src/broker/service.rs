@@ -40,7 +40,7 @@ pub(super) struct Listen {
     pub(super) publish: fn(&mut Urls, String),
 }
 
-/// What every protocol opens with.
+/// The arguments with which every protocol opens.
 pub(super) struct Context<'a> {
     /// The store; `None` keeps everything in memory.
     pub(super) database: Option<&'a Database>,

@@ -1,5 +1,5 @@
-//! What a subscription has acknowledged: everything below a mark, ranges past it, and single messages of
-//! batches past it.
+//! The acknowledgements of a subscription: everything below a mark, ranges above it, and single messages of
+//! batches above it.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use bytes::BytesMut;
 
 use crate::wire::{Reader, UnexpectedEnd, put_varint};
 
-/// Most ranges and partly acknowledged batches that are written down. What is past them is given out again
-/// after a restart, as the real broker does.
+/// Limit on the ranges, and on the partly acknowledged batches, that are stored. Acknowledgements beyond it are
+/// lost at a restart, and their entries are redelivered, as by the real broker.
 const PERSISTED: usize = 10_000;
 
-/// See the module.
+/// A set of acknowledged entries, as the [module](self) describes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cursor {
     below: u64,
-    /// First number to one past the last; disjoint, not adjacent, all past `below`.
+    /// Start and end (exclusive) of each range; disjoint, not adjacent, all above `below`.
     ranges: BTreeMap<u64, u64>,
-    /// Bit 1: not acknowledged yet.
+    /// Bits of partly acknowledged batches; 1 means not acknowledged.
     partial: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Cursor {
-    /// Everything below `below` is acknowledged.
+    /// A cursor with everything below `below` acknowledged.
     pub fn new(below: u64) -> Self {
         Self { below, ..Self::default() }
     }
 
-    /// The lowest number that is not acknowledged.
+    /// The lowest entry that is not acknowledged.
     pub fn below(&self) -> u64 {
         self.below
     }
@@ -37,18 +37,18 @@ impl Cursor {
         sequence < self.below || self.range_end(sequence).is_some()
     }
 
-    /// The lowest number not acknowledged, from `from` on.
+    /// The lowest entry from `from` on that is not acknowledged.
     pub fn next_unacked(&self, from: u64) -> u64 {
         let from = from.max(self.below);
         self.range_end(from).unwrap_or(from)
     }
 
-    /// Number of entries acknowledged at or past [`Self::below`].
+    /// Number of acknowledged entries at or above [`Self::below`].
     pub fn acked_past(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Acknowledges one entry; false if it was.
+    /// Acknowledges one entry. Returns `false` if it was acknowledged already.
     pub fn ack(&mut self, sequence: u64) -> bool {
         if self.is_acked(sequence) {
             return false;
@@ -69,7 +69,8 @@ impl Cursor {
         true
     }
 
-    /// Keeps only the bits of `set` unacknowledged, of those that still were. True if the entry is done.
+    /// Keeps only the bits of `set` unacknowledged, of those that still were. Returns whether the whole entry is
+    /// acknowledged now.
     pub fn ack_partial(&mut self, sequence: u64, set: &[i64], count: u32) -> bool {
         if self.is_acked(sequence) {
             return true;
@@ -96,7 +97,8 @@ impl Cursor {
         true
     }
 
-    /// Moves to `sequence`, forgetting everything past it; of the entry itself `set` is left, if it says.
+    /// Moves to `sequence` and forgets every acknowledgement above it. A `set` that is not empty leaves only
+    /// these messages of the entry itself.
     pub fn reset(&mut self, sequence: u64, set: &[i64]) {
         *self = Self::new(sequence);
         if !set.is_empty() {
@@ -104,7 +106,7 @@ impl Cursor {
         }
     }
 
-    /// Messages of the entry that are still to be acknowledged, and their bits if some are not.
+    /// Number of messages of the entry that are not acknowledged, and their bits if some are acknowledged.
     pub fn remaining(&self, sequence: u64, count: u32) -> (u32, Vec<i64>) {
         match self.partial.get(&sequence) {
             None => (count, Vec::new()),
@@ -119,7 +121,7 @@ impl Cursor {
         }
     }
 
-    /// The form the store keeps.
+    /// Encodes everything but [`Self::below`] for the store.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
         put_varint(&mut out, self.ranges.len().min(PERSISTED) as u64);
@@ -140,7 +142,7 @@ impl Cursor {
         out.to_vec()
     }
 
-    /// Reads [`Self::encode`].
+    /// Decodes the result of [`Self::encode`].
     pub fn decode(below: u64, bytes: &[u8]) -> Result<Self, UnexpectedEnd> {
         let mut cursor = Self::new(below);
         let mut reader = Reader::new(bytes);
@@ -163,8 +165,8 @@ impl Cursor {
         self.ranges.range(..=sequence).next_back().map(|(_, end)| *end).filter(|end| sequence < *end)
     }
 
-    /// The entry's bits, at most as many words as an acknowledgement has: what it leaves out is acknowledged,
-    /// and a batch may claim any number of messages.
+    /// The entry's bits, in at most as many words as the acknowledgement has. The messages beyond them are
+    /// acknowledged, and a batch may claim any number of messages.
     fn bits(&self, sequence: u64, count: u32, words: usize) -> Vec<u64> {
         let mut bits = self.partial.get(&sequence).cloned().unwrap_or_else(|| {
             let count = count as usize;

@@ -1,8 +1,7 @@
-//! The log of one topic: entries in a dense sequence, the newest of them in memory.
+//! The log of one topic or partition: entries in a dense sequence, the newest of them cached in memory.
 //!
-//! An entry gets its number when it is taken in and can be read when it is committed, never before. Without a
-//! [`Source`] the log keeps all it retains in memory; with one it keeps a tail of [`CACHE_BYTES`] and asks for
-//! the rest.
+//! An entry gets its number when it is appended, and can be read once it is committed. Without a [`Source`] the
+//! log keeps every retained entry in memory. With one it caches the last [`CACHE_BYTES`] and reads the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,68 +11,68 @@ use bytes::Bytes;
 
 pub mod cursor;
 
-/// How much of the end of a stored log is kept in memory.
+/// Bytes of the end of a stored log that stay in memory.
 pub const CACHE_BYTES: usize = 4 << 20;
 
-/// Gives topics their numbers, which those of all protocols share: never the same twice.
+/// Assigns ids to topics, shared by all protocols. No id is used twice.
 #[derive(Clone, Debug)]
 pub struct TopicIds(Arc<AtomicU64>);
 
 impl TopicIds {
-    /// Begins with `first`.
+    /// Starts with `first`.
     pub fn new(first: u64) -> Self {
         Self(Arc::new(AtomicU64::new(first.max(1))))
     }
 
-    /// The next one.
+    /// The next id.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// Flag of a Pulsar entry that has the batch format, be it of one message.
+/// Flag of a Pulsar entry in the batch format, even with a single message.
 pub const BATCH: u32 = 1;
 
-/// What a producer handed over and what is given out again unchanged.
+/// A message, or a batch of messages, stored as its producer sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its number in the topic.
+    /// Number in the topic.
     pub sequence: u64,
-    /// Number of its last message, counting messages instead of entries.
+    /// Number of the last message, counting messages instead of entries.
     pub last_index: u64,
-    /// When the broker took it, in milliseconds since 1970.
+    /// When the broker received the entry, in milliseconds since 1970.
     pub stored_ms: u64,
-    /// When the producer made it, by its own clock.
+    /// When the producer published the entry, by the producer's clock.
     pub publish_ms: u64,
-    /// Not before this time, if not 0.
+    /// Earliest delivery time; 0 delivers immediately.
     pub deliver_ms: u64,
-    /// Messages in it, at least 1.
+    /// Number of messages, at least 1.
     pub count: u32,
-    /// [`BATCH`], or TubeMQ's flag as it came.
+    /// [`BATCH`], or TubeMQ's flag as received.
     pub flags: u32,
-    /// Slot of its key on the ring of Key_Shared.
+    /// Hash slot of the key, for Key_Shared subscriptions.
     pub hash: u16,
-    /// Checksum as it came.
+    /// Checksum as received.
     pub checksum: Option<u32>,
-    /// Metadata and payload as they came.
+    /// Metadata and payload as received.
     pub body: Bytes,
 }
 
-/// Where entries are that memory does not hold.
+/// A reader of entries that are not cached.
 pub trait Source {
-    /// Committed entries of `topic` from number `from`, in order: at most `limit`, and no more once they
-    /// have `bytes`.
+    /// Reads committed entries of `topic` in order, from number `from`: at most `limit`, stopping once they have
+    /// `bytes`.
     fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry>;
 }
 
-/// Facts of the last entry, wherever it is.
+/// Facts about the last entry, cached or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
-    /// Its number.
+    /// Number of the entry.
     pub sequence: u64,
-    /// Messages in it.
+    /// Number of messages.
     pub count: u32,
-    /// Whether it has the batch format.
+    /// Whether the entry has the batch format.
     pub batch: bool,
 }
 
@@ -83,7 +82,7 @@ impl From<&Entry> for Last {
     }
 }
 
-/// See the module.
+/// A log, as the [module](self) describes.
 #[derive(Debug, Default)]
 pub struct Log {
     topic: u64,
@@ -92,35 +91,35 @@ pub struct Log {
     next: u64,
     next_index: u64,
     last: Option<Last>,
-    /// Ends at `next`.
+    /// The newest entries; the cache ends at `next`.
     cache: VecDeque<Entry>,
     cache_bytes: usize,
-    /// Whether `cache` may forget what is committed.
+    /// Whether committed entries may leave the cache.
     stored: bool,
 }
 
 impl Log {
-    /// An empty log, or the end of a stored one.
+    /// Creates an empty log, or continues a stored one.
     pub fn new(topic: u64, stored: bool, first: u64, next: u64, next_index: u64, last: Option<Last>) -> Self {
         Self { topic, first, committed: next, next, next_index, last, stored, ..Self::default() }
     }
 
-    /// Oldest number that is retained.
+    /// Number of the oldest retained entry.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// One past the newest number that may be given out.
+    /// One past the newest committed entry.
     pub fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// The number of the next entry.
+    /// Number of the next entry.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The number of the next message.
+    /// Number of the next message.
     pub fn next_index(&self) -> u64 {
         self.next_index
     }
@@ -135,7 +134,7 @@ impl Log {
         self.cache_bytes
     }
 
-    /// Takes an entry in and numbers it.
+    /// Appends an entry and numbers it.
     pub fn append(&mut self, mut entry: Entry) -> &Entry {
         entry.sequence = self.next;
         entry.last_index = self.next_index + u64::from(entry.count.max(1)) - 1;
@@ -146,7 +145,7 @@ impl Log {
         self.cache.back().expect("just pushed")
     }
 
-    /// Everything below `end` may be given out.
+    /// Commits the entries below `end`: they can be read now.
     pub fn commit(&mut self, end: u64) {
         debug_assert!(self.committed <= end && end <= self.next);
         self.committed = end;
@@ -156,7 +155,7 @@ impl Log {
         self.shrink(CACHE_BYTES);
     }
 
-    /// Drops everything below `first`.
+    /// Removes the entries below `first`.
     pub fn trim(&mut self, first: u64) {
         self.first = first.clamp(self.first, self.committed);
         while self.cache.front().is_some_and(|entry| entry.sequence < self.first) {
@@ -164,13 +163,13 @@ impl Log {
         }
     }
 
-    /// The entry, if memory has it.
+    /// The entry, if it is cached.
     pub fn cached(&self, sequence: u64) -> Option<&Entry> {
         let start = self.cache.front()?.sequence;
         self.cache.get(usize::try_from(sequence.checked_sub(start)?).ok()?)
     }
 
-    /// The entry, from memory or from the source. `ahead` is the reader's own buffer.
+    /// The entry, from the cache or from the source. `ahead` is the caller's read-ahead buffer.
     pub fn get(
         &self,
         sequence: u64,
@@ -189,7 +188,7 @@ impl Log {
         ahead.front().filter(|entry| entry.sequence == sequence).cloned()
     }
 
-    /// One entry, for a look that is not part of reading on.
+    /// One entry, without reading ahead.
     pub fn peek(&self, sequence: u64, source: &mut Option<Box<dyn Source>>) -> Option<Entry> {
         match self.cached(sequence) {
             Some(entry) => Some(entry.clone()),
@@ -199,8 +198,8 @@ impl Log {
         }
     }
 
-    /// First number whose entry satisfies `reached`, which must hold for all after it. The clocks of producers
-    /// are taken as if they agreed, as the real broker does.
+    /// The first entry that satisfies `reached`, which must then hold for all later entries. Like the real
+    /// broker, this assumes that the clocks of the producers agree.
     pub fn search(&self, source: &mut Option<Box<dyn Source>>, reached: impl Fn(&Entry) -> bool) -> u64 {
         let (mut low, mut high) = (self.first, self.committed);
         while low < high {
@@ -213,7 +212,7 @@ impl Log {
         low
     }
 
-    /// Forgets committed entries that a source has, until `limit` bytes are left.
+    /// Removes committed entries from the cache of a stored log until `limit` bytes are left.
     pub fn shrink(&mut self, limit: usize) {
         while self.stored
             && self.cache_bytes > limit
@@ -223,7 +222,7 @@ impl Log {
         }
     }
 
-    /// The oldest entry in memory.
+    /// The oldest cached entry.
     pub fn oldest_cached(&self) -> Option<&Entry> {
         self.cache.front()
     }
@@ -235,7 +234,7 @@ impl Log {
     }
 }
 
-/// What an entry costs in memory, about.
+/// Approximate memory use of an entry.
 pub fn weight(entry: &Entry) -> usize {
     entry.body.len() + size_of::<Entry>()
 }

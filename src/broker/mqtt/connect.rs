@@ -1,4 +1,4 @@
-//! CONNECT and DISCONNECT: who may come in, which session is whose, what happens when a client is gone.
+//! CONNECT and DISCONNECT: admission, taking over a session, and the end of a connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
 use crate::transmit::Transmit;
 
-/// A session that never ends.
+/// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
 
 impl Broker {
@@ -51,7 +51,7 @@ impl Broker {
             }
             known = self.clients.get(&connect.client_id).copied();
         } else if self.sessions.len() >= max_sessions {
-            return self.refuse(id, Reason::QuotaExceeded, "there are too many sessions");
+            return self.refuse(id, Reason::QuotaExceeded, "session limit reached (mqtt_max_sessions)");
         }
         answer.session_present = known.is_some();
         let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
@@ -65,11 +65,11 @@ impl Broker {
         Ok(())
     }
 
-    /// Why a client is not let in, if so.
+    /// The reason why a client is refused, if there is one.
     fn objection(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
         let no = |reason, words: &str| Some((reason, words.to_owned()));
         if connect.properties.authentication_method().is_some() {
-            return no(Reason::BadAuthenticationMethod, "there is no extended authentication here");
+            return no(Reason::BadAuthenticationMethod, "extended authentication is not supported");
         }
         if let Some(refusal) = self.authenticate(id, connect) {
             return Some(refusal);
@@ -78,18 +78,18 @@ impl Broker {
         if nameless
             && (connect.version == Version::V3_1 || !connect.clean_start && connect.version != Version::V5)
         {
-            return no(Reason::ClientIdentifierNotValid, "a session that stays needs a client identifier");
+            return no(Reason::ClientIdentifierNotValid, "a persistent session needs a client identifier");
         }
         if let Some(will) = &connect.will {
             if !tree::fits(&will.topic) {
                 return no(Reason::TopicNameInvalid, "the will's topic has more than 200 levels");
             }
             if will.topic.starts_with("$SYS") {
-                return no(Reason::NotAuthorized, "$SYS is the broker's own");
+                return no(Reason::NotAuthorized, "topics below $SYS are reserved for the broker");
             }
         }
         if self.commits.failure().is_some() {
-            return no(Reason::ServerUnavailable, "the store failed; the broker must be started anew");
+            return no(Reason::ServerUnavailable, "the store failed: restart the broker");
         }
         None
     }
@@ -106,10 +106,10 @@ impl Broker {
         if passwords.as_ref().is_some_and(|passwords| passwords.verify(user, password)) {
             return None;
         }
-        // Why a token is not good stays here: it would help whoever is guessing.
+        // The reason is not sent: it would help an attacker.
         let claims = tokens.as_ref().and_then(|tokens| tokens.verify(password, self.wall_ms()).ok());
         let Some(claims) = claims else {
-            return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
+            return Some((Reason::BadUserNameOrPassword, "unknown user or wrong password".into()));
         };
         let expires_at = claims.expires_ms.map(|at| self.settings.clock.at(self.now, at));
         if let Some(connection) = self.connections.get_mut(&id) {
@@ -128,7 +128,7 @@ impl Broker {
     }
 
     fn new_client_id(&mut self) -> ByteString {
-        // Unique here by the count, and not that of another run's client that comes back by the seed.
+        // The count makes it unique in this run, the seed makes it differ from those of other runs.
         self.counters.assigned += 1;
         format!("auto-{:016x}-{}", self.settings.seed, self.counters.assigned).into()
     }
@@ -170,7 +170,7 @@ impl Broker {
         self.write_session(number, None);
     }
 
-    /// What a client of 5.0 has to know of this broker.
+    /// The properties of CONNACK for MQTT 5.
     fn announce(&self, answer: &mut ConnAck, wanted: u32, expiry: u32) {
         let limits = &self.settings.limits;
         let to = &mut answer.properties;
@@ -184,11 +184,11 @@ impl Broker {
         }
     }
 
-    /// Another connection wants the session: the present one ends.
+    /// Ends the present connection of a session that another one takes over.
     fn take_over(&mut self, number: u64, clean_start: bool) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if let Some(connection) = session.connection {
-            // A will that is delayed is not published if the session goes on.
+            // A delayed will is not published if the session continues.
             if !clean_start && session.expiry > 0 && session.will.as_ref().is_some_and(|will| will.delay > 0)
             {
                 session.will = None;
@@ -210,7 +210,7 @@ impl Broker {
             && let Some(session) = self.sessions.get_mut(&number)
         {
             if session.expiry == 0 && *expiry > 0 {
-                return Err(Violation::protocol("a session expiry of 0 cannot be changed by DISCONNECT"));
+                return Err(Violation::protocol("DISCONNECT cannot change a session expiry interval of 0"));
             }
             session.expiry = (*expiry).min(self.settings.limits.max_session_expiry);
         }
@@ -222,7 +222,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The connection of a session is gone.
+    /// Handles the end of a session's connection.
     pub(super) fn leave(&mut self, number: u64, connection: u64, will: bool) {
         let Some(session) = self.sessions.get_mut(&number).filter(|s| s.connection == Some(connection))
         else {
@@ -236,7 +236,7 @@ impl Broker {
             session.will = None;
         }
         let expiry = session.expiry;
-        // What was meant for the moment is not kept.
+        // QoS 0 messages are not kept.
         let fleeting = |item: &Queued| item.qos == QoS::AtMostOnce;
         let gone: Vec<Queued> = session.queue.iter().filter(|item| fleeting(item)).cloned().collect();
         session.queue.retain(|item| !fleeting(item));
@@ -262,7 +262,7 @@ impl Broker {
         self.write_session(number, Some(ends_ms));
     }
 
-    /// A time on the timers has come; what it was for may have changed since.
+    /// Handles a timer that is due. The session may have changed since it was set.
     pub(super) fn fall_due(&mut self, at: Instant, due: Due) {
         match due {
             Due::Will(number) if self.sessions.get(&number).is_some_and(|s| s.will_at == Some(at)) => {
@@ -287,7 +287,7 @@ impl Broker {
             });
             self.write_session(number, Some(ends_ms));
         }
-        // Nobody is there to be told that there is no room for it.
+        // There is no publisher to be told that the queue is full.
         if self.refusal().is_none() || will.publish.qos == QoS::AtMostOnce && !will.publish.retain {
             self.distribute(will.publish, Some(number));
         } else {
@@ -295,7 +295,7 @@ impl Broker {
         }
     }
 
-    /// A session ends for ever.
+    /// Deletes a session.
     pub(super) fn end_session(&mut self, number: u64) {
         self.publish_will(number);
         let Some(mut session) = self.sessions.remove(&number) else { return };
@@ -313,7 +313,7 @@ impl Broker {
         }
     }
 
-    /// The session's row as it is now.
+    /// The current row of the session.
     pub(super) fn write_session(&mut self, number: u64, ends_ms: Option<u64>) {
         let Some(session) = self.sessions.get(&number).filter(|session| session.durable) else { return };
         let will = session.will.as_ref().map(|will| {
@@ -334,7 +334,7 @@ impl Broker {
         self.write(Op::Session(row));
     }
 
-    /// Brings back a session of an earlier run.
+    /// Restores a session of an earlier run.
     pub(super) fn restore(&mut self, found: store::StoredSession) {
         let number = found.row.id;
         let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
@@ -380,7 +380,7 @@ impl Broker {
         }
         let wall_ms = self.wall_ms();
         let left = match found.row.ends_ms {
-            // Connected when the last run ended: its time starts now.
+            // It was connected when the last run ended: its expiry interval starts now.
             None => Duration::from_secs(found.row.expiry.into()),
             Some(ends_ms) => Duration::from_millis(ends_ms.saturating_sub(wall_ms)),
         };
@@ -392,7 +392,7 @@ impl Broker {
         }
         if let Some(will) = &session.will {
             let delay = u64::from(will.delay.min(found.row.expiry)) * 1000;
-            // The session's end says when its connection ended.
+            // The expiry time tells when the connection ended.
             let gone = found
                 .row
                 .ends_ms
@@ -408,7 +408,7 @@ impl Broker {
     }
 }
 
-/// The name of a session's filter for the store.
+/// A filter as the store keeps it.
 pub(super) fn stored_name(filter: &Filter) -> Arc<str> {
     Arc::from(filter.as_str())
 }

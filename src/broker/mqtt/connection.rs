@@ -1,7 +1,7 @@
-//! One connection: what was agreed in its handshake, and what dies with it.
+//! One connection: the results of its handshake, and the state that ends with it.
 //!
 //! ```text
-//! Start --CONNECT accepted--> Ready --DISCONNECT, violation, takeover, silence--> Ended
+//! Start --CONNECT accepted--> Ready --DISCONNECT, violation, takeover, timeout--> Ended
 //!   +--anything else, 10 s-----------------------------------------------------------^
 //! ```
 
@@ -15,55 +15,55 @@ use crate::mqtt::packet::{Disconnect, Publish};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
 use crate::transmit::Transmit;
 
-/// Longest time from the connection to CONNECT.
+/// Time limit for CONNECT after the connection was accepted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Largest packet of somebody who has not said who he is.
+/// Packet size limit before CONNECT is accepted.
 pub(super) const FIRST_PACKET: usize = 64 << 10;
-/// Most aliases given to the topics of one client.
+/// Limit on the topic aliases that the broker assigns to one client.
 const ALIASES_OUT: u16 = 64;
 
-/// How far it is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Start,
     Ready {
         session: u64,
     },
-    /// What is queued is written, nothing is heard any more.
+    /// Queued output is written; input is ignored.
     Ended,
 }
 
-/// See the module.
+/// State of a connection, as the [module](self) describes.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
     pub(super) version: Version,
     pub(super) transmit: Transmit,
-    /// When the last packet came.
+    /// When the last packet was received.
     pub(super) heard_at: Instant,
-    /// Longest silence: one and a half times the client's keep-alive.
+    /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
-    /// When its token expires.
+    /// When the client's token expires.
     pub(super) expires_at: Option<Instant>,
-    /// Largest packet that the client takes.
+    /// Maximum packet size of the client.
     pub(super) max_packet_size: usize,
-    /// Messages that may be in flight to it.
+    /// Receive maximum of the client.
     pub(super) window: usize,
-    /// PUBLISH of QoS 1 and 2 from it without a last answer.
+    /// Number of QoS 1 and 2 PUBLISH packets from the client that are not fully acknowledged.
     pub(super) unanswered: usize,
-    /// Whether its session had more for it than fits.
+    /// Whether the session stopped sending because the output was full.
     pub(super) starved: bool,
-    /// Acknowledgements that wait for a subscriber that is behind.
+    /// Acknowledgements held back until a slow subscriber has caught up.
     pub(super) held: VecDeque<Packet>,
-    /// The connection of the subscriber that it waits for before more is read from it.
+    /// The subscriber's connection that this one waits for before it is read from again.
     pub(super) paced_by: Option<u64>,
     /// Connections that wait for this one.
     pub(super) pacing: BTreeSet<u64>,
-    /// How often its output was taken, now and when it was last looked at.
+    /// Number of times that the output was taken: now, and at the last check.
     pub(super) progress: (u64, u64),
-    /// Whether it was not taken meanwhile: then nobody waits for it.
+    /// Whether no output was taken between two checks. Publishers do not wait for a stalled connection.
     pub(super) stalled: bool,
-    /// Bytes of QoS 0 that wait in `transmit`.
+    /// Bytes of QoS 0 in `transmit`.
     pub(super) unsent: usize,
     aliases_in: HashMap<u16, ByteString>,
     aliases_out: HashMap<ByteString, u16>,
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Takes over what a CONNECT says of the connection.
+    /// Applies the settings of a CONNECT.
     pub(super) fn agree(&mut self, keep_alive: u16, properties: &Properties, max_inflight: u16) {
         self.patience = (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
         self.max_packet_size = properties.maximum_packet_size().map_or(usize::MAX, |size| *size as usize);
@@ -104,12 +104,12 @@ impl Connection {
         self.alias_limit = properties.topic_alias_maximum().map_or(0, |limit| ALIASES_OUT.min(*limit));
     }
 
-    /// The session, while it is there.
+    /// The session, while the connection has one.
     pub(super) fn session(&self) -> Option<u64> {
         if let State::Ready { session } = self.state { Some(session) } else { None }
     }
 
-    /// When it has been silent for too long, or its token expires.
+    /// When the keep-alive or the token expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Ended => None,
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Sends a packet. What would be too large goes without its words, or not at all.
+    /// Sends a packet. If it exceeds the client's limit, it is sent without its reason string, or not at all.
     pub(super) fn send(&mut self, packet: &mut Packet) -> bool {
         if packet.encoded_len(self.version) > self.max_packet_size {
             let properties = match packet {
@@ -138,12 +138,12 @@ impl Connection {
         packet.encode(self.version, &mut self.transmit).is_ok()
     }
 
-    /// Sends a message to the subscriber; false if it is too large for it.
+    /// Sends a message to the subscriber. Returns `false` if it exceeds the client's limit.
     pub(super) fn publish(&mut self, message: &Message, form: Form<'_>, wall_ms: u64) -> bool {
         self.forward(message.outgoing(form, wall_ms))
     }
 
-    /// Sends a PUBLISH with its topic in full; an alias stands for it if the client takes one.
+    /// Sends a PUBLISH that has its full topic, using a topic alias if the client accepts them.
     pub(super) fn forward(&mut self, mut publish: Publish) -> bool {
         if self.version != Version::V5 || self.alias_limit == 0 {
             return self.send(&mut Packet::Publish(publish));
@@ -166,27 +166,27 @@ impl Connection {
         sent
     }
 
-    /// Puts the topic in full where an alias stands for it.
+    /// Replaces a topic alias by its topic.
     pub(super) fn resolve(&mut self, publish: &mut Publish, maximum: u16) -> Result<(), Violation> {
         let Some(alias) = publish.properties.topic_alias().copied() else { return Ok(()) };
         if alias == 0 || alias > maximum {
             return Err(Violation {
                 reason: Reason::TopicAliasInvalid,
-                message: format!("topic alias {alias}; the topic alias maximum is {maximum}"),
+                message: format!("topic alias {alias} exceeds the topic alias maximum of {maximum}"),
             });
         }
         if publish.topic.is_empty() {
             let topic = self.aliases_in.get(&alias).cloned();
-            publish.topic = topic
-                .ok_or_else(|| Violation::protocol(format!("topic alias {alias} stands for nothing")))?;
+            publish.topic =
+                topic.ok_or_else(|| Violation::protocol(format!("topic alias {alias} has no topic")))?;
         } else {
-            // Copied: it must not keep the buffer that it came in.
+            // Copied, so that it does not keep the read buffer alive.
             self.aliases_in.insert(alias, (&*publish.topic).into());
         }
         Ok(())
     }
 
-    /// Ends the connection. A client of 5.0 is told why, those of 3.x see it close.
+    /// Ends the connection. An MQTT 5 client is told the reason; an MQTT 3.x client sees the connection close.
     pub(super) fn end(&mut self, reason: Reason, words: &str) {
         if self.version == Version::V5 && self.session().is_some() {
             let mut disconnect = Disconnect::new(reason);

@@ -14,7 +14,7 @@ pub(super) struct Counters {
     pub(super) told: HashMap<&'static str, String>,
     pub(super) sockets: u64,
     pub(super) refused: u64,
-    /// Client identifiers given out.
+    /// Client identifiers assigned by the broker.
     pub(super) assigned: u64,
     pub(super) published: u64,
     pub(super) delivered: u64,

@@ -1,4 +1,4 @@
-//! From a session's queue through its window to the client, and the client's answers.
+//! From a session's queue through its window to the client, and the client's acknowledgements.
 
 use super::connection::State;
 use super::message::{Form, Message, Queued};
@@ -8,13 +8,13 @@ use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{Ack, PacketId};
 use crate::mqtt::{Packet, QoS, Reason};
 
-/// Bytes that wait for one connection before no more of a queue is given to it.
+/// Output bytes queued for a connection beyond which its session stops sending.
 const OUTPUT_HIGH_WATER: usize = 256 << 10;
-/// Messages, and bytes of them, that are read from the store at a time.
+/// Limits on the messages, and on their bytes, that are read from the store at a time.
 const READ_AHEAD: (usize, usize) = (256, 256 << 10);
 
 impl Broker {
-    /// Messages are written: they stand in their queues.
+    /// Queues messages that are written.
     pub(super) fn enqueue(&mut self, items: Vec<(u64, Queued)>) {
         for (number, mut item) in items {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -36,7 +36,7 @@ impl Broker {
         }
     }
 
-    /// Sessions send what they have.
+    /// Lets every session send that may.
     pub(super) fn pump(&mut self) {
         while let Some(number) = self.due.pop_first() {
             while self.step(number) {}
@@ -46,7 +46,7 @@ impl Broker {
         }
     }
 
-    /// Sends one message of a session; false when there is none or no room for it.
+    /// Sends one message of a session. Returns `false` if there is none, or no room for it.
     fn step(&mut self, number: u64) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(id) = session.connection else { return false };
@@ -60,10 +60,10 @@ impl Broker {
             connection.starved = true;
             return false;
         }
-        // What was in flight on an earlier connection comes first, in its order.
+        // Messages that were in flight on an earlier connection come first, in their order.
         if let Some(flight) = session.flights.get(session.resent) {
             let (packet_id, released) = (flight.packet_id, flight.released);
-            // Its identifier, or that PUBREC came, may be on its way to the disk still.
+            // Its packet identifier, or its PUBREC, may not be written yet.
             let written = flight.change <= self.commits.written();
             let on_the_wire = session.flights.iter().take(session.resent).filter(|f| !f.released).count();
             if !released && on_the_wire >= window {
@@ -89,8 +89,8 @@ impl Broker {
         self.fetch(number) && self.take_off(number, id)
     }
 
-    /// Reads what the head of the queue needs from the store, and what follows as far as that comes along. False
-    /// when the store cannot be read: a later step asks again.
+    /// Reads the message at the head of the queue from the store, and following ones as far as they come along.
+    /// Returns `false` if the store cannot be read: a later step tries again.
     fn fetch(&mut self, number: u64) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return true };
@@ -104,7 +104,7 @@ impl Broker {
             let Some(entry) = found.next_if(|entry| entry.sequence == wanted) else { break };
             item.message = Message::from_entry(entry);
             if let Some(message) = &item.message {
-                // A queue that was read at start did not know its weight.
+                // The weight of a queue that was loaded at start was unknown.
                 let weight = message.weight();
                 session.bytes += weight.saturating_sub(item.weight);
                 item.weight = weight;
@@ -114,7 +114,7 @@ impl Broker {
         !entries.is_empty()
     }
 
-    /// Sends the head of the queue, or drops it if its time is over.
+    /// Sends the message at the head of the queue, or drops it if it has expired.
     fn take_off(&mut self, number: u64, id: u64) -> bool {
         let wall_ms = self.wall_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return false };
@@ -145,7 +145,7 @@ impl Broker {
         true
     }
 
-    /// Remembers which change a message in flight depends on.
+    /// Notes the change that a message in flight depends on.
     fn stamp(&mut self, number: u64, packet_id: PacketId) {
         let change = self.commits.issued();
         if let Some(flight) = self.sessions.get_mut(&number).and_then(|session| session.flight(packet_id)) {
@@ -153,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// Puts a message that is in flight on the wire.
+    /// Sends a message that is in flight.
     pub(super) fn send_flight(&mut self, number: u64, id: u64, packet_id: PacketId) {
         if self.commits.failure().is_some() {
             return;
@@ -179,7 +179,8 @@ impl Broker {
             && let Some(session) = self.sessions.get_mut(&number)
             && let Some(item) = session.complete_inflight(packet_id, item.qos)
         {
-            // Larger than the client takes, or unreadable: dropped as if it had been delivered [MQTT-3.1.2-25].
+            // Larger than the client accepts, or unreadable: dropped as if it had been delivered
+            // [MQTT-3.1.2-25].
             self.counters.dropped += 1;
             self.finish(number, &item);
         }
@@ -231,7 +232,7 @@ impl Broker {
 
     pub(super) fn handle_pubcomp(&mut self, number: u64, ack: &Ack) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        // A PUBCOMP without PUBREC is passed over: the PUBLISH is sent again on the next connection.
+        // A PUBCOMP without PUBREC is ignored: the PUBLISH is sent again on the next connection.
         if session.flight(ack.packet_id).is_none_or(|flight| !flight.released) {
             return;
         }
@@ -240,7 +241,7 @@ impl Broker {
         }
     }
 
-    /// A client is done with a message: there is room for the next one.
+    /// Notes that a client has acknowledged a message: there is room for the next one.
     fn landed(&mut self, number: u64, item: &Queued) {
         self.finish(number, item);
         self.due.insert(number);
@@ -254,7 +255,7 @@ impl Broker {
         }
     }
 
-    /// A session is done with a message.
+    /// Releases a message that a session no longer needs.
     pub(super) fn finish(&mut self, number: u64, item: &Queued) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.bytes = session.bytes.saturating_sub(item.weight);
@@ -265,7 +266,7 @@ impl Broker {
         self.forget(item);
     }
 
-    /// A message of a session that is no more, or that is done with it.
+    /// Releases a message of a session that was deleted or no longer needs it.
     pub(super) fn forget(&mut self, item: &Queued) {
         if item.message.is_some() {
             self.resident = self.resident.saturating_sub(item.weight);

@@ -10,19 +10,19 @@ use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version, frame};
 use crate::transmit::Transmit;
 
-/// What was published, without the parts that belong to one connection.
+/// A published message, without the parts that belong to one connection.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
-    /// As published; neither packet identifier nor topic alias nor subscription identifiers.
+    /// The PUBLISH, without packet identifier, topic alias and subscription identifiers.
     pub(super) publish: Publish,
-    /// When it came, in milliseconds since 1970.
+    /// When the message was received, in milliseconds since 1970.
     pub(super) received_ms: u64,
-    /// When nobody wants it any more.
+    /// When the message expires, in milliseconds since 1970.
     pub(super) expires_ms: Option<u64>,
 }
 
 impl Message {
-    /// Takes a message whose topic is in full.
+    /// A message from a PUBLISH with its full topic.
     pub(super) fn new(mut publish: Publish, received_ms: u64) -> Self {
         publish.dup = false;
         publish.packet_id = None;
@@ -32,27 +32,27 @@ impl Message {
         Self { publish, received_ms, expires_ms }
     }
 
-    /// Where it was published to.
+    /// Topic.
     pub(super) fn topic(&self) -> &ByteString {
         &self.publish.topic
     }
 
-    /// About what it weighs.
+    /// Approximate memory use.
     pub(super) fn weight(&self) -> usize {
         self.publish.topic.len() + self.publish.payload.len() + size_of::<Self>()
     }
 
-    /// Whether its time is over.
+    /// Whether the message has expired.
     pub(super) fn expired(&self, wall_ms: u64) -> bool {
         self.expires_ms.is_some_and(|at| at <= wall_ms)
     }
 
-    /// The packet for a subscriber.
+    /// The PUBLISH for a subscriber.
     pub(super) fn outgoing(&self, form: Form<'_>, wall_ms: u64) -> Publish {
         let mut properties = self.publish.properties.clone();
         if let Some(at) = self.expires_ms {
             properties.retain(|property| !matches!(property, Property::MessageExpiryInterval(_)));
-            // Rounded up: a message that is sent has some life left.
+            // Rounded up: a message that is sent has not expired.
             let left = at.saturating_sub(wall_ms).div_ceil(1000);
             properties.push(Property::MessageExpiryInterval(u32::try_from(left).unwrap_or(u32::MAX)));
         }
@@ -70,14 +70,15 @@ impl Message {
         }
     }
 
-    /// As the store keeps it: the PUBLISH of 5.0 that says it all.
+    /// The entry for the store: an MQTT 5 PUBLISH, which has every property.
     pub(super) fn to_entry(&self, sequence: u64) -> Entry {
         let mut publish = self.publish.clone();
         if publish.qos != QoS::AtMostOnce {
             publish.packet_id = Some(PacketId::MIN);
         }
         let mut body = Transmit::default();
-        // What came in a packet fits into one; should it not, it will be found missing, like a damaged one.
+        // A received message fits into a packet. Should encoding fail, the entry is skipped when it is read,
+        // like a damaged one.
         let _ = Packet::Publish(publish).encode(Version::V5, &mut body);
         Entry {
             sequence,
@@ -93,7 +94,7 @@ impl Message {
         }
     }
 
-    /// Reads [`Self::to_entry`].
+    /// Decodes the result of [`Self::to_entry`].
     pub(super) fn from_entry(entry: &Entry) -> Option<Rc<Self>> {
         let mut body = BytesMut::from(&entry.body[..]);
         let frame = frame::split(&mut body, usize::MAX).ok()??;
@@ -104,34 +105,34 @@ impl Message {
     }
 }
 
-/// What differs between the subscribers of one message.
+/// The parts of a PUBLISH that differ between subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form<'a> {
     pub(super) dup: bool,
     pub(super) qos: QoS,
     pub(super) retain: bool,
     pub(super) packet_id: Option<PacketId>,
-    /// Identifiers of the subscriptions that it matched.
+    /// Identifiers of the matching subscriptions.
     pub(super) ids: &'a [u32],
 }
 
-/// A message on its way to one session.
+/// A message in the queue of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
-    /// Its place in the session's queue: the key of its row.
+    /// Position in the queue: the key of its row.
     pub(super) position: u64,
-    /// Its number in the store; `None` if it is not there.
+    /// Number in the store; `None` if it is not stored.
     pub(super) sequence: Option<u64>,
     pub(super) qos: QoS,
     pub(super) retain: bool,
     pub(super) ids: Rc<[u32]>,
-    /// `None` when only the store has it.
+    /// The message; `None` if only the store has it.
     pub(super) message: Option<Rc<Message>>,
-    /// What it weighs.
+    /// Memory use.
     pub(super) weight: usize,
 }
 
-/// Copies what would keep a whole read buffer in memory for the sake of a few bytes.
+/// Copies bytes that would keep a much larger read buffer alive.
 pub(super) fn compact(body: &mut Bytes) {
     const SMALL: usize = 16 << 10;
     if body.len() < SMALL {

@@ -1,20 +1,20 @@
-//! The broker as MQTT's clients see it, 3.1, 3.1.1 and 5.0, sans-IO.
+//! MQTT's side of the broker, sans-IO: MQTT 3.1, 3.1.1 and 5.
 //!
-//! * `connect`: CONNECT, sessions that come and go, wills
-//! * `publish`: what clients publish, and its way to the subscribers
+//! * `connect`: CONNECT and DISCONNECT, the lives of sessions, wills
+//! * `publish`: PUBLISH from clients, and its way to the subscribers
 //! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE, retained messages for new subscriptions
-//! * `deliver`: from a session's queue through its window, and the answers to it
-//! * `connection`: one connection; `session`: what outlives it
-//! * `routes`, [`tree`], `retained`: who gets what
-//! * `message`: a message and its form in the store; `store`: the tables
-//! * `passwords`: users; `status`: `$SYS`
+//! * `deliver`: from a session's queue through its window, and the client's acknowledgements
+//! * `connection`: state of one connection; `session`: state that outlives it
+//! * `routes`, [`tree`], `retained`: matching of topics and filters
+//! * `message`: a message and its form in the store
+//! * `passwords`: users; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
-//! What is acknowledged is on disk as far as anybody could miss it after a kill: messages for sessions that
-//! outlive their connection, retained messages, packet identifiers of QoS 2 of such sessions. What only
-//! connected sessions without expiry would get is not written. Nothing of QoS 1 or 2 overtakes what waits for
-//! the disk; QoS 0 does not wait. Where the standard leaves a choice, Mosquitto's is taken.
+//! Everything that a client could miss after a kill is on disk before it is acknowledged: messages for sessions that
+//! outlive their connection, retained messages, and the QoS 2 packet identifiers of such sessions. Messages that only
+//! connected sessions without expiry receive are not written. No QoS 1 or 2 message overtakes one that waits for
+//! the disk; QoS 0 does not wait. Where the standard leaves a choice, the broker does as Mosquitto does.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -61,38 +61,38 @@ use session::Session;
 pub use options::{Limits, Settings};
 pub use passwords::Passwords;
 
-/// Bytes that wait in a connection before those who publish QoS 0 to it wait as well.
+/// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed down.
 const PACE: usize = 1 << 20;
-/// Bytes of QoS 0 that wait in all connections before more of it is dropped.
+/// Output bytes of QoS 0 queued for all connections beyond which QoS 0 is dropped.
 const TOTAL_OUTPUT: usize = 256 << 20;
-/// Weight of queued messages that stay in memory; beyond, those that the store has are read again.
+/// Weight of queued messages that stay in memory. Beyond it, stored messages are read again when they are sent.
 const RESIDENT: usize = 64 << 20;
-/// Bytes of changes that are written together, give or take a packet.
+/// Size of a batch of changes in bytes, give or take one packet.
 const BATCH: usize = 64 << 10;
-/// Between looks for what can go.
+/// Interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// What waits for the store.
+/// An action that waits for the store.
 #[derive(Debug)]
 enum Action {
-    /// Messages for sessions.
+    /// Queues messages for sessions.
     Deliver(Vec<(u64, Queued)>),
-    /// An answer to a client, and the session that was behind when its message came.
+    /// Sends an acknowledgement. `behind` is a session whose backlog was large when the message came.
     Answer { connection: u64, packet: Packet, behind: Option<u64> },
-    /// A PUBLISH whose packet identifier had to be written first.
+    /// Sends a PUBLISH whose packet identifier had to be written first.
     Send { session: u64, connection: u64, packet_id: PacketId },
-    /// The PUBREL that had to be written first.
+    /// Sends a PUBREL whose PUBREC had to be written first.
     Release { session: u64, connection: u64, packet_id: PacketId },
 }
 
-/// What happens to a session without a connection.
+/// A timer of a session without a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Will(u64),
     End(u64),
 }
 
-/// See the module.
+/// MQTT's broker, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Broker {
     settings: Settings,
@@ -104,31 +104,31 @@ pub struct Broker {
     next_session: u64,
     routes: Routes,
     retained: Retained,
-    /// Number of the log in the store.
+    /// Topic id of the log in the store.
     log: u64,
     next_sequence: u64,
-    /// How many queues and slots need a stored message.
+    /// Number of queues and slots that need each stored message.
     needed: HashMap<u64, u32>,
-    /// Changes that are to be written together: those of one packet must not be torn apart by a kill, lest a
-    /// message of QoS 2 be stored and its identifier not.
+    /// Changes that are written together. The changes of one packet must not be separated by a kill, or a QoS 2
+    /// message could be stored without its packet identifier.
     batch: Vec<Op>,
     batch_bytes: usize,
     commits: Commits<Action>,
     wakes: VecDeque<u64>,
-    /// Sessions that have something to send, or room for it.
+    /// Sessions that may have something to send now.
     due: BTreeSet<u64>,
     timers: BTreeSet<(Instant, Due)>,
     housekeeping_at: Instant,
-    /// Weight of all that is queued in memory.
+    /// Weight of all queued messages in memory.
     resident: usize,
-    /// Bytes of QoS 0 that wait in connections.
+    /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
     now: Instant,
     counters: Counters,
 }
 
 impl Broker {
-    /// A broker with what was `found`.
+    /// Creates a broker with the sessions and messages that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let mut broker = Self {
             source,
@@ -172,7 +172,7 @@ impl Broker {
         self.settings.clock.wall_ms(self.now)
     }
 
-    /// Asks the store for a change.
+    /// Adds a change of the store to the batch.
     fn write(&mut self, op: Op) {
         if self.settings.stored {
             if self.batch.is_empty() {
@@ -183,7 +183,7 @@ impl Broker {
         }
     }
 
-    /// What was asked of the store since the last time becomes one change.
+    /// Issues the batch as one change.
     fn close_batch(&mut self) {
         if !self.batch.is_empty() {
             self.batch_bytes = 0;
@@ -191,7 +191,7 @@ impl Broker {
         }
     }
 
-    /// Does it when everything asked of the store so far is written, after all that waits already.
+    /// Runs the action once every change so far is written, after all actions that wait already.
     fn when_written(&mut self, action: Action) {
         if let Some(action) = self.commits.when_written(action) {
             self.act(action);
@@ -214,8 +214,8 @@ impl Broker {
         }
     }
 
-    /// Answers, unless a subscriber is far behind: then the publisher's window fills and it waits, but nothing
-    /// else on its connection does.
+    /// Sends an acknowledgement, unless a subscriber is far behind: then the publisher's window fills up and the
+    /// publisher waits, but nothing else on its connection does.
     fn answer_in_turn(&mut self, id: u64, packet: Packet, behind: Option<u64>) {
         let max_bytes = self.settings.limits.max_queue_bytes;
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -225,14 +225,14 @@ impl Broker {
             session.throttled.insert(id);
             connection.held.push_back(packet);
         } else if !connection.held.is_empty() && matches!(packet, Packet::PubAck(_) | Packet::PubRec(_)) {
-            // Answers keep their order.
+            // Acknowledgements keep their order.
             connection.held.push_back(packet);
         } else {
             self.answer(id, packet);
         }
     }
 
-    /// Nobody needs to wait for the session any more.
+    /// Sends the acknowledgements of publishers that waited for a session.
     fn release_throttled(&mut self, throttled: BTreeSet<u64>) {
         for id in throttled {
             let held = self.connections.get_mut(&id).map(|connection| std::mem::take(&mut connection.held));
@@ -240,7 +240,7 @@ impl Broker {
         }
     }
 
-    /// Sessions and connections that made no progress since the last look are not waited for.
+    /// Stops waiting for sessions and connections that made no progress since the last call.
     fn release_stalled(&mut self) {
         let mut released = Vec::new();
         for session in self.sessions.values_mut().filter(|session| !session.throttled.is_empty()) {
@@ -264,7 +264,7 @@ impl Broker {
         paced.into_iter().for_each(|pacing| self.resume_reading(pacing));
     }
 
-    /// Publishers need not wait for a subscriber any more.
+    /// Resumes reading from publishers that waited for a subscriber.
     fn resume_reading(&mut self, pacing: BTreeSet<u64>) {
         for id in pacing {
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -274,7 +274,7 @@ impl Broker {
         }
     }
 
-    /// Says that it worked, or that it did not if the store failed meanwhile.
+    /// Sends an acknowledgement, or a refusal if the store has failed meanwhile.
     fn answer(&mut self, id: u64, mut packet: Packet) {
         if let Some(error) = self.commits.failure() {
             let why = error.message().to_owned();
@@ -286,7 +286,7 @@ impl Broker {
                 }
                 Packet::SubAck(ack) => ack.reasons.fill(Reason::Unspecified),
                 Packet::UnsubAck(ack) if v5 => ack.reasons.fill(Reason::Unspecified),
-                // Without a word for failure the connection ends.
+                // Without a reason code for failure, close the connection.
                 _ => return self.end_connection(id, Reason::Unspecified, &why),
             }
         }
@@ -308,7 +308,7 @@ impl Broker {
         self.send(id, &mut packet);
     }
 
-    /// Sends at once.
+    /// Sends a packet immediately.
     fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
         let Some(connection) =
             self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
@@ -325,14 +325,19 @@ impl Broker {
         self.connections.get(&connection)?.session()
     }
 
-    /// Why nothing can be taken in, if so.
+    /// The reason why no message can be accepted, if there is one.
     fn refusal(&self) -> Option<(Reason, String)> {
         if let Some(error) = self.commits.failure() {
-            let words = format!("{}; the broker must be started anew", error.message());
+            let words = format!("{}: restart the broker", error.message());
             return Some((Reason::Unspecified, words));
         }
         let full = self.used_bytes() > self.settings.max_store;
-        full.then(|| (Reason::QuotaExceeded, "the store is full".to_owned()))
+        full.then(|| {
+            (
+                Reason::QuotaExceeded,
+                format!("the store is full (max_store is {} bytes)", self.settings.max_store),
+            )
+        })
     }
 
     /// Bytes of messages in memory.
@@ -340,12 +345,12 @@ impl Broker {
         (self.resident + self.retained.bytes()) as u64
     }
 
-    /// One more needs the stored message.
+    /// Notes that a queue or slot needs the stored message.
     fn need(&mut self, sequence: u64) {
         *self.needed.entry(sequence).or_default() += 1;
     }
 
-    /// One less needs it.
+    /// Notes that a queue or slot no longer needs the stored message, and removes it after the last one.
     fn release(&mut self, sequence: u64) {
         let Some(count) = self.needed.get_mut(&sequence) else { return };
         *count -= 1;
@@ -356,7 +361,7 @@ impl Broker {
         }
     }
 
-    /// Takes the complete packets out of `input`.
+    /// Handles the complete packets in `input`.
     fn read(&mut self, id: u64, input: &mut BytesMut) -> std::result::Result<(), Violation> {
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
@@ -373,8 +378,8 @@ impl Broker {
             let Some(mut frame) = frame::split(input, limit)? else { return Ok(()) };
             connection.heard_at = self.now;
             self.counters.bytes_in += (before - input.len()) as u64;
-            // A message of QoS 0 that is not retained is gone when this returns; everything else may stay, and
-            // must not keep the whole read buffer.
+            // A QoS 0 message that is not retained is gone when this returns. Every other packet may stay, and
+            // must not keep the whole read buffer alive.
             if frame.first & 0b1111_0111 != 0b0011_0000 {
                 message::compact(&mut frame.body);
             }
@@ -437,9 +442,9 @@ impl Broker {
         }
     }
 
-    /// Answers what could not even be read, if it looks like a CONNECT.
+    /// Answers a packet that could not be decoded, if it looks like a CONNECT.
     fn refuse_unread(&mut self, id: u64, frame: &frame::Frame, violation: &Violation) {
-        // The level is behind the name of the protocol and its length.
+        // The protocol level follows the protocol name and its length.
         let named = |name: &[u8]| (frame.first == 0x10).then(|| frame.body.strip_prefix(name)).flatten();
         let rest = named(b"\0\x04MQTT").or_else(|| named(b"\0\x06MQIsdp"));
         let level = rest.and_then(|rest| rest.first().copied());
@@ -458,7 +463,7 @@ impl Broker {
         }
     }
 
-    /// Ends a connection that broke the protocol, or whose time is over.
+    /// Ends a connection after a protocol violation or a timeout.
     fn end_connection(&mut self, id: u64, reason: Reason, words: &str) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let session = connection.session();
@@ -522,8 +527,8 @@ impl Protocol for Broker {
         let expired = connection.expires_at.is_some_and(|at| at <= now);
         let (reason, words) = match (expired, connection.state) {
             (true, _) => (Reason::NotAuthorized, "the token has expired"),
-            (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT in time"),
-            (false, _) => (Reason::KeepAliveTimeout, "silent for one and a half times the keep-alive"),
+            (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT within 10 s"),
+            (false, _) => (Reason::KeepAliveTimeout, "no packet within one and a half times the keep-alive"),
         };
         self.end_connection(id, reason, words);
         self.pump();
@@ -607,7 +612,7 @@ impl Protocol for Broker {
         let ids: Vec<u64> = self.connections.keys().copied().collect();
         for id in ids {
             if let Some(connection) = self.connections.get_mut(&id) {
-                // The session stays as it is in the store: connected, with its will, as after a kill.
+                // The stored session stays connected, with its will, as after a kill.
                 connection.end(Reason::ServerShuttingDown, "");
                 self.wakes.push_back(id);
             }

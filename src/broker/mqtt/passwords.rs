@@ -1,6 +1,6 @@
-//! User names and passwords, in the file format of `mosquitto_passwd`: a line `name:$7$iterations$salt$hash` for
-//! each user, the hash PBKDF2 with HMAC-SHA-512. Other kinds of hash are refused by name: `$6$` is one round of
-//! SHA-512, which is guessed as fast as it is checked.
+//! User names and passwords, in the file format of `mosquitto_passwd`: one `name:$7$iterations$salt$hash` line
+//! for each user, where the hash is PBKDF2 with HMAC-SHA-512. Other kinds of hash are refused: `$6$` is a
+//! single round of SHA-512, which is too fast to resist guessing.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,15 +11,16 @@ use ring::pbkdf2;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Most rounds of one hash: a password is checked on the broker's thread. `mosquitto_passwd` makes 1000.
+/// Limit on the iterations of a hash, because passwords are checked on the broker's thread. `mosquitto_passwd`
+/// uses 1000.
 const MAX_ITERATIONS: u32 = 20_000;
 
 /// The users of a password file.
 #[derive(Clone)]
 pub struct Passwords {
     users: HashMap<String, Hash>,
-    /// Checked for names that are not there, so that the time of an answer does not tell which are.
-    nobody: Hash,
+    /// Checked for unknown names, so that the response time does not reveal which names exist.
+    unknown: Hash,
 }
 
 #[derive(Clone)]
@@ -36,7 +37,7 @@ impl std::fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// Reads a password file. Empty lines and lines that start with `#` are passed over.
+    /// Parses a password file. Empty lines and lines that start with `#` are ignored.
     pub fn parse(text: &str) -> Result<Self> {
         let mut users = HashMap::new();
         for (number, line) in text.lines().enumerate() {
@@ -45,47 +46,50 @@ impl Passwords {
                 continue;
             }
             let (name, hash) = Self::parse_line(line).map_err(|why| {
-                Error::new(ErrorKind::InvalidArgument, format!("password file, line {}: {why}", number + 1))
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("mqtt_password_file, line {}: {why}", number + 1),
+                )
             })?;
             users.insert(name, hash);
         }
         let iterations = users.values().map(|hash| hash.iterations).max().unwrap_or(NonZeroU32::MIN);
-        Ok(Self { users, nobody: Hash { iterations, salt: vec![0; 12], expected: vec![0; 64] } })
+        Ok(Self { users, unknown: Hash { iterations, salt: vec![0; 12], expected: vec![0; 64] } })
     }
 
     fn parse_line(line: &str) -> std::result::Result<(String, Hash), &'static str> {
-        // No hash has a colon; a name may.
-        let (name, hash) = line.rsplit_once(':').ok_or("not name:hash")?;
+        // A name may contain a colon, a hash does not.
+        let (name, hash) = line.rsplit_once(':').ok_or("expected name:hash")?;
         if name.is_empty() {
-            return Err("a user without a name");
+            return Err("the user name is empty");
         }
         let mut parts = hash.split('$');
         match (parts.next(), parts.next()) {
             (Some(""), Some("7")) => {}
             (Some(""), Some(_)) => {
-                return Err("only hashes that start with $7$ (PBKDF2 with SHA-512) are taken");
+                return Err("only hashes that start with $7$ (PBKDF2 with SHA-512) are supported");
             }
-            _ => return Err("the password is not hashed; use mosquitto_passwd, or penstock passwd"),
+            _ => return Err("the password is not hashed: use mosquitto_passwd or penstock passwd"),
         }
         let iterations = parts
             .next()
             .and_then(|text| text.parse().ok())
             .filter(|n: &NonZeroU32| n.get() <= MAX_ITERATIONS)
-            .ok_or("the number of iterations is not 1 to 20000")?;
+            .ok_or("the number of iterations must be 1 to 20000")?;
         let mut base64 = || parts.next().and_then(|text| STANDARD.decode(text).ok());
         let salt = base64().filter(|salt| !salt.is_empty()).ok_or("the salt is not base64")?;
         let expected =
             base64().filter(|hash| hash.len() == 64).ok_or("the hash is not 64 bytes of base64")?;
         if parts.next().is_some() {
-            return Err("something is behind the hash");
+            return Err("unexpected text after the hash");
         }
         Ok((name.to_owned(), Hash { iterations, salt, expected }))
     }
 
-    /// Whether there is such a user with this password. Takes as long for every answer.
+    /// Whether the user exists and has this password. Takes equally long for every answer.
     pub fn verify(&self, user: &str, password: &[u8]) -> bool {
         let hash = self.users.get(user);
-        let Hash { iterations, salt, expected } = hash.unwrap_or(&self.nobody);
+        let Hash { iterations, salt, expected } = hash.unwrap_or(&self.unknown);
         let good = pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA512, *iterations, salt, password, expected).is_ok();
         good && hash.is_some()
     }
@@ -111,7 +115,7 @@ mod tests {
         assert!(passwords.verify("till", b"drop"));
         assert!(!passwords.verify("till", b"Drop"));
         assert!(!passwords.verify("till", b""));
-        assert!(!passwords.verify("nobody", b"drop"));
+        assert!(!passwords.verify("stranger", b"drop"));
         assert!(!passwords.verify("", b""));
     }
 
@@ -124,15 +128,15 @@ mod tests {
     fn a_line_that_is_no_user_is_named() {
         let good = line("u", b"x");
         for (text, why) in [
-            ("u", "not name:hash"),
-            (":$7$1$c2FsdA==$AA==", "without a name"),
+            ("u", "expected name:hash"),
+            (":$7$1$c2FsdA==$AA==", "user name is empty"),
             ("u:plain", "not hashed"),
             ("u:$6$c2FsdA==$AA==", "$7$"),
             ("u:$7$0$c2FsdA==$AA==", "iterations"),
             ("u:$7$999999999$c2FsdA==$AA==", "iterations"),
             ("u:$7$1$!!$AA==", "salt"),
             ("u:$7$1$c2FsdA==$AA==", "64 bytes"),
-            (&(good.clone() + "$x"), "behind"),
+            (&(good.clone() + "$x"), "after the hash"),
         ] {
             let error = Passwords::parse(&format!("{good}\n{text}\n")).unwrap_err();
             assert!(error.message().contains("line 2") && error.message().contains(why), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! What clients publish, and its way to the queues of the subscribers.
+//! PUBLISH from clients, and its way to the queues of the subscribers.
 
 use std::rc::Rc;
 
@@ -10,17 +10,17 @@ use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
-/// What became of a message.
+/// The outcome of routing a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
-    /// Whether anybody, or the retained slot, takes it.
+    /// Whether a session, or the retained slot, took it.
     matched: bool,
     taken: bool,
-    /// Whether somebody had no room for it.
+    /// Whether a queue had no room for it.
     full: bool,
     /// A connected session that is far behind.
     behind: Option<u64>,
-    /// A connection that takes QoS 0 more slowly than it comes.
+    /// A connection that reads QoS 0 more slowly than it arrives.
     slow: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Broker {
         if publish.topic.len() > tree::MAX_LEVELS && !tree::fits(&publish.topic) {
             return Err(Violation {
                 reason: Reason::TopicNameInvalid,
-                message: format!("a topic of more than {} levels", tree::MAX_LEVELS),
+                message: format!("the topic has more than {} levels", tree::MAX_LEVELS),
             });
         }
         let own = publish.topic.starts_with("$SYS");
@@ -70,12 +70,12 @@ impl Broker {
         let mut ack = Ack::new(packet_id);
         let mut behind = None;
         if repeated {
-            // Sent again because our PUBREC did not arrive: once more, without a second delivery.
+            // Sent again because our PUBREC was lost: acknowledge it again without a second delivery.
         } else if own {
             ack.reason = if version == Version::V5 { Reason::NotAuthorized } else { Reason::Success };
         } else if let Some((reason, words)) = self.refusal() {
             if version != Version::V5 {
-                // 3.x has no word for no: the client keeps its message and sends it again.
+                // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it again.
                 return Err(Violation { reason, message: words });
             }
             ack.reason = reason;
@@ -103,7 +103,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Remembers a packet identifier of QoS 2 until PUBREL.
+    /// Keeps a QoS 2 packet identifier until PUBREL.
     fn receive(&mut self, number: u64, packet_id: PacketId) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         session.received.insert(packet_id);
@@ -116,7 +116,7 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let known = session.received.remove(&ack.packet_id);
         if known && session.durable {
-            // Before PUBCOMP allows the client to use the identifier for another message.
+            // Must be written before PUBCOMP allows the client to reuse the identifier.
             self.write(Op::Released(number, ack.packet_id.get()));
         }
         let reason = if known { Reason::Success } else { Reason::PacketIdentifierNotFound };
@@ -124,7 +124,7 @@ impl Broker {
         self.when_written(Action::Answer { connection: id, packet, behind: None });
     }
 
-    /// No more is read from a publisher until a subscriber of QoS 0 has taken what it has.
+    /// Pauses reading from a publisher until a QoS 0 subscriber has read its output.
     fn pace(&mut self, id: u64, slow: u64) {
         if let Some(connection) =
             self.connections.get_mut(&slow).filter(|connection| id != slow && !connection.stalled)
@@ -136,7 +136,7 @@ impl Broker {
         }
     }
 
-    /// QoS 0 without RETAIN: to those who are connected, now. Gives the connection of one that is slow.
+    /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of a slow one.
     pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) -> Option<u64> {
         let mut slow = None;
         let route = self.routes.find(&publish.topic);
@@ -157,8 +157,8 @@ impl Broker {
         slow
     }
 
-    /// One message of QoS 0 to one session, if it is connected and not too far behind. Gives its connection if
-    /// that is slow.
+    /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its connection
+    /// if that is slow.
     fn forward(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) -> Option<u64> {
         let id = self.sessions.get(&number)?.connection?;
         let connection = self.connections.get_mut(&id)?;
@@ -196,7 +196,7 @@ impl Broker {
         (before > PACE).then_some(id)
     }
 
-    /// A message to all who get it and to the retained slot of its topic.
+    /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
         let route = self.routes.find(message.topic());
@@ -237,7 +237,7 @@ impl Broker {
         }
     }
 
-    /// A message for one session.
+    /// Routes a message to one session.
     fn assign(
         &mut self,
         message: &Rc<Message>,
@@ -263,7 +263,7 @@ impl Broker {
             return;
         }
         to.outcome.taken = true;
-        // Who publishes to itself must not wait for itself.
+        // A client that publishes to itself must not wait for itself.
         if to.from != Some(number) && session.is_overfull(limits.max_queue_bytes) {
             to.outcome.behind = Some(number);
         }
@@ -271,7 +271,7 @@ impl Broker {
         to.items.extend(item.map(|item| (number, item)));
     }
 
-    /// Gives a message a place in a session's queue; it is put there once this is written. `sequence` is its
+    /// Reserves a place in a session's queue; the message is queued there once it is written. `sequence` is its
     /// number in the store, and is set when it gets one.
     pub(super) fn admit(
         &mut self,
@@ -300,7 +300,7 @@ impl Broker {
         Some(Queued { position, sequence, qos, retain, ids, message: Some(message.clone()), weight })
     }
 
-    /// The number of a message in the store, where it is put if it is not there.
+    /// The number of a message in the store. Stores the message if necessary.
     fn store(&mut self, message: &Message, sequence: &mut Option<u64>) -> u64 {
         *sequence.get_or_insert_with(|| {
             let next = self.next_sequence;
@@ -311,7 +311,7 @@ impl Broker {
         })
     }
 
-    /// Takes the place of the retained message of the topic, or clears it.
+    /// Replaces or clears the retained message of the topic.
     fn retain(&mut self, message: &Rc<Message>, to: &mut Distribution) {
         if message.publish.payload.is_empty() {
             self.unretain(message.topic());
@@ -335,7 +335,7 @@ impl Broker {
         }
     }
 
-    /// The topic has no retained message any more.
+    /// Clears the retained message of the topic.
     pub(super) fn unretain(&mut self, topic: &str) {
         let Some(slot) = self.retained.clear(topic) else { return };
         if let Some(sequence) = slot.sequence {
@@ -345,7 +345,7 @@ impl Broker {
     }
 }
 
-/// A message on its way to several.
+/// A message that is being routed to several sessions.
 struct Distribution {
     from: Option<u64>,
     sequence: Option<u64>,

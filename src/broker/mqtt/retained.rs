@@ -1,24 +1,25 @@
-//! Retained messages: the last one of each topic that was published with RETAIN. All of them are in memory.
+//! Retained messages: the last message of each topic that was published with RETAIN. All of them are kept in
+//! memory.
 
 use std::rc::Rc;
 
 use super::message::Message;
 use super::tree::Tree;
 
-/// The message of a topic.
+/// The retained message of a topic.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) message: Rc<Message>,
-    /// Its number in the store; `None` if it is not there.
+    /// Number in the store; `None` if it is not stored.
     pub(super) sequence: Option<u64>,
 }
 
-/// See the module.
+/// Retained messages by topic.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     tree: Tree<Option<Slot>>,
     bytes: usize,
-    /// How many have an end to their life.
+    /// Number of messages that expire.
     expiring: usize,
 }
 
@@ -28,17 +29,17 @@ impl Retained {
         self.tree.len()
     }
 
-    /// About what they weigh.
+    /// Approximate memory use.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the topic has one.
+    /// Whether the topic has a retained message.
     pub(super) fn contains(&self, topic: &str) -> bool {
         self.tree.get(topic).is_some()
     }
 
-    /// Takes the place of what was there, which is given back.
+    /// Replaces the retained message of a topic and returns the old one.
     pub(super) fn set(&mut self, slot: Slot) -> Option<Slot> {
         self.bytes += slot.message.weight();
         self.expiring += usize::from(slot.message.expires_ms.is_some());
@@ -52,12 +53,12 @@ impl Retained {
         self.expiring -= usize::from(slot.message.expires_ms.is_some());
     }
 
-    /// The topic has none any more.
+    /// Removes the retained message of a topic.
     pub(super) fn clear(&mut self, topic: &str) -> Option<Slot> {
         self.tree.remove(topic).flatten().inspect(|slot| self.forget(slot))
     }
 
-    /// Messages whose topic is matched by `filter`, in the order they came.
+    /// Messages whose topic matches `filter`, in order of arrival.
     pub(super) fn find(&self, filter: &str) -> Vec<Slot> {
         let mut found = Vec::new();
         self.tree.matched_by(filter, &mut |slot| found.extend(slot.clone()));
@@ -67,7 +68,7 @@ impl Retained {
         found
     }
 
-    /// Topics whose message nobody wants any more.
+    /// Messages that have expired.
     pub(super) fn expired(&self, wall_ms: u64) -> Vec<Rc<Message>> {
         let mut found = Vec::new();
         if self.expiring == 0 {

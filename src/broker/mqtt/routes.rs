@@ -1,8 +1,8 @@
-//! Who gets a message: the subscriptions of all sessions by filter, and what was found for a topic kept until a
-//! subscription changes.
+//! Routing: the subscriptions of all sessions by filter, and a cache of the subscribers of recent topics, which
+//! is cleared when a subscription changes.
 //!
-//! A session whose subscriptions overlap gets one copy with the highest QoS and all identifiers. A shared
-//! subscription gives each message to one of its members in turn: one that is connected if there is one.
+//! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription identifiers.
+//! A shared subscription gives each message to one of its members in turn, to a connected one if possible.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -14,19 +14,19 @@ use crate::mqtt::QoS;
 use crate::mqtt::packet::SubscribeOptions;
 use crate::mqtt::topic::Filter;
 
-/// Most topics whose subscribers are kept in mind, and most bytes of their names.
+/// Limits on the topics in the cache and on the bytes of their names.
 const CACHED: usize = 20_000;
 const CACHED_BYTES: usize = 4 << 20;
 
-/// One filter of one session.
+/// A subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) options: SubscribeOptions,
-    /// Identifier that goes with each message, of 5.0.
+    /// Subscription identifier (MQTT 5), which is sent with each message.
     pub(super) id: Option<u32>,
 }
 
-/// How a message goes to a session.
+/// Delivery of messages to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeliveryOptions {
     pub(super) qos: QoS,
@@ -34,21 +34,21 @@ pub(super) struct DeliveryOptions {
     pub(super) ids: Rc<[u32]>,
 }
 
-/// A session that gets the message.
+/// A session that receives a message.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) session: u64,
-    /// For what others published.
+    /// Options for messages of other sessions.
     pub(super) delivery: DeliveryOptions,
-    /// For what the session published itself: without subscriptions with No Local.
+    /// Options for messages that the session published itself: those without No Local.
     pub(super) own: Option<DeliveryOptions>,
 }
 
-/// All who get messages of one topic.
+/// The subscribers of a topic.
 #[derive(Debug, Default)]
 pub(super) struct Route {
     pub(super) targets: Vec<Target>,
-    /// Shared subscriptions, by number.
+    /// Shared subscriptions by number.
     pub(super) groups: Vec<u64>,
 }
 
@@ -61,12 +61,12 @@ struct Leaf {
 /// A shared subscription.
 #[derive(Debug)]
 struct Group {
-    /// In the order of their joining.
+    /// Members, in the order in which they joined.
     members: Vec<(u64, Subscription)>,
     next: usize,
 }
 
-/// See the module.
+/// The routing table, as the [module](self) describes.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     tree: Tree<Leaf>,
@@ -74,12 +74,12 @@ pub(super) struct Routes {
     next_group: u64,
     cache: HashMap<ByteString, Rc<Route>>,
     cache_bytes: usize,
-    /// Subscriptions of all sessions.
+    /// Number of subscriptions of all sessions.
     pub(super) count: usize,
 }
 
 impl Routes {
-    /// Adds or changes a subscription; says whether it is new.
+    /// Adds or changes a subscription. Returns whether it is new.
     pub(super) fn insert(&mut self, session: u64, filter: &Filter, subscription: Subscription) -> bool {
         self.forget();
         let leaf = self.tree.entry(filter.pattern());
@@ -109,7 +109,7 @@ impl Routes {
         new
     }
 
-    /// Ends a subscription; says whether there was one.
+    /// Removes a subscription. Returns whether it existed.
     pub(super) fn remove(&mut self, session: u64, filter: &Filter) -> bool {
         let Some(leaf) = self.tree.get_mut(filter.pattern()) else { return false };
         let removed = match filter.group() {
@@ -137,7 +137,7 @@ impl Routes {
         removed
     }
 
-    /// Who gets messages of `topic`.
+    /// The subscribers of `topic`.
     pub(super) fn find(&mut self, topic: &str) -> Rc<Route> {
         if let Some(route) = self.cache.get(topic) {
             return route.clone();
@@ -147,7 +147,7 @@ impl Routes {
             self.forget();
         }
         self.cache_bytes += topic.len();
-        // The name is copied: it must not keep the buffer it came in.
+        // The name is copied, so that it does not keep the read buffer alive.
         self.cache.insert(topic.into(), route.clone());
         route
     }
@@ -168,8 +168,8 @@ impl Routes {
         Route { targets: targets.collect(), groups }
     }
 
-    /// The member of a shared subscription whose turn it is, of those that `rank` gives a number: the highest
-    /// comes first, and among equals the one that has waited longest.
+    /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,
+    /// and among equals the one that has waited longest.
     pub(super) fn pick(
         &mut self,
         group: u64,
@@ -197,7 +197,7 @@ impl Routes {
     }
 }
 
-/// One delivery for several subscriptions.
+/// Merges overlapping subscriptions into one delivery.
 fn merge<'a>(subscriptions: impl Iterator<Item = &'a Subscription>) -> Option<DeliveryOptions> {
     let mut merged: Option<(QoS, bool)> = None;
     let mut ids = Vec::new();

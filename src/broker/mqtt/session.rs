@@ -1,16 +1,16 @@
-//! A session: what a client has here between its connections, and what waits for it.
+//! A session: the state that a client has between its connections, and the messages that wait for it.
 //!
 //! ```text
 //! queue --window has room--> in flight --PUBACK, PUBCOMP--> done
 //!                               |  ^
-//!                            PUBREC: the PUBLISH is never sent again, PUBREL is owed
+//!                            PUBREC: the PUBLISH is never sent again, PUBREL is due
 //! ```
 //!
-//! Not the client's halves of a session ([`crate::mqtt::producer`], [`crate::mqtt::consumer`]): here a message is
-//! a reference into the store, and each step that the peer must not see undone waits for the disk.
+//! Unlike in the client's halves of a session ([`crate::mqtt::producer`], [`crate::mqtt::consumer`]), a message is
+//! a reference into the store here, and each step that must survive a kill waits for the disk.
 //!
-//! A packet identifier is given when a message enters the window. Of QoS 2 it is on disk before the PUBLISH
-//! leaves: after a kill the client must see the same identifier again, or it would take the message for another.
+//! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before the PUBLISH
+//! is sent: after a kill the client must see the same identifier again, or it would take the message for a new one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,58 +23,58 @@ use super::routes::Subscription;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
 
-/// Messages that wait for a connected session before its publishers wait as well.
+/// Backlog of a connected session beyond which its publishers wait.
 const CROWDED: usize = 1000;
 
-/// A message between PUBLISH and its last answer.
+/// A message between PUBLISH and its last acknowledgement.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) packet_id: PacketId,
     pub(super) item: Queued,
-    /// PUBREC came.
+    /// Whether PUBREC was received.
     pub(super) released: bool,
-    /// Whether it has been on the wire: then it is sent again with DUP.
+    /// Whether it was sent before: then it is sent again with DUP.
     pub(super) sent: bool,
-    /// The change of the store that its identifier or its PUBREC is in.
+    /// The change of the store that has its packet identifier or its PUBREC.
     pub(super) change: u64,
 }
 
-/// What is published when the client is gone.
+/// The will of a client.
 #[derive(Debug)]
 pub(super) struct Will {
     pub(super) publish: Publish,
-    /// Seconds after the end of the connection.
+    /// Will delay interval in seconds.
     pub(super) delay: u32,
 }
 
-/// See the module.
+/// A session, as the [module](self) describes.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client_id: ByteString,
-    /// The connection.
+    /// The connection, if the client is connected.
     pub(super) connection: Option<u64>,
-    /// Seconds that it outlives its connection; `u32::MAX` is for ever.
+    /// Session expiry interval in seconds; `u32::MAX` never expires.
     pub(super) expiry: u32,
-    /// Whether it is in the store.
+    /// Whether the session is stored.
     pub(super) durable: bool,
     pub(super) subscriptions: BTreeMap<ByteString, Subscription>,
     pub(super) queue: VecDeque<Queued>,
-    /// Messages that are for it once they are written, and their weight.
+    /// Number and weight of the messages that will be queued once they are written.
     pub(super) pending: usize,
-    /// Weight of what is pending, queued and in flight.
+    /// Weight of pending, queued and in-flight messages.
     pub(super) bytes: usize,
     pub(super) flights: VecDeque<Flight>,
-    /// Those of `flights` before this one have been sent on this connection.
+    /// Number of `flights` that have been sent on this connection.
     pub(super) resent: usize,
     next_packet_id: u16,
     next_position: u64,
-    /// Packet identifiers of QoS 2 from the client, between PUBLISH and PUBREL.
+    /// Packet identifiers of received QoS 2 messages between PUBLISH and PUBREL.
     pub(super) received: BTreeSet<PacketId>,
-    /// Connections whose acknowledgements wait until it has caught up.
+    /// Throttled publishers: connections whose acknowledgements wait until this session has caught up.
     pub(super) throttled: BTreeSet<u64>,
-    /// Messages that it was done with, now and when it was last looked at.
+    /// Number of completed messages: now, and at the last check.
     pub(super) progress: (u64, u64),
-    /// Whether it made none meanwhile: then nobody waits for it.
+    /// Whether no message was completed between two checks. Publishers do not wait for a stalled session.
     pub(super) stalled: bool,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Instant>,
@@ -106,37 +106,37 @@ impl Session {
         }
     }
 
-    /// A place at the end of the queue.
+    /// Reserves a position at the end of the queue.
     pub(super) fn position(&mut self) -> u64 {
         self.next_position += 1;
         self.next_position
     }
 
-    /// Places up to this one are taken.
+    /// Marks positions up to this one as used.
     pub(super) fn set_position(&mut self, last: u64) {
         self.next_position = self.next_position.max(last);
     }
 
-    /// Whether a message of `weight` would be too much.
+    /// Whether a message of `weight` would exceed the limits.
     pub(super) fn is_full(&self, weight: usize, max_messages: usize, max_bytes: usize) -> bool {
         let waiting = self.queue.len() + self.pending;
-        // Something always has room: a message larger than all must not stop for ever.
+        // One message always has room, or a message larger than the limit would block forever.
         waiting > 0 && (waiting >= max_messages || self.bytes + weight > max_bytes)
     }
 
-    /// Whether it is connected and so far behind that its publishers should wait for it.
+    /// Whether the session is connected and so far behind that its publishers should wait.
     pub(super) fn is_overfull(&self, max_bytes: usize) -> bool {
         let waiting = self.queue.len() + self.pending;
         self.connection.is_some() && !self.stalled && (waiting > CROWDED || self.bytes > max_bytes / 2)
     }
 
-    /// Whether it has caught up so far that they need not wait any more.
+    /// Whether the session has caught up, so that its publishers can continue.
     pub(super) fn has_room(&self, max_bytes: usize) -> bool {
         self.connection.is_none()
             || self.queue.len() + self.pending < CROWDED / 2 && self.bytes <= max_bytes / 2
     }
 
-    /// A packet identifier that is not in flight. There is one: the window is smaller than their number.
+    /// An unused packet identifier. There is one, because the window is smaller than their number.
     pub(super) fn packet_id(&mut self) -> PacketId {
         loop {
             self.next_packet_id = self.next_packet_id.wrapping_add(1);
@@ -148,12 +148,12 @@ impl Session {
         }
     }
 
-    /// The message in flight with this identifier.
+    /// The message in flight with this packet identifier.
     pub(super) fn flight(&mut self, packet_id: PacketId) -> Option<&mut Flight> {
         self.flights.iter_mut().find(|flight| flight.packet_id == packet_id)
     }
 
-    /// Takes a message out of the window whose answer has come; `qos` says which kind of answer it was.
+    /// Removes an acknowledged message from the window; `qos` is the kind of its acknowledgement.
     pub(super) fn complete_inflight(&mut self, packet_id: PacketId, qos: QoS) -> Option<Queued> {
         let index = self
             .flights
@@ -167,7 +167,7 @@ impl Session {
         self.flights.remove(index).map(|flight| flight.item)
     }
 
-    /// The client has a connection: everything in flight is to be sent again.
+    /// Attaches a connection: every message in flight is sent again.
     pub(super) fn attach(&mut self, connection: u64) {
         self.connection = Some(connection);
         self.resent = 0;
@@ -175,13 +175,13 @@ impl Session {
         self.ends_at = None;
     }
 
-    /// What waits for it, to be given up.
+    /// Takes all messages out of the session.
     pub(super) fn drain(&mut self) -> Vec<Queued> {
         let flights = std::mem::take(&mut self.flights).into_iter().map(|flight| flight.item);
         flights.chain(std::mem::take(&mut self.queue)).collect()
     }
 
-    /// Its name for the store.
+    /// The client identifier as the store keeps it.
     pub(super) fn name(&self) -> Arc<str> {
         Arc::from(&*self.client_id)
     }

@@ -1,5 +1,5 @@
-//! `$SYS`: what the broker says of itself, under the names that Mosquitto uses. The values are there for whoever
-//! subscribes, and are sent again when they have changed, every ten seconds.
+//! `$SYS`: figures of the broker, under Mosquitto's names. A new subscriber gets all values; every ten seconds
+//! the changed ones are published.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::mqtt::packet::Publish;
 use crate::mqtt::topic;
 
 impl Broker {
-    /// The broker in numbers.
+    /// Figures of MQTT's side.
     pub fn stats(&self) -> ProtocolStats {
         ProtocolStats {
             connections: self.sessions.values().filter(|session| session.connection.is_some()).count(),
@@ -55,7 +55,7 @@ impl Broker {
         ]
     }
 
-    /// What is said to a new subscriber.
+    /// The values that a new subscription gets.
     pub(super) fn status_messages(&self, pattern: &str) -> Vec<Rc<Message>> {
         if !pattern.starts_with("$SYS") {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Broker {
         values.map(|(name, value)| Rc::new(Message::new(publish(name, value), self.wall_ms()))).collect()
     }
 
-    /// Sends what has changed.
+    /// Publishes changed values.
     pub(super) fn publish_status(&mut self) {
         if self.counters.next_at > self.now {
             return;

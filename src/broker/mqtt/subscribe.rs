@@ -26,9 +26,9 @@ impl Broker {
                 Some(filter) => {
                     reasons.push(self.subscribe(number, &filter, options, identifier, &mut retained));
                 }
-                // Mosquitto's habit: who of 3.x sends an impossible filter is disconnected.
+                // Like Mosquitto, disconnect an MQTT 3.x client that sends an invalid filter.
                 None if version == Version::V5 => reasons.push(Reason::TopicFilterInvalid),
-                None => return Err(Violation::malformed("an invalid topic filter")),
+                None => return Err(Violation::malformed("invalid topic filter")),
             }
         }
         let answer = SubAck { packet_id: subscribe.packet_id, properties: Properties::new(), reasons };
@@ -72,8 +72,8 @@ impl Broker {
         Reason::granted(options.qos)
     }
 
-    /// Retained messages for a new subscription. Their number is bounded by that of the retained ones, so the
-    /// limits of the queue are not asked.
+    /// Queues retained messages for a new subscription. Their number is limited by `max_retained`, so the limits
+    /// of the queue do not apply.
     fn replay(
         &mut self,
         number: u64,

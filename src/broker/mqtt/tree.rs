@@ -1,15 +1,15 @@
 //! A tree of topic levels, for both directions: which filters match a topic, and which topics match a filter.
 //!
-//! No topic and no filter has more than [`MAX_LEVELS`] levels, so that walking it cannot exhaust the stack.
+//! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the stack.
 
 use std::collections::HashMap;
 
 use bytestring::ByteString;
 
-/// Most levels of a topic or filter, as in Mosquitto.
+/// Limit on the levels of a topic or filter, as in Mosquitto.
 pub const MAX_LEVELS: usize = 200;
 
-/// Whether a topic or filter has few enough levels.
+/// Whether a topic or filter is within the limit on levels.
 pub fn fits(path: &str) -> bool {
     path.bytes().filter(|byte| *byte == b'/').count() < MAX_LEVELS
 }
@@ -45,7 +45,7 @@ impl<T> Tree<T> {
         self.len
     }
 
-    /// Whether there is no value.
+    /// Whether the tree is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -62,7 +62,7 @@ impl<T> Tree<T> {
         node.value.as_mut()
     }
 
-    /// The value at `path`, made if need be.
+    /// The value at `path`, inserted if necessary.
     pub fn entry(&mut self, path: &str) -> &mut T
     where
         T: Default,
@@ -81,7 +81,7 @@ impl<T> Tree<T> {
         node.value.get_or_insert_default()
     }
 
-    /// Takes the value at `path` out, and the levels that led nowhere else.
+    /// Removes the value at `path`, and the levels that only led to it.
     pub fn remove(&mut self, path: &str) -> Option<T> {
         let removed = Self::remove_at(&mut self.root, path);
         self.len -= usize::from(removed.is_some());
@@ -101,9 +101,9 @@ impl<T> Tree<T> {
         removed
     }
 
-    /// Values whose path, a filter, matches `topic`.
+    /// Visits the values whose path, a filter, matches `topic`.
     pub fn matching<'a>(&'a self, topic: &str, visit: &mut impl FnMut(&'a T)) {
-        // Wildcards in the first level do not match topics of `$` [MQTT-4.7.2-1].
+        // Wildcards in the first level do not match topics that begin with `$` [MQTT-4.7.2-1].
         Self::match_filters(&self.root, topic, !topic.starts_with('$'), visit);
     }
 
@@ -113,7 +113,7 @@ impl<T> Tree<T> {
             Some(rest) => Self::match_filters(child, rest, true, visit),
             None => {
                 child.value.iter().for_each(&mut *visit);
-                // `sport/#` is for `sport`, too.
+                // `sport/#` matches `sport`, too.
                 child.children.get("#").and_then(|all| all.value.as_ref()).into_iter().for_each(&mut *visit);
             }
         };
@@ -129,12 +129,12 @@ impl<T> Tree<T> {
         }
     }
 
-    /// Every value.
+    /// Visits every value.
     pub fn all<'a>(&'a self, visit: &mut impl FnMut(&'a T)) {
         Self::below(&self.root, visit);
     }
 
-    /// Values whose path, a topic, is matched by `filter`.
+    /// Visits the values whose path, a topic, matches `filter`.
     pub fn matched_by<'a>(&'a self, filter: &str, visit: &mut impl FnMut(&'a T)) {
         Self::match_topics(&self.root, filter, true, visit);
     }

@@ -1,4 +1,4 @@
-//! SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and what is asked about a consumer.
+//! SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and queries about a consumer.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
 
-/// Most subscriptions of a topic.
+/// Limit on the subscriptions of a topic.
 const PER_TOPIC: usize = 1_000;
-/// Most permits a consumer may have: more could not be used, and sums must not overflow.
+/// Limit on the permits of a consumer: more could not be used, and sums must not overflow.
 const MAX_PERMITS: i64 = i32::MAX as i64;
 
 impl Broker {
     pub(super) fn subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
         if pb::command_subscribe::SubType::try_from(command.sub_type).is_err() {
-            return Err(Error::protocol("an unknown type of subscription"));
+            return Err(Error::protocol("unknown subscription type"));
         }
         let request_id = command.request_id;
         if let Err(error) = self.try_subscribe(id, command) {
@@ -65,7 +65,7 @@ impl Broker {
             if topic.subscriptions.len() >= PER_TOPIC {
                 return Err(Error::new(
                     ErrorKind::TooManyRequests,
-                    format!("the topic has {PER_TOPIC} subscriptions"),
+                    format!("subscription limit reached: a topic can have {PER_TOPIC}"),
                 ));
             }
             let made = Subscription::new(subscription.clone(), kind, durable, Cursor::new(start));
@@ -105,12 +105,12 @@ impl Broker {
             self.flush_cursor(topic_id, &subscription);
         }
         self.reply_written(id, success(command.request_id));
-        // After the SUCCESS, or a client hears of a change in a consumer that it does not have yet.
+        // After SUCCESS, or the client would get a change for a consumer that it does not have yet.
         self.when_written(Action::Elect { topic: topic_id, subscription });
         Ok(())
     }
 
-    /// Where a subscription begins that is not there yet.
+    /// The position at which a new subscription starts.
     fn start_position(&mut self, topic: u64, command: &pb::CommandSubscribe) -> u64 {
         let wall_ms = self.wall_ms();
         let Some(topic) = self.topics.get(&topic) else { return 0 };
@@ -119,7 +119,7 @@ impl Broker {
             return topic.log.search(&mut self.source, |entry| entry.publish_ms >= since);
         }
         match &command.start_message_id {
-            // The entry itself is given; clients drop what they did not want of it.
+            // The entry itself is delivered; clients skip the messages of it that they did not ask for.
             Some(start) => position(topic.id, &topic.log, start),
             None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => {
                 topic.log.first()
@@ -128,7 +128,7 @@ impl Broker {
         }
     }
 
-    /// A durable subscription without a consumer, if it is not there.
+    /// Creates a durable subscription without a consumer, unless it exists.
     pub(super) fn create_subscription(&mut self, topic: u64, name: &str, below: u64) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
         let name: Arc<str> = name.into();
@@ -142,7 +142,7 @@ impl Broker {
         self.flush_cursor(id, &name);
     }
 
-    /// Chooses the active consumer and tells those whom it concerns.
+    /// Elects the active consumer and tells the consumers whose state changed.
     pub(super) fn elect(&mut self, topic: u64, subscription: &Arc<str>) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
         let partition = topic.partition;
@@ -158,7 +158,7 @@ impl Broker {
 
     pub(super) fn flow(&mut self, id: u64, flow: hot::Flow) -> Result<()> {
         if flow.permits == 0 {
-            return Err(Error::protocol("FLOW of nothing"));
+            return Err(Error::protocol("FLOW with 0 permits"));
         }
         let Some((key, reader)) = self.reader(id, flow.consumer_id) else { return Ok(()) };
         if let Some(consumer) = self.subscription(&reader).and_then(|s| s.consumer(key)) {
@@ -180,13 +180,13 @@ impl Broker {
             for message in ack.message_ids.iter().filter(|message| message.ledger_id == reader.topic) {
                 match ack.ack_type {
                     0 => subscription.ack(key, message.entry_id, &message.ack_set, &mut reading),
-                    // Before the first entry is -1: nothing.
+                    // -1 stands for the position before the first entry: nothing is acknowledged.
                     _ if message.entry_id == u64::MAX => {}
                     _ => subscription.ack_cumulative(message.entry_id, &message.ack_set, &mut reading),
                 }
             }
             if blocked && !matches!(subscription.kind, Kind::Exclusive | Kind::Failover) {
-                // It may have held the limit, or a slot of the ring, back.
+                // The acknowledgement may have freed its limit, or a hash slot.
                 self.due.insert(reader.topic);
             }
             if subscription.dirty && subscription.durable {
@@ -199,7 +199,7 @@ impl Broker {
             let response = pb::CommandAckResponse {
                 consumer_id: ack.consumer_id,
                 error,
-                message: txn.then(|| "the embedded broker has no transactions".to_owned()),
+                message: txn.then(|| "the embedded broker does not support transactions".to_owned()),
                 request_id: Some(request_id),
                 ..Default::default()
             };
@@ -267,7 +267,7 @@ impl Broker {
         };
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
         subscription.seek(sequence, &set);
-        // The consumers are sent away before the answer: what they have in their queues is not theirs any more.
+        // The consumers are closed before the answer, because the messages in their queues are no longer valid.
         self.send_away(&reader, true);
         self.flush_cursor(reader.topic, &reader.subscription);
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
@@ -335,7 +335,7 @@ impl Broker {
                 connection.consumers.remove(&command.consumer_id);
             }
             self.detach(&reader, key);
-            // What it acknowledged before it closed must not come again after a restart.
+            // Acknowledgements before the close must survive a restart.
             self.flush_cursor(reader.topic, &reader.subscription);
         }
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
@@ -343,7 +343,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A consumer has gone.
+    /// Removes a consumer.
     pub(super) fn detach(&mut self, reader: &Reader, key: ConsumerKey) {
         if let Some(subscription) = self.subscription(reader) {
             subscription.detach(key);
@@ -351,8 +351,8 @@ impl Broker {
         }
     }
 
-    /// Consumers have gone. A non-durable subscription goes with its last one, unless a seek sent it away: then
-    /// it is expected back.
+    /// Handles the end of consumers. A non-durable subscription ends with its last consumer, unless a seek
+    /// closed that: then the consumer is expected back.
     fn left(&mut self, reader: &Reader, expected_back: bool) {
         let now = self.now;
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return };
@@ -408,7 +408,7 @@ impl Broker {
 
     pub(super) fn consumer_stats(&mut self, id: u64, command: &pb::CommandConsumerStats) -> Result<()> {
         let Some((key, reader)) = self.reader(id, command.consumer_id) else {
-            return Err(Error::protocol("CONSUMER_STATS of a consumer that is not there"));
+            return Err(Error::protocol("CONSUMER_STATS for an unknown consumer"));
         };
         let address = self.connections.get(&id).map(|connection| connection.address.to_string());
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return Ok(()) };
@@ -446,7 +446,7 @@ impl Broker {
     }
 }
 
-/// The entry that a message id means in this log: itself, or the nearest there is.
+/// The entry of this log that a message id names, or the nearest one.
 fn position(topic: u64, log: &Log, message: &pb::MessageIdData) -> u64 {
     let id = MessageId::from(message);
     if id.entry_id() == MessageId::EARLIEST.entry_id() || (id.ledger as i64) < topic as i64 {
@@ -455,6 +455,6 @@ fn position(topic: u64, log: &Log, message: &pb::MessageIdData) -> u64 {
     if id.ledger > topic {
         return log.next();
     }
-    // Before the first entry is -1.
+    // -1 stands for the position before the first entry.
     (id.entry as i64).clamp(log.first() as i64, log.next() as i64) as u64
 }

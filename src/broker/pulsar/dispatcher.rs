@@ -1,4 +1,4 @@
-//! Deliveries on their way into a session.
+//! Deliveries to the connections of consumers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use crate::pulsar::command::Command;
 use crate::pulsar::frame::{Payload, encode_head};
 use crate::pulsar::{hot, pb};
 
-/// Bytes that wait for one connection before no more is dispatched to it.
+/// Output bytes queued for a connection beyond which no entries are dispatched to it.
 const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
-/// Where dispatch puts its deliveries.
+/// Sends the deliveries of one topic.
 pub(super) struct Dispatcher<'a> {
     pub(super) topic: u64,
     pub(super) connections: &'a mut BTreeMap<u64, Connection>,

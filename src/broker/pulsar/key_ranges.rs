@@ -1,17 +1,17 @@
-//! Who gets which hash in a Key_Shared subscription: a ring of 65,536 slots cut into ranges.
+//! Assignment of hashes to consumers in a Key_Shared subscription: 65,536 slots, cut into ranges.
 //!
-//! Ranges are split and joined so that a consumer that comes or goes moves as few keys as possible: one that
-//! comes takes half of the widest range, one that goes leaves its range to a neighbour.
+//! Ranges are split and joined so that few keys move when the consumers change: a new consumer takes half of the
+//! widest range, and a leaving one gives its range to a neighbour.
 
-/// Slots of the ring.
+/// Number of hash slots.
 pub const SLOTS: u32 = 1 << 16;
 
-/// Ranges, each of its consumer, in order and without gap unless the consumers chose them.
+/// The ranges of the consumers, in order and without gaps, unless the consumers chose them.
 #[derive(Clone, Debug)]
 pub struct HashRanges<K> {
-    /// First slot, last slot, owner.
+    /// First slot, last slot and owner of each range.
     ranges: Vec<(u32, u32, K)>,
-    /// Whether consumers bring their ranges.
+    /// Whether the consumers choose their ranges.
     chosen: bool,
 }
 
@@ -22,7 +22,7 @@ impl<K> Default for HashRanges<K> {
 }
 
 impl<K: Copy + PartialEq> HashRanges<K> {
-    /// Gives `owner` half of the widest range.
+    /// Assigns half of the widest range to `owner`.
     pub fn add(&mut self, owner: K) {
         self.chosen = false;
         let widest = (0..self.ranges.len()).rev().max_by_key(|i| self.ranges[*i].1 - self.ranges[*i].0);
@@ -37,7 +37,7 @@ impl<K: Copy + PartialEq> HashRanges<K> {
         }
     }
 
-    /// Gives `owner` the ranges it asks for, unless they are malformed or another's.
+    /// Assigns to `owner` the ranges that it asks for, unless they are invalid or taken.
     pub fn add_chosen(&mut self, owner: K, wanted: &[(u32, u32)]) -> Result<(), &'static str> {
         if wanted.is_empty() {
             return Err("Ranges for KeyShared policy must not be empty.");
@@ -61,7 +61,7 @@ impl<K: Copy + PartialEq> HashRanges<K> {
         Ok(())
     }
 
-    /// Takes the ranges of `owner` back.
+    /// Removes the ranges of `owner`.
     pub fn remove(&mut self, owner: K) {
         if self.chosen {
             self.ranges.retain(|range| range.2 != owner);
@@ -77,7 +77,7 @@ impl<K: Copy + PartialEq> HashRanges<K> {
         }
     }
 
-    /// Whose slot this is.
+    /// The owner of a slot.
     pub fn owner(&self, slot: u16) -> Option<K> {
         let slot = u32::from(slot);
         let i = self.ranges.partition_point(|range| range.0 <= slot).checked_sub(1)?;

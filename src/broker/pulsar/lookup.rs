@@ -1,4 +1,4 @@
-//! What is asked about topics and schemas, and what the embedded broker does not do.
+//! Queries about topics and schemas, and commands that the embedded broker does not support.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::pb;
 
-/// Most versions of a schema.
+/// Limit on the versions of a schema.
 const VERSIONS: usize = 1_000;
-/// Most partitions of a topic.
+/// Limit on the partitions of a topic.
 pub(super) const MAX_PARTITIONS: u32 = 10_000;
 
 impl Broker {
@@ -78,22 +78,24 @@ impl Broker {
         if self.settings.partitions > 0 {
             self.create_topic(topic, self.settings.partitions)?;
         }
-        // A plain topic comes into being with its first producer or subscription.
+        // A plain topic is created by its first producer or subscription.
         Ok(self.settings.partitions)
     }
 
-    /// Creates a topic: a plain one, or one of `partitions`.
+    /// Creates a plain topic, or one with `partitions`.
     pub fn create_topic(&mut self, topic: &str, partitions: u32) -> Result<()> {
         let name = Name::parse(topic)?;
         let exists = self.names.contains_key(&name.full) || self.parents.contains_key(&name.full);
         if exists {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the topic exists").with_topic(name.full));
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, "the topic already exists").with_topic(name.full)
+            );
         }
         if partitions == 0 {
             return self.create_log(&name).map(drop);
         }
         if partitions > MAX_PARTITIONS {
-            let text = format!("{partitions} partitions are over the limit of {MAX_PARTITIONS}");
+            let text = format!("{partitions} partitions exceed the limit of {MAX_PARTITIONS}");
             return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(name.full));
         }
         if name.partition.is_some() {
@@ -111,7 +113,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Deletes a topic with its partitions, entries and subscriptions; whoever uses it is sent away.
+    /// Deletes a topic with its partitions, entries and subscriptions, and closes its producers and consumers.
     pub fn delete_topic(&mut self, topic: &str) -> Result<()> {
         let name = Name::parse(topic)?;
         let mut logs: Vec<Arc<str>> = Vec::new();
@@ -163,7 +165,8 @@ impl Broker {
                 }
                 response.response = Some(LookupType::Connect as i32);
                 response.authoritative = Some(true);
-                // Whoever came by another name (a forwarded port, a container) stays on it.
+                // A client that connected through another address (a forwarded port, a container) keeps using
+                // it.
                 response.proxy_through_service_url = Some(true);
             }
             Err(error) => {
@@ -196,11 +199,11 @@ impl Broker {
         self.reply(id, &Command::GetTopicsOfNamespaceResponse(response));
     }
 
-    /// Keeps a schema; gives its version. The same schema has one version; whether a new one fits the ones
-    /// before is not checked, except that the type may not change.
+    /// Stores a schema and returns its version. Equal schemas have one version. Compatibility with earlier
+    /// versions is not checked, except that the type may not change.
     pub(super) fn add_schema(&mut self, name: &Name, schema: &pb::Schema) -> Result<Bytes> {
         if schema.r#type == pb::schema::Type::None as i32 {
-            // Bytes without meaning: how some clients say that they have none.
+            // Some clients send a BYTES schema when they have none.
             return Ok(Bytes::new());
         }
         let parent = name.parent();
@@ -220,7 +223,10 @@ impl Broker {
             ));
         }
         if versions.len() >= VERSIONS {
-            return Err(Error::new(ErrorKind::TooManyRequests, format!("the topic has {VERSIONS} schemas")));
+            return Err(Error::new(
+                ErrorKind::TooManyRequests,
+                format!("schema limit reached: a topic can have {VERSIONS} versions"),
+            ));
         }
         let data: Bytes = schema.encode_to_vec().into();
         let version = versions.len();
@@ -288,9 +294,9 @@ fn version_bytes(version: usize) -> Bytes {
 fn unsupported(command: &Command) -> Error {
     let text = match command {
         Command::WatchTopicList(_) | Command::WatchTopicListClose(_) => {
-            "the embedded broker does not watch topic lists: ask with GET_TOPICS_OF_NAMESPACE"
+            "the embedded broker does not support topic list watchers: use GET_TOPICS_OF_NAMESPACE"
         }
-        _ => "the embedded broker has no transactions",
+        _ => "the embedded broker does not support transactions",
     };
     Error::new(ErrorKind::NotAllowed, text)
 }

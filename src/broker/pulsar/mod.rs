@@ -1,11 +1,12 @@
-//! The broker as Pulsar's clients see it, sans-IO: sessions, topics and what joins them.
+//! Pulsar's side of the broker, sans-IO.
 //!
-//! * [`session`]: one connection: handshake, authentication, keep-alive
-//! * `produce`, `consume`, `lookup`: what the commands do
-//! * `names`: topic names and the facts of an entry
-//! * `dispatcher`: deliveries on their way into a session
+//! * [`session`]: handshake, authentication and keep-alive of a connection; `connection`: its producers and consumers
+//! * `produce`, `consume`, `lookup`: the commands
+//! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
+//!   Key_Shared; `names`: topic names and the metadata of an entry
+//! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,22 +49,22 @@ use names::Name;
 use options::Settings;
 use session::Session;
 
-/// Acknowledgements without receipt are at most this far behind in the store.
+/// Delay until acknowledgements without a receipt are written.
 const CURSOR_DELAY: Duration = Duration::from_millis(100);
-/// Between looks for what can go.
+/// Interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// Caches of all logs together, when there is a store behind them.
+/// Limit on the caches of all stored logs together, in bytes.
 const CACHE_TOTAL: usize = 128 << 20;
-/// A non-durable subscription without consumers (they come back after a seek) goes after this time.
+/// Time for which a non-durable subscription stays without consumers, which come back after a seek.
 const ABANDONED: Duration = Duration::from_secs(60);
-/// Bytes of the store up to which entries stay that nobody needs.
+/// Size of the store up to which acknowledged entries are retained.
 const KEPT_ON_DISK: u64 = 2 << 30;
 /// Domain of Pulsar's topics in the store.
 const DOMAIN: &str = "pulsar";
-/// Producers are forgotten after this time without a message, as by the real broker.
+/// Time for which a producer's sequence id is kept after its last message, as by the real broker.
 const PRODUCER_KEPT_MS: u64 = 6 * 3_600_000;
 
-/// What waits for the store.
+/// An action that waits for the store.
 #[derive(Debug)]
 enum Action {
     Committed { topic: u64, end: u64 },
@@ -72,7 +73,7 @@ enum Action {
     Elect { topic: u64, subscription: Arc<str> },
 }
 
-/// See the module.
+/// Pulsar's broker, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Broker {
     settings: Settings,
@@ -81,7 +82,7 @@ pub struct Broker {
     next_session: u64,
     topics: BTreeMap<u64, Topic>,
     names: BTreeMap<Arc<str>, u64>,
-    /// Parents: their number in the store and the count of their partitions.
+    /// Partitioned topics: id in the store and number of partitions.
     parents: BTreeMap<Arc<str>, (u64, u32)>,
     schemas: BTreeMap<Arc<str>, Vec<Bytes>>,
     next_producer: u64,
@@ -98,7 +99,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker with the topics that were `found`.
+    /// Creates a broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let mut broker = Self {
             source,
@@ -177,7 +178,7 @@ impl Broker {
         }
     }
 
-    /// Sends at once.
+    /// Sends a command immediately.
     fn reply(&mut self, id: u64, command: &Command) {
         if let Some(connection) = self.connections.get_mut(&id) {
             if connection.session.transmit().is_empty() {
@@ -187,7 +188,7 @@ impl Broker {
         }
     }
 
-    /// Sends when everything asked of the store so far is written.
+    /// Sends a command once every change issued so far is written.
     fn reply_written(&mut self, id: u64, command: Command) {
         self.when_written(Action::Reply { session: id, command: Box::new(command) });
     }
@@ -239,16 +240,13 @@ impl Broker {
         }
     }
 
-    /// Why nothing can be written, if so.
+    /// The reason why nothing can be written, if there is one.
     fn refusal(&self) -> Option<Error> {
         let error = self.commits.failure()?;
-        Some(Error::new(
-            ErrorKind::Persistence,
-            format!("{}; the broker must be started anew", error.message()),
-        ))
+        Some(Error::new(ErrorKind::Persistence, format!("{}: restart the broker", error.message())))
     }
 
-    /// Dispatches the topics that have something new to give or somebody new to take.
+    /// Dispatches the topics with new entries or new permits.
     fn pump(&mut self) {
         while let Some(id) = self.due.pop_first() {
             let wall_ms = self.settings.clock.wall_ms(self.now);
@@ -269,7 +267,7 @@ impl Broker {
         }
     }
 
-    /// A cursor moved; the store learns of it soon.
+    /// Marks a moved cursor, which is written soon.
     fn mark_dirty(&mut self, topic: u64, subscription: &Arc<str>) {
         self.dirty.insert((topic, subscription.clone()));
         self.flush_at.get_or_insert(self.now + CURSOR_DELAY);
@@ -302,11 +300,11 @@ impl Broker {
         self.commits.write(op);
     }
 
-    /// Lets go what nobody needs any more.
+    /// Removes entries, subscriptions and sequence ids that are no longer needed.
     fn housekeeping(&mut self, retention: Duration) {
         let wall_ms = self.wall_ms();
         let stored_before = wall_ms.saturating_sub(retention.as_millis() as u64);
-        // Many topics share what four of them may have.
+        // All topics together have the memory of four.
         let share =
             (4 * self.settings.retention_bytes / self.topics.len().max(1)).min(self.settings.retention_bytes);
         let limit = if self.settings.stored { usize::MAX } else { share };
@@ -345,7 +343,7 @@ impl Broker {
         }
     }
 
-    /// Clients find a namespace that was given to the broker, or that has topics.
+    /// Checks that the namespace is configured or has topics.
     fn check_namespace(&self, name: &Name) -> Result<()> {
         let namespace = name.namespace();
         let prefix: Arc<str> = format!("persistent://{namespace}/").into();
@@ -359,18 +357,21 @@ impl Broker {
         Err(Error::new(
             ErrorKind::TopicNotFound,
             format!(
-                "Namespace not found: {namespace}. Name it when the broker starts, or create a topic in it there"
+                "Namespace not found: {namespace}. Add it to the broker's option namespaces, or create a topic in it through the broker object"
             ),
         ))
     }
 
-    /// The topic of a producer or consumer, made if need be.
+    /// The topic of a producer or consumer, created if necessary.
     fn open_topic(&mut self, name: &Name, create: bool) -> Result<u64> {
         if let Some(id) = self.names.get(&name.full) {
             return Ok(*id);
         }
         if self.parents.contains_key(&name.full) {
-            return Err(Error::new(ErrorKind::NotAllowed, "the topic has partitions: name one of them"));
+            return Err(Error::new(
+                ErrorKind::NotAllowed,
+                "the topic is partitioned: use the name of one of its partitions",
+            ));
         }
         self.check_namespace(name)?;
         if !create || !self.settings.auto_create {
@@ -394,7 +395,7 @@ impl Broker {
         if self.topics.len() + self.parents.len() >= self.settings.max_topics {
             return Err(Error::new(
                 ErrorKind::TooManyRequests,
-                format!("there are {} topics", self.settings.max_topics),
+                format!("topic limit reached (max_topics is {})", self.settings.max_topics),
             ));
         }
         let id = self.settings.topic_ids.next();
@@ -578,7 +579,7 @@ impl Topics for Broker {
     }
 }
 
-/// The protocol's number for an error.
+/// The protocol's error code for an error.
 fn server_error(kind: ErrorKind) -> pb::ServerError {
     use pb::ServerError as S;
     match kind {

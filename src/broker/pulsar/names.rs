@@ -1,4 +1,4 @@
-//! Names of topics and the facts of an entry that the broker looks at.
+//! Names of topics, and the metadata of an entry that the broker reads.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::topic::{TopicName, murmur3_32};
 use crate::wire::Reader;
 
-/// Longest name of a topic or subscription.
+/// Length limit of the name of a topic or subscription.
 const NAME_MAX: usize = 1024;
-/// What Key_Shared takes for the key of a message without one.
+/// The key that Key_Shared uses for a message without one.
 const NO_KEY: &[u8] = b"NONE_KEY";
 
-/// A checked name.
+/// A valid topic name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     /// `persistent://tenant/namespace/local`.
     pub(crate) full: Arc<str>,
-    /// Number among the partitions of its parent.
+    /// Index among the partitions of its parent.
     pub(crate) partition: Option<u32>,
     topic: TopicName,
 }
 
 impl Name {
-    /// Reads a name in full, or one of `public/default`, or `tenant/namespace/local`.
+    /// Parses a full name, `tenant/namespace/local`, or a local name in `public/default`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         if text.len() > NAME_MAX {
             return Err(Error::new(ErrorKind::InvalidTopic, "Invalid topic name: it is too long"));
@@ -37,7 +37,7 @@ impl Name {
         if !topic.is_persistent() {
             return Err(Error::new(
                 ErrorKind::NotAllowed,
-                "the embedded broker has no non-persistent topics",
+                "the embedded broker does not support non-persistent topics",
             ));
         }
         Ok(Self { full: topic.to_string().into(), partition: topic.partition(), topic })
@@ -48,14 +48,14 @@ impl Name {
         self.topic.namespace()
     }
 
-    /// The name without the number of the partition.
+    /// The name without its partition index.
     pub(crate) fn parent(&self) -> Arc<str> {
         if self.partition.is_none() { self.full.clone() } else { self.topic.whole().to_string().into() }
     }
 }
 
-/// What the broker reads of an entry's metadata. Nothing here is believed further than it can be harmless:
-/// garbage in the metadata is stored as it came, as by the real broker.
+/// The metadata of an entry that the broker uses. Invalid metadata is stored as received, as by the real broker,
+/// so nothing here may cause harm when it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) publish_ms: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Reads `[metadata size u32][MessageMetadata]...`.
+    /// Parses `[metadata size u32][MessageMetadata]...`.
     pub(crate) fn read(covered: &[u8]) -> Self {
         let mut facts = Self { count: 1, ..Self::default() };
         let mut reader = Reader::new(covered);
@@ -109,7 +109,7 @@ impl Facts {
     }
 }
 
-/// The slot of a key on the ring of Key_Shared.
+/// The hash slot of a key.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     ((murmur3_32(key) & 0x7fff_ffff) % SLOTS) as u16
 }

@@ -20,8 +20,7 @@ pub struct PulsarOptions {
     /// Interval of PING on an idle connection; a client that does not answer within another interval is
     /// disconnected.
     pub keep_alive: Duration,
-    /// How long entries stay after every durable subscription has acknowledged them, so that consumers can seek
-    /// back.
+    /// Retention of entries that every durable subscription has acknowledged, so that consumers can seek back.
     pub retention: Duration,
     /// Without a store: memory for such entries of one topic, in bytes. All topics together have four times as
     /// much.
@@ -68,7 +67,7 @@ pub struct Settings {
     pub partitions: u32,
     /// Whether messages are dropped whose sequence id their producer has sent before.
     pub deduplicate: bool,
-    /// How long entries stay that no subscription needs, so that consumers can seek back.
+    /// Retention of entries that no subscription needs, so that consumers can seek back.
     pub retention: Duration,
     /// Without a store: memory for such entries of one topic, in bytes.
     pub retention_bytes: usize,

@@ -16,9 +16,9 @@ use crate::pulsar::frame::Payload;
 use crate::pulsar::{NO_REQUEST, hot, pb};
 use crate::sqlite::Job;
 
-/// Entries below this size are copied: a slice of the read buffer would keep all of it alive.
+/// Entries below this size are copied, because a slice would keep the whole read buffer alive.
 const COPY_BELOW: usize = 32 << 10;
-/// Most producers of a connection, and most consumers.
+/// Limits on the producers and on the consumers of a connection.
 pub(super) const PER_SESSION: usize = 10_000;
 
 impl Broker {
@@ -28,7 +28,7 @@ impl Broker {
             Ok(pb::ProducerAccessMode::Exclusive) => Access::Exclusive,
             Ok(pb::ProducerAccessMode::WaitForExclusive) => Access::WaitForExclusive,
             Ok(pb::ProducerAccessMode::ExclusiveWithFencing) => Access::Fencing,
-            Err(_) => return Err(Error::protocol("an unknown access mode")),
+            Err(_) => return Err(Error::protocol("unknown access mode")),
         };
         let request_id = command.request_id;
         match self.try_producer(id, command, access) {
@@ -41,7 +41,7 @@ impl Broker {
     fn try_producer(&mut self, id: u64, command: pb::CommandProducer, access: Access) -> Result<()> {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         if let Some(writer) = connection.producers.get(&command.producer_id) {
-            // How a client heals whose patience was shorter than the broker's; the topic is not looked at.
+            // This lets a client recover that timed out before the broker answered; the topic is not compared.
             if !writer.ready {
                 return Err(Error::new(
                     ErrorKind::ServiceNotReady,
@@ -68,7 +68,7 @@ impl Broker {
             Some(name) if !name.is_empty() => name.into(),
             _ => {
                 self.next_producer += 1;
-                // Unlike any of an earlier run, or deduplication would take its messages for old ones.
+                // Must differ from the names of earlier runs, or deduplication would drop its messages.
                 format!("penstock-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
             }
         };
@@ -153,7 +153,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A producer has gone; whoever waited for that gets in.
+    /// Removes a producer, and admits the one that waited for it.
     pub(super) fn remove_producer(&mut self, topic: u64, session: u64, producer: u64) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
         let next = topic.remove_producer(ProducerKey { session, id: producer });
@@ -170,7 +170,7 @@ impl Broker {
         }
     }
 
-    /// Tells a producer that it may not write any more. What it has sent meanwhile is passed over.
+    /// Fences a producer: it may no longer write. Messages that it has sent meanwhile are ignored.
     pub(super) fn fence(&mut self, key: ProducerKey) {
         let until = self.now + self.settings.session.keep_alive;
         let Some(connection) = self.connections.get_mut(&key.session) else { return };
@@ -189,7 +189,7 @@ impl Broker {
         if self.commits.used() < self.settings.max_store {
             return false;
         }
-        // Room goes to those who write before those who might look back.
+        // Under pressure, space for new messages takes precedence over retained ones.
         self.housekeeping(std::time::Duration::ZERO);
         self.commits.used() >= self.settings.max_store
     }
@@ -200,7 +200,7 @@ impl Broker {
         let Some(writer) = connection.producers.get(&send.producer_id).filter(|writer| writer.ready) else {
             return match connection.dismissed.get(&send.producer_id) {
                 Some(until) if *until > now => Ok(()),
-                _ => Err(Error::protocol("SEND to a producer that is not there")),
+                _ => Err(Error::protocol("SEND to an unknown producer")),
             };
         };
         let (topic_id, name) = (writer.topic, writer.name.clone());
@@ -212,7 +212,7 @@ impl Broker {
             self.send_error(
                 id,
                 &send,
-                &Error::new(ErrorKind::NotAllowed, "the embedded broker has no transactions"),
+                &Error::new(ErrorKind::NotAllowed, "the embedded broker does not support transactions"),
             );
             return Ok(());
         }
@@ -231,14 +231,14 @@ impl Broker {
         let facts = Facts::read(&payload.covered);
         let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
         let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
-        // Ids of Java's key-based batches interleave: they carry the last id of each, in no order.
+        // The ids of Java's key-based batches interleave: each carries its last id, in no order.
         let by_key = facts.batch && facts.count > 1 && send.highest_sequence_id == Some(send.sequence_id);
         if self.settings.deduplicate && send.sequence_id as i64 <= known && !by_key {
             let receipt = receipt(&send, u64::MAX, u64::MAX);
             self.when_written(Action::Receipt { session: id, receipt });
             return Ok(());
         }
-        // Chunks share their id, so it is taken as known with the last one.
+        // The chunks of a message share its id, so the id counts as received with the last chunk.
         let producer = if self.settings.deduplicate && !facts.chunk_follows {
             let highest = highest.max(known);
             match topic.sequences.get_mut(&name) {
@@ -287,7 +287,7 @@ impl Broker {
             ErrorKind::Checksum => pb::ServerError::ChecksumError,
             kind => server_error(kind),
         };
-        // Behind the receipts of what was sent before: clients look at the head of their queue.
+        // After the receipts of earlier messages, because clients expect receipts in order.
         self.reply_written(
             id,
             Command::SendError(pb::CommandSendError {
@@ -312,6 +312,8 @@ fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt 
 fn quota(max_store: u64) -> Error {
     Error::new(
         ErrorKind::QuotaExceeded,
-        format!("the store has reached its limit of {max_store} bytes (max_store)"),
+        format!(
+            "the store is full (max_store is {max_store} bytes): consume or delete messages, or raise max_store"
+        ),
     )
 }

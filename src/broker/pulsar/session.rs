@@ -1,9 +1,9 @@
-//! One connection: handshake, authentication, keep-alive. Everything else becomes an event for the broker.
+//! Handshake, authentication and keep-alive of a connection. Every other command becomes an event for the broker.
 //!
 //! ```text
 //! Start --CONNECT, good token--> Ready --token expired--> Challenged --AUTH_RESPONSE--> Ready
 //!   |                              |                          |
-//!   +--anything else, 10 s---------+--silence, 2 intervals----+--30 s--> the connection ends
+//!   +--anything else, 10 s---------+--timeout, 2 intervals----+--30 s--> the connection ends
 //! ```
 
 use std::collections::VecDeque;
@@ -21,24 +21,24 @@ use crate::pulsar::frame::{Decoder, FRAME_PADDING, Frame, encode_command};
 use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, pb};
 use crate::transmit::Transmit;
 
-/// Longest time from the connection to CONNECT.
+/// Time limit for CONNECT after the connection was accepted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Largest frame of somebody who has not said who he is.
+/// Frame size limit before CONNECT is accepted.
 const FIRST_FRAME: usize = 64 << 10;
-/// Longest time for an answer to a challenge.
+/// Time limit for the response to a challenge.
 const CHALLENGE: Duration = Duration::from_secs(30);
 
 const KEEP_ALIVE: usize = 0;
 const EXPIRY: usize = 1;
 
-/// What all sessions of a broker share.
+/// Settings that all sessions of a broker share.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// Largest message.
+    /// Largest message in bytes.
     pub max_message_size: usize,
-    /// Between signs of life.
+    /// Interval of keep-alive checks.
     pub keep_alive: Duration,
-    /// Who may come in; `None` is everybody.
+    /// Verifies tokens; `None` admits every client.
     pub tokens: Option<Arc<TokenKey>>,
 }
 
@@ -49,7 +49,7 @@ enum State {
     Challenged,
 }
 
-/// See the module.
+/// The session of a connection, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
@@ -68,7 +68,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A connection that has just been accepted.
+    /// A session for a connection that was just accepted.
     pub fn new(config: SessionConfig, clock: Clock, now: Instant) -> Self {
         let mut timers = TimerTable::default();
         timers.set(KEEP_ALIVE, now + HANDSHAKE);
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// The calendar was put right.
+    /// Sets the calendar clock.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = clock;
         let expires_ms = self.claims.as_ref().and_then(|claims| claims.expires_ms);
@@ -103,17 +103,17 @@ impl Session {
         !matches!(self.state, State::Start)
     }
 
-    /// What the client calls itself.
+    /// Version string of the client.
     pub fn client(&self) -> &str {
         &self.client
     }
 
-    /// Whether MESSAGE carries a checksum: since version 6.
+    /// Whether MESSAGE carries a checksum: from protocol version 6 on.
     pub fn wants_checksum(&self) -> bool {
         self.version >= 6
     }
 
-    /// Whether MESSAGE carries the broker's entry metadata: if asked for, since version 16.
+    /// Whether MESSAGE carries the broker's entry metadata: from version 16 on, if the client supports it.
     pub fn wants_entry_metadata(&self) -> bool {
         self.version >= 16 && self.flags.supports_broker_entry_metadata()
     }
@@ -153,7 +153,7 @@ impl Session {
         }
         let claims = match tokens.verify(data.unwrap_or_default(), self.clock.wall_ms(now)) {
             Ok(claims) => claims,
-            // Why stays here: it would help whoever is guessing.
+            // The reason is not sent: it would help an attacker.
             Err(_) => return Err(self.refuse("Failed to authenticate")),
         };
         if self.claims.as_ref().is_some_and(|before| before.subject != claims.subject) {
@@ -203,7 +203,7 @@ impl Session {
     fn expired(&mut self, now: Instant) -> Result<()> {
         let at = self.claims.as_ref().and_then(|claims| claims.expires_ms);
         if at.is_some_and(|at| at > self.clock.wall_ms(now)) {
-            // Only as far as a timer reaches.
+            // The expiry is beyond the reach of a timer: set it again.
             self.timers.set(EXPIRY, self.clock.at(now, at.unwrap_or_default()));
             return Ok(());
         }

@@ -36,7 +36,7 @@ impl Broker {
         all
     }
 
-    /// One topic.
+    /// Figures of a topic.
     pub fn topic_stats(&self, topic: &str) -> Result<TopicStats> {
         let name = Name::parse(topic)?;
         let partitions = self.parents.get(&name.full).map_or(0, |(_, partitions)| *partitions);

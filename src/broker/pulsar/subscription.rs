@@ -1,13 +1,13 @@
-//! One subscription of one topic: its consumers, what they hold, and who gets the next entry.
+//! A subscription of a topic: its consumers, the entries that they hold, and dispatch.
 //!
-//! | type | who gets it | what comes again |
+//! | type | delivered to | redelivered |
 //! |---|---|---|
-//! | Exclusive, Failover | the one active consumer, in order | everything not acknowledged, from the mark on |
-//! | Shared | whoever has permits, in turn, lowest priority number first | what the consumer that left held, or named |
-//! | Key_Shared | the owner of the key's slot | the same; an entry never overtakes another of its slot |
+//! | Exclusive, Failover | the active consumer, in order | everything not acknowledged, from the mark on |
+//! | Shared | a consumer with permits, in turn, lowest priority number first | entries that a leaving consumer held, or that a consumer named |
+//! | Key_Shared | the owner of the key's slot | likewise; an entry never overtakes another of its slot |
 //!
-//! Permit law: an entry is charged its messages less those acknowledged already, and is sent while permits are
-//! above zero, so they may end below zero by one batch less one.
+//! Permits: an entry costs its messages less those acknowledged already, and is sent while permits are
+//! above zero. So they may fall below zero, by one message less than a batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -19,26 +19,26 @@ use crate::broker::log::{Entry, Log, Source};
 use crate::broker::pulsar::key_ranges::HashRanges;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Messages that a consumer of a shared type may hold unacknowledged, as in the real broker.
+/// Limit on the unacknowledged messages of a consumer of a shared type, as in the real broker.
 pub const MAX_UNACKED: i64 = 50_000;
-/// Entries that a Key_Shared subscription reads past blocked ones, for each consumer.
+/// Number of entries, for each consumer, that a Key_Shared subscription reads past blocked ones.
 const LOOK_AHEAD: usize = 2_000;
 
 /// The type of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One consumer, others are refused.
+    /// One consumer; others are refused.
     Exclusive,
-    /// All consumers, in turn.
+    /// All consumers in turn.
     Shared,
-    /// One consumer, others stand by.
+    /// One consumer; others stand by.
     Failover,
-    /// All consumers, by key.
+    /// All consumers by key.
     KeyShared,
 }
 
 impl Kind {
-    /// From the number the protocol uses. What is not known becomes the strictest.
+    /// Converts the protocol's number. An unknown number becomes the strictest type.
     pub fn from_number(number: i32) -> Self {
         match number {
             1 => Self::Shared,
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Its name as the protocol writes it.
+    /// Name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exclusive => "Exclusive",
@@ -63,12 +63,12 @@ impl Kind {
     }
 }
 
-/// A consumer: the session it is in and its number there.
+/// Identifies a consumer: its connection, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey {
-    /// The session.
+    /// Connection.
     pub session: u64,
-    /// The number that its client chose.
+    /// Id that the client chose.
     pub id: u64,
 }
 
@@ -78,20 +78,20 @@ struct Pending {
     hash: u16,
 }
 
-/// A consumer as its subscription sees it.
+/// A consumer of a subscription.
 #[derive(Debug)]
 pub struct Consumer {
-    /// Who.
+    /// Connection and id.
     pub key: ConsumerKey,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// Lower goes first.
+    /// Priority level; lower levels come first.
     pub priority: i32,
-    /// Messages it may still be sent; below zero after a batch larger than its permits.
+    /// Messages that may still be sent; below zero after a batch larger than the remaining permits.
     pub permits: i64,
-    /// Given back with each delivery, for clients that tell old from new by it.
+    /// Epoch that is returned with each delivery, by which clients tell new deliveries from old ones.
     pub epoch: Option<u64>,
-    /// Slots it asked for.
+    /// Hash ranges that the consumer asked for.
     pub ranges: Option<Vec<(u32, u32)>>,
     /// Messages delivered.
     pub delivered: u64,
@@ -100,7 +100,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// One that has no permits yet.
+    /// A consumer without permits.
     pub fn new(key: ConsumerKey, name: Arc<str>, priority: i32) -> Self {
         Self {
             key,
@@ -115,43 +115,44 @@ impl Consumer {
         }
     }
 
-    /// Messages it holds, of the shared types.
+    /// Unacknowledged messages, for shared types.
     pub fn unacked(&self) -> i64 {
         self.unacked
     }
 }
 
-/// An entry on its way to a consumer.
+/// The delivery of an entry to a consumer.
 #[derive(Debug)]
 pub struct Delivery<'a> {
-    /// To whom.
+    /// Receiving consumer.
     pub consumer: ConsumerKey,
-    /// What.
+    /// Delivered entry.
     pub entry: &'a Entry,
-    /// How often it was tried before.
+    /// Number of earlier deliveries.
     pub redelivery_count: u32,
-    /// Bits still to be delivered; empty is all.
+    /// Bits of the messages that are not acknowledged; empty for all.
     pub ack_set: Vec<i64>,
-    /// The consumer's epoch.
+    /// Epoch of the consumer.
     pub epoch: Option<u64>,
 }
 
-/// Where deliveries go.
+/// Takes deliveries.
 pub trait Sink {
-    /// Whether the consumer's connection takes more now. After a no, it asks for a dispatch by itself.
+    /// Whether the consumer's connection has room for more. After `false`, the connection triggers the next
+    /// dispatch.
     fn room(&mut self, consumer: ConsumerKey) -> bool;
-    /// Sends it.
+    /// Sends a delivery.
     fn deliver(&mut self, delivery: Delivery<'_>);
 }
 
-/// What dispatch needs of the topic.
+/// The parts of the topic that dispatch reads.
 #[derive(Debug)]
 pub struct Reading<'a> {
-    /// The log.
+    /// Log of the topic.
     pub log: &'a Log,
-    /// Where to read what the log does not hold.
+    /// Reads entries that are not cached.
     pub source: &'a mut Option<Box<dyn Source>>,
-    /// Milliseconds since 1970.
+    /// Current time in milliseconds since 1970.
     pub wall_ms: u64,
 }
 
@@ -161,38 +162,38 @@ impl std::fmt::Debug for dyn Source {
     }
 }
 
-/// See the module.
+/// A subscription, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// Its type; changes only while nobody is connected.
+    /// Type; changes only while no consumer is connected.
     pub kind: Kind,
-    /// Whether it outlives its consumers and the process.
+    /// Whether the subscription outlives its consumers and the process.
     pub durable: bool,
-    /// What is acknowledged.
+    /// Acknowledgements.
     pub cursor: Cursor,
-    /// Whether `cursor` is ahead of the store.
+    /// Whether `cursor` has changes that are not written.
     pub dirty: bool,
-    /// Since when a non-durable subscription has had no consumer (after a seek they come back).
+    /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
     pub abandoned: Option<Instant>,
-    /// The next number that has not been looked at.
+    /// The next entry to read.
     read: u64,
     consumers: Vec<Consumer>,
-    /// To be sent again, or read past, with the slot of the key.
+    /// Entries to be sent again, or that were read past, with their hash slots.
     replay: BTreeMap<u64, u16>,
     redeliveries: HashMap<u64, u32>,
     delayed: BinaryHeap<Reverse<(u64, u64, u16)>>,
     ahead: VecDeque<Entry>,
     ring: HashRanges<ConsumerKey>,
-    /// Key_Shared: who holds unacknowledged entries of a slot, and how many.
+    /// Key_Shared: the consumer that holds unacknowledged entries of a slot, and their number.
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
     rotation: usize,
 }
 
 impl Subscription {
-    /// A subscription that has acknowledged what `cursor` says.
+    /// A subscription with the acknowledgements of `cursor`.
     pub fn new(name: Arc<str>, kind: Kind, durable: bool, cursor: Cursor) -> Self {
         Self {
             name,
@@ -214,34 +215,34 @@ impl Subscription {
         }
     }
 
-    /// Who is connected.
+    /// Connected consumers.
     pub fn consumers(&self) -> &[Consumer] {
         &self.consumers
     }
 
-    /// The consumer, if it is connected.
+    /// A consumer, if it is connected.
     pub fn consumer(&mut self, key: ConsumerKey) -> Option<&mut Consumer> {
         self.consumers.iter_mut().find(|consumer| consumer.key == key)
     }
 
-    /// The one that gets the entries of a single-consumer type.
+    /// The active consumer of a single-consumer type.
     pub fn active(&self) -> Option<ConsumerKey> {
         self.active
     }
 
-    /// Entries not acknowledged.
+    /// Number of entries that are not acknowledged.
     pub fn backlog(&self, log: &Log) -> u64 {
         log.committed()
             .saturating_sub(self.cursor.below().max(log.first()))
             .saturating_sub(self.cursor.acked_past())
     }
 
-    /// Entries that wait for their time.
+    /// Number of entries that wait for their delivery time.
     pub fn delayed(&self) -> usize {
         self.delayed.len()
     }
 
-    /// Entries that wait to be given out again.
+    /// Number of entries that wait for redelivery.
     pub fn replaying(&self) -> usize {
         self.replay.len()
     }
@@ -280,12 +281,12 @@ impl Subscription {
         }
         self.abandoned = None;
         self.consumers.push(consumer);
-        // Stable: among equals the one that came first stays first.
+        // The sort is stable: among equals, the earlier consumer stays first.
         self.consumers.sort_by_key(|consumer| consumer.priority);
         Ok(())
     }
 
-    /// Disconnects a consumer; what it held is for the others.
+    /// Disconnects a consumer. The entries that it held are redelivered to the others.
     pub fn detach(&mut self, key: ConsumerKey) -> Option<Consumer> {
         let at = self.consumers.iter().position(|consumer| consumer.key == key)?;
         let mut consumer = self.consumers.remove(at);
@@ -301,8 +302,8 @@ impl Subscription {
         Some(consumer)
     }
 
-    /// Failover and Exclusive: chooses the active consumer; gives who is to be told what. `partition` spreads
-    /// the partitions of a topic over the consumers.
+    /// Failover and Exclusive: elects the active consumer, and returns the consumers to be told whether they are
+    /// active. `partition` spreads the partitions of a topic over the consumers.
     pub fn elect(&mut self, partition: Option<u32>) -> Vec<(ConsumerKey, bool)> {
         if !self.kind.single() {
             return Vec::new();
@@ -317,7 +318,7 @@ impl Subscription {
             return Vec::new();
         }
         let before = std::mem::replace(&mut self.active, chosen);
-        // What the one before had without acknowledging it belongs to the new one.
+        // The new consumer gets everything that the previous one has not acknowledged.
         self.rewind();
         if self.kind != Kind::Failover {
             return Vec::new();
@@ -327,7 +328,7 @@ impl Subscription {
         told(before, false).into_iter().chain(told(chosen, true)).collect()
     }
 
-    /// Moves to `sequence`. The consumers are disconnected by the caller.
+    /// Moves to `sequence`. The caller disconnects the consumers.
     pub fn seek(&mut self, sequence: u64, set: &[i64]) {
         self.cursor.reset(sequence, set);
         self.dirty = true;
@@ -340,7 +341,7 @@ impl Subscription {
         self.rewind();
     }
 
-    /// Acknowledges one entry, or of a batch all messages but those of `set`.
+    /// Acknowledges an entry or, of a batch, all messages except those in `set`.
     pub fn ack(&mut self, key: ConsumerKey, sequence: u64, set: &[i64], reading: &mut Reading<'_>) {
         if sequence >= reading.log.next() || self.cursor.is_acked(sequence) {
             return;
@@ -367,10 +368,10 @@ impl Subscription {
         }
     }
 
-    /// Acknowledges everything up to an entry; of the entry itself all messages but those of `set`.
+    /// Acknowledges everything up to an entry and, of the entry itself, all messages except those in `set`.
     pub fn ack_cumulative(&mut self, sequence: u64, set: &[i64], reading: &mut Reading<'_>) {
         if sequence >= reading.log.next() || !self.kind.single() {
-            // Shared types have no order in which "up to" means something; the real broker passes over it.
+            // Shared types have no order in which "up to" has a meaning; like the real broker, ignore it.
             return;
         }
         self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
@@ -382,8 +383,8 @@ impl Subscription {
         }
     }
 
-    /// Gives entries that a consumer holds out again: those named, or all if none is. Types with one consumer
-    /// ignore the names, as the real broker does.
+    /// Redelivers entries that a consumer holds: those named, or all if no entry is named. Like the real broker,
+    /// single-consumer types ignore the names.
     pub fn redeliver(&mut self, key: ConsumerKey, sequences: &[u64], epoch: Option<u64>) {
         if self.kind.single() {
             if self.active == Some(key) {
@@ -410,7 +411,7 @@ impl Subscription {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends every entry that can be sent now.
     pub fn dispatch(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
         match self.kind {
             Kind::Exclusive | Kind::Failover => self.dispatch_single(reading, sink),
@@ -499,8 +500,8 @@ impl Subscription {
         }
     }
 
-    /// The owner of the slot, if it may be sent something of it now. If not, nothing of the slot may be sent in
-    /// this pass, or it would overtake.
+    /// The owner of the slot, if an entry of it may be sent now. If not, no entry of the slot may be sent in
+    /// this pass, because it would overtake another.
     fn owner_with_permits(
         &self,
         hash: u16,
@@ -513,7 +514,8 @@ impl Subscription {
         let at = self.ring.owner(hash).and_then(|key| self.consumers.iter().position(|c| c.key == key));
         let at = at.filter(|at| {
             let consumer = &self.consumers[*at];
-            // A slot that changed hands waits until the one before has acknowledged what it holds of it.
+            // After a slot has changed its owner, it waits until the previous owner has acknowledged the entries
+            // it holds.
             let drained = self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
             drained && consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key)
         });
@@ -553,7 +555,7 @@ impl Subscription {
         });
     }
 
-    /// The next in turn that can take something, of the lowest priority number that has one.
+    /// The next consumer in turn with permits, of the lowest priority number that has one.
     fn next_consumer(&self, sink: &mut dyn Sink) -> Option<usize> {
         let n = self.consumers.len();
         let mut best: Option<usize> = None;
@@ -580,7 +582,7 @@ impl Subscription {
         }
     }
 
-    /// Starts again from the mark.
+    /// Restarts from the mark.
     fn rewind(&mut self) {
         self.read = self.cursor.below();
         self.replay.clear();
@@ -588,7 +590,7 @@ impl Subscription {
         self.ahead.clear();
     }
 
-    /// The consumer that holds an entry: most often the one that acknowledges it.
+    /// The consumer that holds an entry. Usually the one that acknowledges it.
     fn holder(&mut self, key: ConsumerKey, sequence: u64) -> Option<(&mut Consumer, Pending)> {
         let holds = |consumer: &Consumer| consumer.pending.contains_key(&sequence);
         let at = self

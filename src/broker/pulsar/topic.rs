@@ -8,73 +8,73 @@ use crate::broker::log::{self, Log, Source};
 use crate::broker::pulsar::subscription::Subscription;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A producer: the session it is in and its number there.
+/// Identifies a producer: its connection, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProducerKey {
-    /// The session.
+    /// Connection.
     pub session: u64,
-    /// The number that its client chose.
+    /// Id that the client chose.
     pub id: u64,
 }
 
-/// Who else may write.
+/// Access mode of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody.
+    /// Shared with other producers.
     Shared,
-    /// Nobody; refused if somebody does.
+    /// Exclusive; refused if the topic has a producer.
     Exclusive,
-    /// Nobody; waits for those who do.
+    /// Exclusive; waits until the other producers have closed.
     WaitForExclusive,
-    /// Nobody; puts out those who do.
+    /// Exclusive; fences the other producers.
     Fencing,
 }
 
-/// A producer that wants in.
+/// A producer that asks for admission.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Who.
+    /// Connection and id.
     pub key: ProducerKey,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// How.
+    /// Access mode.
     pub access: Access,
-    /// Counts the connections of one producer.
+    /// Counts the connections of the producer.
     pub epoch: u64,
-    /// The term it had before, for one that comes back.
+    /// Topic epoch that a reconnecting producer had.
     pub topic_epoch: Option<u64>,
 }
 
-/// What became of a candidate.
+/// The outcome of an admission.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It may write; those in the list no longer may.
+    /// The producer may write; those in the list are fenced.
     Ready(Vec<ProducerKey>),
-    /// It stands in line.
+    /// The producer waits.
     Waiting,
 }
 
-/// See the module.
+/// A topic or partition, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Topic {
-    /// Its number: the ledger of its message ids.
+    /// Topic id, which is the ledger id of its message ids.
     pub id: u64,
-    /// In full.
+    /// Full name.
     pub name: Arc<str>,
-    /// Its number among the partitions of its parent.
+    /// Index among the partitions of its parent.
     pub partition: Option<u32>,
-    /// Its entries.
+    /// Entries.
     pub log: Log,
-    /// By name; the order makes runs repeatable.
+    /// Subscriptions by name; the order makes runs repeatable.
     pub subscriptions: BTreeMap<Arc<str>, Subscription>,
-    /// Highest sequence id of each producer, taken in but perhaps not committed, and when it was, in
+    /// Highest sequence id received from each producer, written or not, and when it was received, in
     /// milliseconds since 1970.
     pub sequences: HashMap<Arc<str>, (i64, u64)>,
-    /// Term of the exclusive producer.
+    /// Epoch of the exclusive producer.
     pub epoch: u64,
-    /// Messages taken in since start.
+    /// Messages received since the start.
     pub received: u64,
-    /// The oldest entry and when it was stored, lest every look at it reads the disk.
+    /// The oldest entry and when it was stored, cached so that housekeeping does not read the disk each time.
     oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
     waiting: VecDeque<Candidate>,
@@ -82,7 +82,7 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// A topic with `log`.
+    /// A topic with this log.
     pub fn new(id: u64, name: Arc<str>, partition: Option<u32>, log: Log) -> Self {
         Self {
             id,
@@ -100,16 +100,17 @@ impl Topic {
         }
     }
 
-    /// Who writes.
+    /// Connected producers.
     pub fn producers(&self) -> impl Iterator<Item = &Candidate> {
         self.producers.values()
     }
 
-    /// Lets a producer in, or says why not.
+    /// Admits a producer.
     pub fn admit(&mut self, candidate: Candidate) -> Result<Admission> {
         let same = self.producers.values().find(|producer| producer.name == candidate.name);
         if let Some(same) = same {
-            // The same producer on a newer connection of the same client; the old one has not been noticed dead.
+            // The same producer on a newer connection of its client, before the broker has noticed that the old
+            // one is dead.
             if same.key.id != candidate.key.id || same.epoch >= candidate.epoch {
                 return Err(Error::new(
                     ErrorKind::ProducerBusy,
@@ -163,7 +164,7 @@ impl Topic {
         }
     }
 
-    /// A producer goes; gives the one that may write now after having waited.
+    /// Removes a producer. Returns the waiting producer that is admitted in its place.
     pub fn remove_producer(&mut self, key: ProducerKey) -> Option<Candidate> {
         self.waiting.retain(|candidate| candidate.key != key);
         self.producers.remove(&key)?;
@@ -182,14 +183,14 @@ impl Topic {
         self.producers.insert(candidate.key, candidate);
     }
 
-    /// Oldest entry that some durable subscription still needs.
+    /// The oldest entry that a durable subscription still needs.
     pub fn needed_from(&self) -> u64 {
         let marks = self.subscriptions.values().filter(|s| s.durable).map(|s| s.cursor.below());
         marks.min().unwrap_or(u64::MAX).min(self.log.committed())
     }
 
-    /// Where to cut: entries that nobody needs and that are older than `stored_before` or too much for `limit`
-    /// bytes of memory.
+    /// The first entry to keep, if older ones can be removed: entries that no subscription needs and that are
+    /// older than `stored_before`, or exceed `limit` bytes of memory.
     pub fn cut(
         &mut self,
         source: &mut Option<Box<dyn Source>>,

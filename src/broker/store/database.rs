@@ -10,20 +10,20 @@ use super::queue::{Reports, StoreQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::{self, Sync};
 
-/// Version of the tables. A store of a newer one is refused, one of an older one is brought up to date.
+/// Version of the tables. A newer store is refused, an older one is migrated.
 ///
 /// * 1: Pulsar
-/// * 2: and MQTT
-/// * 3: and when a cursor was written
+/// * 2: adds MQTT
+/// * 3: adds the time at which a cursor was written
 const FORMAT: i64 = 3;
-/// What format 3 adds. Of cursors that were there nobody knows.
+/// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
-/// An opened data directory. Dropping it gives the directory free.
+/// An open data directory. Dropping it releases the directory.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Held locked: two brokers on one directory would each give out the same positions.
+    /// The locked lock file: two brokers in one directory would assign the same positions.
     _lock: std::fs::File,
 }
 
@@ -35,13 +35,16 @@ impl Directory {
         lock.try_lock().map_err(|error| {
             Error::new(
                 ErrorKind::InvalidArgument,
-                format!("{} is in use by another broker ({error})", path.display()),
+                format!(
+                    "{} is in use by another broker ({error}): stop that broker or choose another directory",
+                    path.display()
+                ),
             )
         })?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// A connection to the database in it.
+    /// Connects to the database in the directory.
     pub fn connect(&self, sync: Sync) -> Result<Connection> {
         sqlite::open(&self.path.join("broker.db"), sync)
     }
@@ -56,7 +59,7 @@ pub(in crate::broker) struct Database {
 }
 
 impl Database {
-    /// Opens the directory and brings its tables up to date.
+    /// Opens the directory and creates or migrates its tables.
     pub(in crate::broker) fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
@@ -64,17 +67,17 @@ impl Database {
         Ok(Self { directory, connection, sync })
     }
 
-    /// The connection that loads what was found.
+    /// The connection that loads the tables at start.
     pub(in crate::broker) fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// The first number that no topic has had.
+    /// The first unused topic id.
     pub(in crate::broker) fn next_topic(&self) -> Result<u64> {
         Ok(meta(&self.connection, "next_topic")? as u64)
     }
 
-    /// A reader of entries, with a connection of its own.
+    /// A reader of entries with a connection of its own.
     pub(in crate::broker) fn reader(&self) -> Result<Stored> {
         Ok(Stored::new(self.directory.connect(self.sync)?))
     }
@@ -85,7 +88,7 @@ impl Database {
     }
 }
 
-/// Creates the tables, or brings them up to date.
+/// Creates or migrates the tables.
 pub fn prepare(db: &Connection) -> Result<()> {
     let exists =
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
@@ -98,7 +101,9 @@ pub fn prepare(db: &Connection) -> Result<()> {
     if !(1..=FORMAT).contains(&format) {
         return Err(Error::new(
             ErrorKind::UnsupportedVersion,
-            format!("the store has format {format}, this build knows {FORMAT}: use the build that wrote it"),
+            format!(
+                "the store has format {format}, and this version supports up to {FORMAT}: use the version that wrote the store"
+            ),
         ));
     }
     if format < 2 {

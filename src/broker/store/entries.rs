@@ -1,8 +1,8 @@
 //! The tables of topics, their entries, cursors, producers and schemas.
 //!
-//! Entries lie under one integer, `topic << 40 | sequence`: a plain rowid table, because SQLite keeps only a
-//! quarter of a page of a row without rowid in place, and a kilobyte of payload would take a page of its own.
-//! A partition is a topic here, with a row that knows its parent's partition count by name.
+//! The key of an entry is one integer, `topic << 40 | sequence`: a plain rowid table, because SQLite keeps only a
+//! quarter of a page of a WITHOUT ROWID row in place, and a kilobyte of payload would take a page of its own.
+//! A partition is a topic of its own here; its name leads to the parent, whose row has the partition count.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::broker::log::{BATCH, Entry, Last, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite;
 
-/// Bits of a sequence in an entry's key.
+/// Bits of the sequence in an entry's key.
 const SEQUENCE_BITS: u32 = 40;
-/// Names of producers are forgotten after this time without a message, as by the real broker.
+/// Time for which a producer's sequence id is kept after its last message, as by the real broker.
 const PRODUCER_KEPT_MS: i64 = 6 * 3_600_000;
 
 pub(super) const SCHEMA: &str = "
@@ -45,7 +45,7 @@ pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// Writes an entry.
+/// Inserts an entry.
 pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
         .execute(params![
@@ -76,7 +76,7 @@ pub(super) fn insert_topic(
     Ok(())
 }
 
-/// Creates a topic at start, before the writer runs; gives its number.
+/// Creates a topic at start, before the writer runs. Returns its id.
 pub(super) fn new_topic(db: &Connection, id: u64, domain: &str, name: &str) -> Result<u64> {
     let transaction = db.unchecked_transaction()?;
     insert_topic(&transaction, id, domain, name, 0)?;
@@ -88,16 +88,16 @@ pub(super) fn meta(db: &Connection, key: &str) -> Result<i64> {
     Ok(db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
 }
 
-/// A topic as the store knows it.
+/// A stored topic.
 #[derive(Debug)]
 pub struct StoredTopic {
-    /// Its number.
+    /// Id.
     pub id: u64,
-    /// In full.
+    /// Full name.
     pub name: Arc<str>,
-    /// Of a parent.
+    /// Number of partitions of a parent; 0 otherwise.
     pub partitions: u32,
-    /// Term of exclusive producers.
+    /// Epoch of the exclusive producer.
     pub epoch: u64,
     /// Oldest entry.
     pub first: u64,
@@ -113,33 +113,33 @@ pub struct StoredTopic {
     pub producers: Vec<(Arc<str>, i64)>,
 }
 
-/// A subscription as the store knows it.
+/// A stored subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredCursor {
-    /// Its name.
+    /// Name.
     pub subscription: Arc<str>,
-    /// Its type, as a number that the protocol gives it.
+    /// Type, as a number that the protocol defines.
     pub kind: i32,
-    /// What it has acknowledged.
+    /// Acknowledgements.
     pub cursor: Cursor,
-    /// When this was written.
+    /// When the cursor was written, in milliseconds since 1970.
     pub touched_ms: u64,
 }
 
-/// What was found at start.
+/// The stored topics and schemas of a domain, loaded at start.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// All topics of a domain.
+    /// Topics.
     pub topics: Vec<StoredTopic>,
     /// Schemas by name and version.
     pub schemas: Vec<(Arc<str>, u64, Bytes)>,
-    /// The first number that no topic has had.
+    /// The first unused topic id.
     pub next_topic: u64,
     /// Bytes in use.
     pub bytes: u64,
 }
 
-/// Reads what the tables hold of a domain's topics, and of schemas.
+/// Loads the topics of a domain, and the schemas.
 pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
     let mut found = Found {
@@ -220,12 +220,12 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic, wall_ms: u64) -> Result<
     Ok(())
 }
 
-/// Reads entries that memory does not hold.
+/// A reader of stored entries.
 #[derive(Debug)]
 pub struct Stored(Connection);
 
 impl Stored {
-    /// Reads through `connection`, which sees what is committed.
+    /// Reads committed entries through `connection`.
     pub fn new(connection: Connection) -> Self {
         Self(connection)
     }
@@ -279,8 +279,8 @@ impl Stored {
 
 impl Source for Stored {
     fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry> {
-        // A reader that gets nothing waits and asks again; a disk that cannot be read will fail the next
-        // commit, and that is what is reported.
+        // A reader that gets nothing tries again. A disk that cannot be read will fail the next commit, and that
+        // failure is reported.
         Self::read_from(&self.0, topic, from, limit, bytes).unwrap_or_default()
     }
 }

@@ -1,8 +1,8 @@
-//! The tables of MQTT: what is written ([`Op`]) and what is found at start ([`load`]).
+//! MQTT's tables: [`Op`] is what is written, [`load`] reads what is found at start.
 //!
-//! Messages are entries of one log, numbered in the order of their coming, whatever their topic: a message is
-//! needed by a few named sessions and a retained slot, not by cursors over a dense log, and goes when the last
-//! of them is done with it. Queues and slots hold numbers, not copies.
+//! Messages are entries of one log, numbered in order of arrival whatever their topic. A message is needed by
+//! some sessions and perhaps a retained slot, not by cursors over a dense log, and it is removed once the last
+//! of them has released it. Queues and slots hold numbers, not copies.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::broker::log::{Entry, TopicIds};
 use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
 use crate::error::Result;
 
-/// Domain of the log in the table of topics.
+/// Domain of the log in the topic table.
 const DOMAIN: &str = "mqtt";
 
 pub(crate) const SCHEMA: &str = "
@@ -32,65 +32,66 @@ CREATE TABLE inflight (session INTEGER NOT NULL, packet_id INTEGER NOT NULL,
 /// A session's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Its number, never used before.
+    /// Id, never reused.
     pub id: u64,
-    /// Its client.
+    /// Client identifier.
     pub client_id: Arc<str>,
-    /// How long it outlives its connection, in seconds.
+    /// Session expiry interval in seconds.
     pub expiry: u32,
-    /// When it ends, in milliseconds since 1970; `None` while it is connected.
+    /// When the session expires, in milliseconds since 1970; `None` while it is connected.
     pub ends_ms: Option<u64>,
-    /// The will, as the PUBLISH that it becomes.
+    /// Will message, as an encoded PUBLISH.
     pub will: Option<Bytes>,
-    /// Seconds from the end of the connection to the will.
+    /// Will delay interval in seconds.
     pub will_delay: u32,
 }
 
 /// A row of a session's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueRow {
-    /// Its place.
+    /// Position in the queue.
     pub position: u64,
-    /// The message.
+    /// Number of the message.
     pub sequence: u64,
     /// QoS in the low two bits, then RETAIN.
     pub flags: u8,
     /// Subscription identifiers.
     pub ids: Vec<u32>,
-    /// Packet identifier, once it has one.
+    /// Packet identifier; 0 before one is assigned.
     pub packet_id: u16,
-    /// Whether PUBREC has come.
+    /// Whether PUBREC was received.
     pub released: bool,
 }
 
 /// A change of the tables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A message.
+    /// Stores a message.
     Append(u64, Entry),
-    /// A message that nobody needs any more.
+    /// Removes a message that no session or slot needs.
     Remove(u64, u64),
-    /// A session as it is now.
+    /// Stores the state of a session.
     Session(SessionRow),
-    /// A session ends, with all that hangs on it.
+    /// Deletes a session with its subscriptions and queue.
     DropSession(u64),
-    /// A subscription: session, filter, options as on the wire of 5.0, identifier.
+    /// Stores a subscription: session, filter, options in the encoding of MQTT 5, identifier.
     Subscribe(u64, Arc<str>, u8, Option<u32>),
-    /// It ends.
+    /// Deletes a subscription.
     Unsubscribe(u64, Arc<str>),
-    /// A message for a session.
+    /// Adds a message to a session's queue.
     Enqueue(u64, QueueRow),
-    /// The row at a position of a session's queue has this packet identifier, and PUBREC has come or not.
+    /// Sets the packet identifier of the row at a position of a session's queue, and whether PUBREC was
+    /// received.
     InFlight(u64, u64, u16, bool),
-    /// The client has it.
+    /// Removes the row at a position: the client has acknowledged the message.
     Dequeue(u64, u64),
-    /// A PUBLISH of QoS 2 came with this packet identifier.
+    /// Notes the packet identifier of a received QoS 2 PUBLISH.
     Received(u64, u16),
-    /// Its PUBREL came.
+    /// Removes that packet identifier: PUBREL was received.
     Released(u64, u16),
-    /// The retained message of a topic.
+    /// Sets the retained message of a topic.
     Retain(Arc<str>, u64),
-    /// There is none any more.
+    /// Removes the retained message of a topic.
     Unretain(Arc<str>),
 }
 
@@ -183,23 +184,23 @@ impl Op {
     }
 }
 
-/// A session and what hangs on it.
+/// A stored session.
 #[derive(Debug)]
 pub struct StoredSession {
-    /// Its row.
+    /// Row of the session.
     pub row: SessionRow,
     /// Filters, options and identifiers.
     pub subscriptions: Vec<(Arc<str>, u8, Option<u32>)>,
-    /// In order.
+    /// Queue, in order.
     pub queue: Vec<QueueRow>,
     /// Packet identifiers of QoS 2 between PUBLISH and PUBREL.
     pub received: Vec<u16>,
 }
 
-/// What was found at start.
+/// The stored sessions and retained messages, loaded at start.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Number of the log in the store.
+    /// Topic id of the log.
     pub log: u64,
     /// All sessions.
     pub sessions: Vec<StoredSession>,
@@ -213,7 +214,7 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// Reads the tables; the log is made if it is not there.
+/// Loads the tables. Creates the log if it does not exist.
 pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
     let known = db
         .query_row("SELECT id FROM topic WHERE domain = ?1", [DOMAIN], |row| row.get::<_, i64>(0))
@@ -223,7 +224,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         None => entries::new_topic(db, topic_ids.next(), DOMAIN, DOMAIN)?,
     };
     let range = [entry_key(log, 0), entry_key(log + 1, 0)];
-    // What the last run had not let go yet.
+    // Remove messages that the last run no longer needed, but had not removed yet.
     db.execute(
         "DELETE FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN
             (SELECT sequence FROM queue UNION SELECT sequence FROM retained)",

@@ -10,89 +10,89 @@ use super::mqtt;
 use crate::broker::log::Entry;
 use crate::sqlite::Job;
 
-/// A change of the store. Applied in the order it was asked for.
+/// A change of the store. Changes are applied in the order in which they were issued.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A new topic, partition or, with `partitions`, the parent of partitions.
+    /// Creates a topic, a partition or, with `partitions`, the parent of partitions.
     CreateTopic {
-        /// Never used before.
+        /// A new id.
         id: u64,
-        /// Whose topic it is.
+        /// The protocol that the topic belongs to.
         domain: &'static str,
-        /// In full.
+        /// Full name.
         name: Arc<str>,
-        /// 0 for what can hold entries.
+        /// Number of partitions; 0 for a topic that has entries itself.
         partitions: u32,
     },
-    /// A topic and everything that hangs on it.
+    /// Deletes a topic with its entries, cursors and producers.
     DeleteTopic {
-        /// Its number.
+        /// Id of the topic.
         id: u64,
     },
-    /// The number of an exclusive producer's term.
+    /// Sets the epoch of the exclusive producer.
     Epoch {
-        /// The topic.
+        /// Id of the topic.
         topic: u64,
-        /// The term.
+        /// The epoch.
         epoch: u64,
     },
-    /// One entry, and what deduplication must know of its producer.
+    /// Appends an entry, with the sequence id that deduplication needs.
     Append {
-        /// The topic.
+        /// Id of the topic.
         topic: u64,
-        /// The entry, numbered.
+        /// The numbered entry.
         entry: Entry,
-        /// Name and highest sequence id.
+        /// Name and highest sequence id of the producer.
         producer: Option<(Arc<str>, i64)>,
     },
-    /// Everything below `first` goes.
+    /// Removes the entries below `first`.
     Trim {
-        /// The topic.
+        /// Id of the topic.
         topic: u64,
         /// Oldest entry that stays.
         first: u64,
-        /// Number of the next entry, which must not be forgotten with the last one.
+        /// Number of the next entry, which must survive the removal of the last one.
         next: u64,
         /// Number of the next message.
         next_index: u64,
     },
-    /// What a subscription has acknowledged.
+    /// Stores the acknowledgements of a subscription.
     Cursor {
-        /// The topic.
+        /// Id of the topic.
         topic: u64,
-        /// The subscription.
+        /// Name of the subscription.
         subscription: Arc<str>,
-        /// Its type, as a number that the protocol gives it.
+        /// Type of the subscription, as a number that its protocol defines.
         kind: i32,
-        /// The mark.
+        /// Everything below this entry is acknowledged.
         below: u64,
         /// The result of `Cursor::encode`.
         state: Vec<u8>,
-        /// When it was asked for, in milliseconds since 1970.
+        /// When the change was issued, in milliseconds since 1970.
         touched_ms: u64,
     },
-    /// A subscription ends.
+    /// Deletes a subscription.
     DropCursor {
-        /// The topic.
+        /// Id of the topic.
         topic: u64,
-        /// The subscription.
+        /// Name of the subscription.
         subscription: Arc<str>,
     },
-    /// A version of a schema.
+    /// Stores a version of a schema.
     Schema {
-        /// Topic without partition.
+        /// Name of the topic without partition.
         name: Arc<str>,
-        /// From 0.
+        /// Version, from 0.
         version: u64,
         /// Serialised `Schema`.
         data: Bytes,
     },
-    /// All versions of a schema.
+    /// Deletes all versions of a schema.
     DropSchema {
-        /// Topic without partition.
+        /// Name of the topic without partition.
         name: Arc<str>,
     },
-    /// Changes of MQTT's tables that are not torn apart.
+    /// Changes of MQTT's tables that are written together.
     Mqtt(Vec<mqtt::Op>),
 }
 

@@ -38,7 +38,7 @@ pub(in crate::broker) struct StoreQueue {
     outstanding: Cell<u64>,
 }
 
-/// Where the reports about one protocol's changes arrive.
+/// The channel of reports about one protocol's changes.
 pub(in crate::broker) type Reports = mpsc::UnboundedReceiver<Report>;
 
 impl StoreQueue {

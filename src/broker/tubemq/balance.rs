@@ -1,13 +1,13 @@
-//! Groups of consumers, and who of them gets which partition when the master decides.
+//! Groups of consumers, and the assignment of partitions to their members by the master.
 //!
 //! ```text
 //!   join, leave, silence, a new topic
 //!        │ rebalance
 //!        ▼
-//!   events: DISCONNECT to each that has too much ──done by all──► rebalance ──► CONNECT to each that has too little
+//!   events: DISCONNECT to members with too many ──done by all──► rebalance ──► CONNECT to members with too few
 //! ```
-//! A member is given one event at a time, with the answer to a heartbeat, and says with a later heartbeat that it is
-//! done. Nothing is decided while an event is open. An answer may be lost with its event: it is given again.
+//! A member gets one event at a time, with the response to a heartbeat, and confirms it with a later heartbeat.
+//! Partitions are not assigned while an event is open. A response may be lost with its event: it is sent again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 use crate::tubemq::Code;
 use crate::tubemq::topic::Condition;
 
-/// A topic and a partition of it.
+/// A topic and the number of a partition.
 pub type Place = (String, u32);
 
-/// An event that was given is given again after this time.
+/// Time after which an unconfirmed event is sent again.
 const REPEAT: Duration = Duration::from_secs(15);
-/// Most partitions of one event, whose text has the names of client and group for each. The rest comes with the next.
+/// Limit on the partitions of one event, whose text repeats client and group for each. The others follow with
+/// the next event.
 const MAX_PLACES: usize = 1000;
 
-/// Who decides.
+/// Side that assigns partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The master.
@@ -32,51 +33,57 @@ pub enum Mode {
     Client,
 }
 
-/// What all members of a group must agree on.
+/// The configuration that all members of a group must share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// Who decides.
+    /// Side that assigns partitions.
     pub mode: Mode,
-    /// What is consumed.
+    /// Consumed topics.
     pub topics: BTreeSet<String>,
-    /// Types of messages, by topic.
+    /// Message types, by topic.
     pub filters: BTreeMap<String, BTreeSet<String>>,
-    /// How many members there will be, if they say so.
+    /// Expected number of members, if they state one.
     pub sources: i32,
 }
 
 impl GroupSpec {
-    /// GroupSpec of the requests' texts: a condition is `topic#type,type`.
+    /// Parses the texts of a request; a condition is `topic#type,type`.
     pub fn new(mode: Mode, topics: Vec<String>, conditions: &[String], sources: i32) -> Self {
         let conditions = conditions.iter().filter_map(|condition| Condition::parse(condition).ok());
         let filters = conditions.map(|one| (one.topic, one.types.into_iter().collect())).collect();
         Self { mode, topics: topics.into_iter().collect(), filters, sources }
     }
 
-    /// In what these differ from those of the group, if they do.
+    /// The first difference to the configuration of `group`.
     fn differ(&self, group: &Self) -> Option<(Code, &'static str)> {
         if self.mode != group.mode {
-            Some((Code::InconsistentConsumeType, "the group's members balance in another way"))
+            Some((
+                Code::InconsistentConsumeType,
+                "the other members of the group use another way of balancing",
+            ))
         } else if self.topics != group.topics {
-            Some((Code::InconsistentTopicSet, "the group's members have other topics"))
+            Some((Code::InconsistentTopicSet, "the other members of the group have other topics"))
         } else if self.filters != group.filters {
-            Some((Code::InconsistentFilterSet, "the group's members have other filters"))
+            Some((Code::InconsistentFilterSet, "the other members of the group have other filters"))
         } else if self.sources != group.sources {
-            Some((Code::InconsistentSourceCount, "the group's members say that they are another number"))
+            Some((
+                Code::InconsistentSourceCount,
+                "the other members of the group state another number of members",
+            ))
         } else {
             None
         }
     }
 }
 
-/// Something for a member to do.
+/// An assignment event for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Above 0, never used before.
+    /// Id, above 0, never reused.
     pub id: i64,
-    /// To take these, or to leave them.
+    /// Whether to take the partitions, or to release them.
     pub connect: bool,
-    /// Which.
+    /// Partitions.
     pub places: Vec<Place>,
 }
 
@@ -86,11 +93,11 @@ struct Member {
     node: i32,
     held: BTreeSet<Place>,
     event: Option<Event>,
-    /// When it was given.
+    /// When the event was sent.
     given: Option<Instant>,
 }
 
-/// See the module.
+/// A group of consumers, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Group {
     spec: GroupSpec,
@@ -98,22 +105,22 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group that nobody has joined.
+    /// A group without members.
     pub fn new(spec: GroupSpec) -> Self {
         Self { spec, members: BTreeMap::new() }
     }
 
-    /// What is consumed.
+    /// Consumed topics.
     pub fn topics(&self) -> &BTreeSet<String> {
         &self.spec.topics
     }
 
-    /// How many have joined.
+    /// Number of members.
     pub fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// A member comes, or comes again. Those of a group that has others have to agree with them.
+    /// Adds a member, or replaces its registration. Its configuration must match that of the other members.
     pub fn join(
         &mut self,
         client: &str,
@@ -128,18 +135,19 @@ impl Group {
             return Err(difference);
         }
         if node >= 0 && self.members.iter().any(|(other, member)| other != client && member.node == node) {
-            return Err((Code::DuplicateIndexId, "another member of the group has this node id"));
+            return Err((Code::DuplicateIndexId, "another member of the group has the same node id"));
         }
         self.members.insert(client.to_owned(), Member { expires, node, held, event: None, given: None });
         Ok(())
     }
 
-    /// A member goes; whether it was one.
+    /// Removes a member. Returns whether it was one.
     pub fn leave(&mut self, client: &str) -> bool {
         self.members.remove(client).is_some()
     }
 
-    /// A member shows that it is there; whether it is one. A report says what it holds.
+    /// Renews the registration of a member. Returns whether it is one. A report states the partitions that it
+    /// holds.
     pub fn beat(&mut self, client: &str, report: Option<BTreeSet<Place>>, expires: Instant) -> bool {
         let Some(member) = self.members.get_mut(client) else { return false };
         member.expires = expires;
@@ -149,7 +157,7 @@ impl Group {
         true
     }
 
-    /// A member has done what it was given; without a report, as it was given.
+    /// Notes that a member has completed its event: as reported or, without a report, completely.
     pub fn done(&mut self, client: &str, reported: bool) {
         let Some(member) = self.members.get_mut(client) else { return };
         let Some(event) = member.event.take() else { return };
@@ -163,7 +171,7 @@ impl Group {
         }
     }
 
-    /// Decides anew who is to hold which of `places`, unless something is still to be done.
+    /// Assigns `places` to the members, unless an event is open.
     pub fn rebalance(&mut self, places: &[Place], next_event: &mut i64) {
         if self.spec.mode == Mode::Client || self.members.values().any(|member| member.event.is_some()) {
             return;
@@ -197,7 +205,7 @@ impl Group {
         }
     }
 
-    /// What a member is to do now, if it has not just been told.
+    /// The event to send to a member, unless it was sent recently.
     pub fn event(&mut self, client: &str, now: Instant) -> Option<Event> {
         let member = self.members.get_mut(client)?;
         if member.given.is_some_and(|given| now < given + REPEAT) {
@@ -208,12 +216,12 @@ impl Group {
         Some(event)
     }
 
-    /// Whether a member has what it should, as far as is known.
+    /// Whether a member has no open event.
     pub fn is_settled(&self, client: &str) -> bool {
         self.members.get(client).is_some_and(|member| member.event.is_none())
     }
 
-    /// Members that have been silent for too long; they are none any more.
+    /// Removes and returns the members that were silent for too long.
     pub fn expire(&mut self, now: Instant) -> Vec<String> {
         let (gone, here) =
             std::mem::take(&mut self.members).into_iter().partition(|(_, member)| member.expires <= now);

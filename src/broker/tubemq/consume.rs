@@ -1,8 +1,8 @@
-//! Partitions that are held by clients of groups, and messages on their way out.
+//! Partitions held by clients of groups, and messages to consumers.
 //!
-//! A client holds a partition while it shows, by heartbeats or gets, that it is there. What a get gave is a pack: the
-//! next get, or a commit, says whether it was consumed, and if not it is given again. With `manualCommitOffset`
-//! gets go on behind one another, and a commit is of all that was given.
+//! A client holds a partition while it sends heartbeats or gets. The messages of one get are a pack: the next
+//! get, or a commit, states whether the pack was consumed; if not, it is delivered again. With
+//! `manualCommitOffset`, gets advance without that, and a commit covers everything delivered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ const REGISTER: i32 = 31;
 const UNREGISTER: i32 = 32;
 const FROM_MAX: i32 = 1;
 const FROM_MAX_ALWAYS: i32 = 2;
-/// When a partition is left: what was given has been consumed.
+/// Read status of an unregister call: the delivered pack was consumed.
 const CONSUMED: i32 = 0;
-/// Most bytes of a pack, give or take a message.
+/// Size of a pack in bytes, give or take one message.
 const PACK_BYTES: usize = 512 << 10;
-/// Most messages that one get looks at.
+/// Limit on the messages that one get examines.
 const PACK_MESSAGES: u64 = 4000;
-/// Most filters of a client for a topic, and bytes of one, as in the real broker.
+/// Limits on the filters of a client for a topic and on the bytes of one filter, as in the real broker.
 const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
-/// Most partitions of a heartbeat.
+/// Limit on the partitions of a heartbeat.
 const MAX_HELD: usize = 1 << 16;
-/// No offset, or no time.
+/// Stands for a missing offset or time.
 const NONE: i64 = -1;
 
 impl Broker {
@@ -40,7 +40,7 @@ impl Broker {
             self.check_visit(asker, request.auth_info.as_ref()).and_then(|()| match request.op_type {
                 REGISTER => self.take_partition(asker, &request),
                 UNREGISTER => self.leave_partition(&request),
-                other => Err((Code::BadRequest, format!("there is no operation {other}"))),
+                other => Err((Code::BadRequest, format!("unknown operation {other}"))),
             });
         let response = match result {
             Ok((curr_offset, max_offset)) => pb::RegisterResponseB2c {
@@ -65,7 +65,9 @@ impl Broker {
         check_group(&request.group_name).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
         let filters = &request.filter_cond_str;
         if filters.len() > MAX_FILTERS || filters.iter().any(|filter| filter.len() > MAX_FILTER) {
-            let text = format!("at most {MAX_FILTERS} filters, each of at most {MAX_FILTER} bytes");
+            let text = format!(
+                "too many or too long filters: at most {MAX_FILTERS}, each of at most {MAX_FILTER} bytes"
+            );
             return Err((Code::BadRequest, text));
         }
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
@@ -120,7 +122,7 @@ impl Broker {
     }
 
     fn known_partition(&self, topic: &str, id: i32) -> Result<u64, Refusal> {
-        let missing = || (Code::Forbidden, format!("{topic} has no partition {id} here"));
+        let missing = || (Code::Forbidden, format!("topic {topic} has no partition {id} on this broker"));
         self.find_partition(topic, id).ok_or_else(missing)
     }
 
@@ -133,8 +135,9 @@ impl Broker {
             return refuse(code, &text);
         }
         if request.partition_info.len() > MAX_HELD {
-            // Each that is not held comes back with a code in front: the answer would be larger than the call.
-            return refuse(Code::BadRequest, "a heartbeat has at most 65536 partitions");
+            // A partition that is not held is returned with a code in front, so the response would be larger
+            // than the call.
+            return refuse(Code::BadRequest, "a heartbeat can name at most 65536 partitions");
         }
         let expires = self.now + self.settings.client_timeout;
         let mut failure_info = Vec::new();
@@ -215,7 +218,7 @@ impl Broker {
             }
         }
         if messages.is_empty() && !manual {
-            // What a filter left out needs nobody's word.
+            // Messages that a filter left out need no confirmation.
             moved |= *known != next;
             *known = next;
         } else {
@@ -230,7 +233,7 @@ impl Broker {
         if next == start {
             return Err((Code::NotFound, "The request offset reached maxOffset!".into()));
         }
-        // The sizes of what is behind are not known without reading it: about those of this pack.
+        // The size of the backlog is unknown without reading it: assume the average of this pack.
         let behind = (end - next) * (bytes as u64 / (next - start));
         Ok(pb::GetMessageResponseB2c {
             success: true,
@@ -272,7 +275,7 @@ impl Broker {
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        // The one call that has another code for it.
+        // This call uses another code for a missing lease.
         let lease = held(&mut partition.leases, &group, &request.client_id)
             .map_err(|(_, text)| (Code::Unauthorized, text))?;
         check_connection(lease, bound)?;
@@ -299,10 +302,11 @@ fn check_connection(lease: &Lease, bound: Option<u64>) -> Result<(), Refusal> {
 }
 
 fn gone() -> Refusal {
-    (Code::Forbidden, "the partition is gone".to_owned())
+    (Code::Forbidden, "the partition was deleted".to_owned())
 }
 
-/// The type in a message's attributes. The real broker compares hashes of it, this one the type itself.
+/// The type in a message's attributes. The real broker compares hashes of it, this broker compares the type
+/// itself.
 fn message_type(entry: &Entry) -> Option<&str> {
     let (length, rest) =
         entry.body.split_first_chunk::<4>().filter(|_| entry.flags as i32 & HAS_ATTRIBUTES != 0)?;

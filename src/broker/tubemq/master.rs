@@ -1,5 +1,4 @@
-//! Producers and consumers at the master: they make themselves known, show that they are there, and are told where
-//! topics are.
+//! Producers and consumers at the master: registration, heartbeats, and the brokers of their topics.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,26 +11,26 @@ use crate::tubemq::command::Response;
 use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
 use crate::tubemq::{Code, UNDEFINED, pb};
 
-/// Flow control that there is none of.
+/// Flow control rules of a broker that has none.
 const NO_RULES: &str = " ";
-/// Numbers of the configuration that clients compare; it never changes.
+/// Version of the configuration that clients compare; it never changes.
 const CONFIG_ID: i64 = 1;
 const CONNECT: i32 = 10;
 const DISCONNECT: i32 = 20;
 const NOT_DONE: i32 = 0;
-/// Of a broker that a text gives none.
+/// Port of a broker whose text names none.
 const DEFAULT_PORT: u16 = 8123;
-/// Most topics of a client, and bytes of its name, as in the real master.
+/// Limits on the topics of a client and on the bytes of its id, as in the real master.
 const MAX_CLIENT_TOPICS: usize = 1024;
 const MAX_NAME: usize = 1024;
 
 impl Broker {
-    /// Who proves nothing, where proof is wanted, is refused.
+    /// Refuses a client without valid credentials, if there are users.
     fn authenticate(&self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
         let Some(users) = &self.settings.users else { return Ok(()) };
         let refuse = |text: &str| Err((Code::CertificateFailure, text.to_owned()));
         let Some(info) = info.and_then(|info| info.auth_info.as_ref()) else {
-            return refuse("the master wants a user name and a signature with each call");
+            return refuse("the master requires a user name and a signature with each call");
         };
         users.verify(info, self.wall_ms()).or_else(refuse)
     }
@@ -44,10 +43,13 @@ impl Broker {
     ) -> Result<(), Refusal> {
         self.authenticate(info)?;
         if client.is_empty() || client.len() > MAX_NAME || client.contains(['@', '#']) {
-            return Err((Code::BadRequest, "a client id has 1 to 1024 bytes without @ and #".into()));
+            return Err((
+                Code::BadRequest,
+                "the client id must have 1 to 1024 bytes and neither @ nor #".into(),
+            ));
         }
         if topics.len() > MAX_CLIENT_TOPICS {
-            return Err((Code::BadRequest, format!("a client has at most {MAX_CLIENT_TOPICS} topics")));
+            return Err((Code::BadRequest, format!("a client can have at most {MAX_CLIENT_TOPICS} topics")));
         }
         Ok(())
     }
@@ -56,7 +58,7 @@ impl Broker {
         pb::MasterAuthorizedInfo { visit_authorized_token: self.tokens[0], auth_authorized_token: None }
     }
 
-    /// Changes when the brokers do.
+    /// A checksum that changes when the brokers change.
     fn broker_check_sum(&self) -> i64 {
         i64::from(crc32(self.broker_text().as_bytes()))
     }
@@ -100,7 +102,10 @@ impl Broker {
                     *expires = deadline;
                     Ok(())
                 }
-                None => Err((Code::NoNode, format!("{} has to register", request.client_id))),
+                None => Err((
+                    Code::NoNode,
+                    format!("client {} is not registered: register it first", request.client_id),
+                )),
             });
         match known {
             Ok(()) => {
@@ -134,7 +139,7 @@ impl Broker {
         Response::ProducerClose(pb::CloseResponseM2p { success, err_code, err_msg })
     }
 
-    /// Lets a consumer into its group.
+    /// Adds a consumer to its group.
     fn join(
         &mut self,
         client: &str,
@@ -145,12 +150,12 @@ impl Broker {
     ) -> Result<(), Refusal> {
         check_group(group).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
         if spec.topics.is_empty() {
-            return Err((Code::BadRequest, "a consumer has a topic at least".into()));
+            return Err((Code::BadRequest, "a consumer needs at least one topic".into()));
         }
         for topic in &spec.topics {
             self.ensure_topic(topic);
             if !self.topics.contains_key(topic.as_str()) {
-                return Err((Code::TopicNotDeployed, format!("no broker has the topic {topic}")));
+                return Err((Code::TopicNotDeployed, format!("no broker has topic {topic}")));
             }
         }
         let expires = self.deadline();
@@ -164,7 +169,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Decides anew who of a group is to hold what.
+    /// Assigns the partitions of a group's topics to its members.
     fn balance(&mut self, name: &str) {
         let Some(group) = self.groups.get_mut(name) else { return };
         let mut places = Vec::new();
@@ -175,7 +180,7 @@ impl Broker {
         group.rebalance(&places, &mut self.next_event);
     }
 
-    /// A topic came, or went.
+    /// Rebalances the groups of a topic that was created or deleted.
     pub(super) fn balance_topic(&mut self, topic: &str) {
         let with = |group: &Group| group.topics().contains(topic);
         let groups: Vec<_> =
@@ -215,7 +220,7 @@ impl Broker {
             .and_then(|()| match request.require_bound {
                 Some(true) => {
                     let text =
-                        "this master does not bind consumers to offsets: balance by the client and say them";
+                        "the embedded master does not start consumers at given offsets: use client balancing and set the offsets there";
                     Err((Code::BadRequest, text.to_owned()))
                 }
                 _ => self.join(&request.client_id, &request.group_name, spec, -1, held),
@@ -247,7 +252,7 @@ impl Broker {
         let reported = report.is_some();
         let deadline = self.deadline();
         let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
-            let unknown = || (Code::NoNode, format!("{client} has to register"));
+            let unknown = || (Code::NoNode, format!("client {client} is not registered: register it first"));
             let group = self.groups.get_mut(name.as_str()).ok_or_else(unknown)?;
             if !group.beat(client, report, deadline) {
                 return Err(unknown());
@@ -298,7 +303,7 @@ impl Broker {
         self.balance(name);
     }
 
-    /// What a client of a group held is free.
+    /// Frees the partitions that a client of a group holds.
     fn release(&mut self, client: &str, group: &str) {
         for partition in self.partitions.values_mut() {
             if partition.leases.get(group).is_some_and(|lease| lease.client == client) {
@@ -323,7 +328,7 @@ impl Broker {
             .and_then(|()| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {
-                    return Err((Code::BadRequest, format!("node {node} of {sources}, counted from 0")));
+                    return Err((Code::BadRequest, format!("node id {node} is not in 0..{sources}")));
                 }
                 self.join(&request.client_id, &request.group_name, spec, node, BTreeSet::new())
             });
@@ -349,7 +354,7 @@ impl Broker {
             if group.is_some_and(|group| group.beat(&request.client_id, None, deadline)) {
                 return Ok(());
             }
-            Err((Code::NoNode, format!("{} has to register", request.client_id)))
+            Err((Code::NoNode, format!("client {} is not registered: register it first", request.client_id)))
         });
         match known {
             Ok(()) => {
@@ -378,7 +383,7 @@ impl Broker {
             if self.groups.contains_key(request.group_name.as_str()) {
                 return Ok(());
             }
-            Err((Code::NoNode, format!("{} has to register", request.client_id)))
+            Err((Code::NoNode, format!("client {} is not registered: register it first", request.client_id)))
         });
         match known {
             Ok(()) => {
@@ -399,18 +404,18 @@ impl Broker {
         Response::PartitionMetadata(response)
     }
 
-    /// What a group is told of its topics.
+    /// The topics of a group, as its members are told.
     fn topic_texts(&self, group: &str) -> Vec<String> {
         let topics = self.groups.get(group).map(Group::topics);
         topics.into_iter().flatten().filter_map(|topic| self.consumer_text(topic)).collect()
     }
 
-    /// Numbers that change when brokers or a group's topics do.
+    /// Checksums that change when the brokers or a group's topics change.
     fn metadata_ids(&self, group: &str) -> (i64, i64) {
         (self.broker_check_sum(), i64::from(crc32(self.topic_texts(group).join("\n").as_bytes())))
     }
 
-    /// Who has been silent for too long has left.
+    /// Removes clients that were silent for too long.
     pub(super) fn forget_clients(&mut self) {
         let now = self.now;
         self.producers.retain(|_, expires| *expires > now);
@@ -429,7 +434,7 @@ impl Broker {
     }
 }
 
-/// The places in texts `client@group#broker:host:port#topic:partition`; those that are none of ours are left out.
+/// Parses `client@group#broker:host:port#topic:partition` texts, and skips those of other brokers.
 fn places(texts: &[String]) -> BTreeSet<Place> {
     let held = texts.iter().filter_map(|text| SubscribeInfo::parse(text, DEFAULT_PORT).ok());
     held.filter(|info| info.broker.id == BROKER).map(|info| (info.topic, info.partition.id)).collect()

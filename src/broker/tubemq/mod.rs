@@ -1,19 +1,19 @@
-//! The broker as TubeMQ's clients see it, master and broker in one, sans-IO.
+//! TubeMQ's side of the broker, sans-IO: master and broker in one.
 //!
-//! * `master`: producers and consumers that make themselves known, and what they are told of topics
-//! * [`balance`]: groups, their members, and who gets which partition when the master decides
-//! * `produce`: messages on their way in
-//! * `consume`: partitions that are held, and messages on their way out
-//! * `topics`: topics and their partitions; `users`: who may come in; `status`: figures
+//! * `master`: registration of producers and consumers, and the topics they are told of
+//! * [`balance`]: groups, their members, and the assignment of partitions by the master
+//! * `produce`: messages from producers
+//! * `consume`: registered partitions, and messages to consumers
+//! * `topics`, `partition`: topics and their partitions
+//! * `users`: passwords; `status`: figures; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] is the whole of it without sockets, disk and clock; [`crate::broker::protocol`] has the poll order.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
 //! A message's offset is 28 times its number in the partition, because clients take offsets for positions in an
 //! index of 28 bytes for each message. The real broker counts over all partitions of a store; here each partition
-//! counts for itself, so that what is behind is exact. One broker has the number 1 and one store.
+//! has its own count, so that the backlog is exact. There is one broker, with id 1 and one store.
 //!
-//! Success is answered when the message, or the offset, is on disk. An offset that comes along with the next get
-//! is written soon after.
+//! A call succeeds once its message or offset is on disk. An offset that a get carries is written soon after.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -51,52 +51,52 @@ use partition::{Partition, Refusal, Topic};
 pub use options::Settings;
 pub use users::Users;
 
-/// Domain of the topics in the store.
+/// Domain of TubeMQ's topics in the store.
 const DOMAIN: &str = "tubemq";
-/// What names of TubeMQ's topics begin with where they stand beside those of other protocols.
+/// Prefix of the names of TubeMQ's topics in administration and status.
 const PREFIX: &str = "tubemq:";
 
-/// Bytes beside the largest message that a call may have.
+/// Bytes that a call may have in addition to the largest message.
 const CALL_ROOM: usize = 64 << 10;
-/// Bytes of stored logs that memory keeps.
+/// Bytes of all stored logs that stay in memory.
 const CACHE_TOTAL: usize = 64 << 20;
-/// Between looks for what can go.
+/// Interval of the removal of old messages.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// Between looks for groups that can be forgotten.
+/// Interval of the removal of unused groups.
 const GROUPS_PERIOD: Duration = Duration::from_secs(60);
-/// After this time an offset that came along with a get is written.
+/// Delay until an offset that a get carried is written.
 const OFFSET_DELAY: Duration = Duration::from_millis(100);
-/// How long the master's token lets in, twice over.
+/// Interval at which the master's token changes. Each token is valid for two intervals.
 const TOKEN_PERIOD: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct Connection {
     decoder: Decoder,
     output: Transmit,
-    /// Calls that came wait, because so much is to be written.
+    /// Whether received calls wait because too much output is queued.
     behind: bool,
-    /// A call on this connection has shown a valid visit token. With users, messages and offsets are for such
-    /// connections only.
+    /// Whether a call on this connection has presented a valid visit token. If there are users, only such
+    /// connections get messages and commit offsets.
     admitted: bool,
 }
 
-/// Where an answer goes.
+/// The connection and serial number that a response is for.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     connection: u64,
     serial: u32,
 }
 
-/// What waits for the store.
+/// An action that waits for the store.
 #[derive(Debug)]
 enum Action {
-    /// A message is on disk: others may have it, and its producer is told.
+    /// Makes a written message available to consumers and answers its producer.
     Sent { partition: u64, sequence: u64, stored_ms: u64, asker: Asker },
-    /// An answer that promises what was written.
+    /// Sends a response that depends on a written change.
     Answer { asker: Asker, response: Box<Response> },
 }
 
-/// See the module.
+/// TubeMQ's master and broker, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Broker {
     settings: Settings,
@@ -104,18 +104,18 @@ pub struct Broker {
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     topics: BTreeMap<Arc<str>, Topic>,
-    /// By number.
+    /// Partitions by topic id.
     partitions: BTreeMap<u64, Partition>,
     /// Registered producers, and when their registration expires.
     producers: HashMap<String, Instant>,
     groups: BTreeMap<Arc<str>, Group>,
     next_event: i64,
-    /// What lets clients of the master in at the broker: of now, and of before.
+    /// Visit tokens that the broker accepts: the current one and the previous one.
     tokens: [i64; 2],
     tokens_at: Instant,
     commits: Commits<Action>,
     wakes: VecDeque<u64>,
-    /// Offsets that moved: partition and group.
+    /// Moved offsets that are not issued yet: partition and group.
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
@@ -125,7 +125,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker with the topics that were `found`.
+    /// Creates a broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let first = (settings.seed >> 1) as i64;
         let mut broker = Self {
@@ -159,7 +159,7 @@ impl Broker {
 
     fn handle_call(&mut self, asker: Asker, call: Call, bytes: usize) {
         let service = call.request.method().service();
-        // As with the real broker, messages may also come through the service for consumers.
+        // Like the real broker, accept messages through the consumers' service, too.
         let served = match (service, call.service) {
             (Service::BrokerWrite, Some(number)) => {
                 number == Service::BrokerWrite as i32 || number == Service::BrokerRead as i32
@@ -167,7 +167,7 @@ impl Broker {
             (service, number) => number == Some(service as i32),
         };
         if !served {
-            let text = format!("the service {:?} does not have {:?}", call.service, call.request.method());
+            let text = format!("service {:?} has no method {:?}", call.service, call.request.method());
             return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
         }
         let response = match call.request {
@@ -186,24 +186,26 @@ impl Broker {
             Request::GetMessages(request) => self.get_messages(asker, &request),
             Request::CommitOffset(request) => return self.commit_offset(asker, &request),
             Request::BrokerRegister(_) | Request::BrokerHeartbeat(_) | Request::BrokerClose(_) => {
-                let text = "this master is its own only broker".to_owned();
+                let text =
+                    "the embedded master is its own only broker: no other broker can register".to_owned();
                 return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
             }
         };
         self.answer(asker, response);
     }
 
-    /// Answers at once.
+    /// Sends a response immediately.
     fn answer(&mut self, asker: Asker, response: Response) {
         self.reply(asker, &Reply::response(response));
     }
 
-    /// Answers when everything asked of the store so far is written.
+    /// Sends a response once every change issued so far is written.
     fn answer_written(&mut self, asker: Asker, response: Response) {
         self.when_written(Action::Answer { asker, response: Box::new(response) });
     }
 
-    /// The RPC itself failed. The class goes by the caller's version, as in the real servers.
+    /// Reports that the RPC itself failed. The class name depends on the caller's version, as in the real
+    /// servers.
     fn refuse(&mut self, asker: Asker, version: Option<i32>, fatal: bool, class: &str, text: String) {
         let package = match version {
             Some(1) => "com.tencent.tubemq",
@@ -225,7 +227,7 @@ impl Broker {
             self.wakes.push_back(asker.connection);
         }
         let encoded = reply.encode(asker.serial, &mut connection.output);
-        debug_assert!(encoded.is_ok(), "answers are smaller than frames may be");
+        debug_assert!(encoded.is_ok(), "responses fit into a frame");
     }
 
     fn when_written(&mut self, action: Action) {
@@ -279,7 +281,7 @@ impl Broker {
     fn housekeeping(&mut self) {
         if self.tokens_at <= self.now {
             self.tokens_at = self.now + TOKEN_PERIOD;
-            // Unlike before, and not to be guessed from it.
+            // The next token must not be predictable from this one.
             let next = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.tokens[0]);
             self.tokens = [(next >> 1) as i64, self.tokens[0]];
         }
@@ -290,7 +292,7 @@ impl Broker {
         }
         let wall_ms = self.wall_ms();
         let before = wall_ms.saturating_sub(self.settings.retention.as_millis() as u64);
-        // With little room left, what every group has goes before its time.
+        // When space is short, messages that every group has consumed are removed early.
         let short = self.commits.used() > self.settings.max_store / 4 * 3;
         let (mut cache, mut trims) = (0, Vec::new());
         for (id, partition) in &mut self.partitions {
@@ -314,7 +316,7 @@ impl Broker {
     }
 }
 
-/// Makes a refusal of a response.
+/// Turns a response into a refusal.
 fn fail(response: &mut Response, code: Code, text: &str) {
     macro_rules! flagged {
         ($($name:ident),+) => {
@@ -324,7 +326,7 @@ fn fail(response: &mut Response, code: Code, text: &str) {
                     response.err_code = code as i32;
                     response.err_msg = text.into();
                 })+
-                _ => debug_assert!(false, "only what is written waits"),
+                _ => debug_assert!(false, "only responses that depend on the store wait"),
             }
         };
     }
@@ -342,7 +344,7 @@ impl Protocol for Broker {
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {
-        // Clients come back on another connection: what they hold goes by the time.
+        // Clients may reconnect, so their leases end by timeout only.
         self.now = now;
         self.connections.remove(&id);
     }
@@ -350,7 +352,7 @@ impl Protocol for Broker {
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
         while let Some(connection) = self.connections.get_mut(&id) {
-            // A get is short, and what it asks for is long. The rest is read when this has been written.
+            // A get is short and its response is long. Read the remaining calls once this output is written.
             connection.behind = connection.output.len() > OUTPUT_LIMIT;
             if connection.behind {
                 break;

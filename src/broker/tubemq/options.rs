@@ -21,13 +21,13 @@ pub struct TubeMqOptions {
     pub users: Option<String>,
     /// Partitions of topics that are created on first use.
     pub partitions: u32,
-    /// How long messages stay, consumed or not.
+    /// Retention of messages, consumed or not.
     pub retention: Duration,
-    /// How long the offsets of a group stay that consumes nothing.
+    /// Retention of the offsets of a group that consumes nothing.
     pub offset_retention: Duration,
     /// Largest message in bytes, attributes included.
     pub max_message_size: usize,
-    /// How long a client may be silent before its registration ends.
+    /// Time without a call after which a client's registration ends.
     pub client_timeout: Duration,
 }
 
@@ -71,9 +71,9 @@ pub struct Settings {
     pub partitions: u32,
     /// Largest message in bytes, attributes included.
     pub max_message_size: usize,
-    /// How long messages stay.
+    /// Retention of messages.
     pub retention: Duration,
-    /// How long the offsets of a group stay that holds no partition.
+    /// Retention of the offsets of a group that holds no partition.
     pub offset_retention: Duration,
     /// Bytes in use, over all protocols.
     pub usage: StoreUsage,
@@ -81,7 +81,7 @@ pub struct Settings {
     pub max_store: u64,
     /// Limit on the partitions of all topics.
     pub max_topics: usize,
-    /// How long a client may be silent before its registration ends and its partitions are free.
+    /// Time without a call after which a client's registration ends and its partitions are free.
     pub client_timeout: Duration,
     /// Makes tokens different from those of other runs.
     pub seed: u64,

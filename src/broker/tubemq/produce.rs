@@ -1,4 +1,4 @@
-//! Messages on their way in.
+//! Messages from producers.
 
 use super::partition::offset_of;
 use super::{Action, Asker, Broker, fail};
@@ -8,9 +8,9 @@ use crate::tubemq::command::Response;
 use crate::tubemq::message::checksum;
 use crate::tubemq::{Code, pb};
 
-/// How far a message may be above the limit: clients count in other ways.
+/// Bytes by which a message may exceed the limit, because clients compute its size differently.
 const SIZE_ROOM: usize = 10 << 10;
-/// The checksum that is not looked at.
+/// Stands for "no checksum".
 const UNCHECKED: i32 = -1;
 
 fn refused(code: Code, text: impl Into<String>) -> Response {
@@ -52,14 +52,17 @@ impl Broker {
         }
         if data.len() > self.settings.max_message_size + SIZE_ROOM {
             let text = format!(
-                "the message has {} bytes, the largest may have {}",
+                "the message has {} bytes, and the limit is {} (tubemq_max_message_size)",
                 data.len(),
                 self.settings.max_message_size
             );
             return refuse(Code::BadRequest, &text);
         }
         let Some(id) = self.find_partition(&request.topic_name, request.partition_id) else {
-            let text = format!("{} has no partition {} here", request.topic_name, request.partition_id);
+            let text = format!(
+                "topic {} has no partition {} on this broker",
+                request.topic_name, request.partition_id
+            );
             return refuse(Code::Forbidden, &text);
         };
         let check = checksum(&data);
@@ -67,14 +70,17 @@ impl Broker {
             return refuse(Code::Forbidden, "the checksum does not match");
         }
         if self.commits.used() >= self.settings.max_store {
-            let text = format!("the store has {} bytes, the most that it may", self.settings.max_store);
+            let text = format!(
+                "the store is full (max_store is {} bytes): consume or delete messages, or raise max_store",
+                self.settings.max_store
+            );
             return refuse(Code::ReceiveOverflow, &text);
         }
         let stored_ms = self.wall_ms();
         self.counters.messages_in += 1;
         self.counters.bytes_in += data.len() as u64;
         let Some(partition) = self.partitions.get_mut(&id) else {
-            return refuse(Code::Forbidden, "the partition is gone");
+            return refuse(Code::Forbidden, "the partition was deleted");
         };
         partition.received += 1;
         let entry = partition.log.append(Entry {
@@ -94,7 +100,7 @@ impl Broker {
         Ok((id, sequence, stored_ms))
     }
 
-    /// The message is written, or nothing is any more.
+    /// Answers a message that was written, or that the store failed to write.
     pub(super) fn sent(&mut self, id: u64, sequence: u64, stored_ms: u64) -> Response {
         let mut response = Response::SendMessage(pb::SendMessageResponseB2p {
             success: true,
@@ -114,7 +120,7 @@ impl Broker {
     }
 }
 
-/// A number that no other message here has.
+/// A message id that is unique on this broker.
 pub(super) fn message_id(partition: u64, sequence: u64) -> i64 {
     ((partition & 0x7f_ffff) << 40 | sequence) as i64
 }

@@ -1,4 +1,4 @@
-//! Figures of the broker.
+//! Figures of TubeMQ's side.
 
 use super::partition::Position;
 use super::{Broker, PREFIX};
@@ -6,7 +6,7 @@ use crate::broker::stats::{ConsumerStats, ProtocolStats, SubscriptionStats, Topi
 use crate::error::{Error, ErrorKind, Result};
 
 impl Broker {
-    /// Figures of now.
+    /// Current figures.
     pub fn stats(&self) -> ProtocolStats {
         ProtocolStats {
             connections: self.connections.len(),
@@ -23,10 +23,10 @@ impl Broker {
         }
     }
 
-    /// Figures of a topic; `name` without the prefix. Groups stand for subscriptions.
+    /// Figures of a topic, with its groups as subscriptions. `name` has no prefix.
     pub fn topic_stats(&self, name: &str) -> Result<TopicStats> {
         let Some(topic) = self.topics.get(name) else {
-            return Err(Error::new(ErrorKind::TopicNotFound, format!("there is no topic {PREFIX}{name}")));
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("topic {PREFIX}{name} does not exist")));
         };
         let mut stats = TopicStats {
             name: format!("{PREFIX}{name}"),

@@ -1,5 +1,5 @@
-//! Topics and their partitions. In the store a topic is a row with a number of partitions, and each of those a row
-//! of its own.
+//! Topics and their partitions. In the store, a topic has a row with its number of partitions, and each
+//! partition has a row of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
 
-/// Status of a topic that consumers may read.
+/// Status of a topic that can be consumed.
 const READABLE: i32 = 1;
 
-/// The store knows that a partition is held to this part of the time that offsets stay.
+/// Offsets of a held partition are rewritten after this fraction of the offset retention.
 const HELD_SHARE: u64 = 20;
 
 impl Broker {
-    /// Takes over what the store has.
+    /// Restores the stored topics.
     pub(super) fn restore(&mut self, found: Found) {
         let (parents, rows): (Vec<_>, Vec<_>) = found.topics.into_iter().partition(|t| t.partitions > 0);
         let mut numbers = BTreeMap::new();
@@ -41,16 +41,16 @@ impl Broker {
         }
     }
 
-    /// The number of a partition, by the name of its topic and its own number there.
+    /// The topic id of a partition.
     pub(super) fn find_partition(&self, topic: &str, id: i32) -> Option<u64> {
         let index = usize::try_from(id).ok()?;
         self.topics.get(topic)?.partitions.get(index).copied()
     }
 
-    /// Makes a topic that a client asks for, if it may come into being so.
+    /// Creates a topic that a client uses for the first time, if `auto_create` is set.
     pub(super) fn ensure_topic(&mut self, name: &str) {
         if self.settings.auto_create && !self.topics.contains_key(name) {
-            // A name that is none, or one too many, stays unknown: that is what its client is told.
+            // An invalid name, or a topic beyond the limit, stays unknown: that is what its client is told.
             let _ = self.make_topic(name, self.settings.partitions);
         }
     }
@@ -58,19 +58,22 @@ impl Broker {
     fn make_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         check_topic(name)?;
         if self.topics.contains_key(name) {
-            return Err(Error::new(ErrorKind::NotAllowed, format!("the topic {name} exists")));
+            return Err(Error::new(ErrorKind::NotAllowed, format!("topic {PREFIX}{name} already exists")));
         }
         if partitions == 0 || partitions > STORE_BASE {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("a topic of TubeMQ has 1 to {STORE_BASE} partitions, not {partitions}"),
+                format!("a TubeMQ topic must have 1 to {STORE_BASE} partitions, not {partitions}"),
             ));
         }
         if let Some(error) = self.commits.failure() {
             return Err(error.clone());
         }
         if self.partitions.len() + partitions as usize > self.settings.max_topics {
-            return Err(too_many(format!("there are {} partitions", self.partitions.len())));
+            return Err(too_many(format!(
+                "topic limit reached (max_topics is {})",
+                self.settings.max_topics
+            )));
         }
         let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
@@ -92,16 +95,16 @@ impl Broker {
         Ok(())
     }
 
-    /// Creates a topic; `name` without the prefix.
+    /// Creates a topic. `name` has no prefix.
     pub fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         let partitions = if partitions == 0 { self.settings.partitions } else { partitions };
         self.make_topic(name, partitions)
     }
 
-    /// Deletes a topic with all that is in it.
+    /// Deletes a topic with its messages.
     pub fn delete_topic(&mut self, name: &str) -> Result<()> {
         let Some(topic) = self.topics.remove(name) else {
-            return Err(Error::new(ErrorKind::TopicNotFound, format!("there is no topic {PREFIX}{name}")));
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("topic {PREFIX}{name} does not exist")));
         };
         for id in topic.partitions.iter().chain([&topic.id]) {
             self.partitions.remove(id);
@@ -112,43 +115,43 @@ impl Broker {
         Ok(())
     }
 
-    /// Names, with their prefix, and partition counts.
+    /// Names with prefix, and partition counts.
     pub fn topics(&self) -> Vec<(String, u32)> {
         let named =
             |(name, topic): (&Arc<str>, &Topic)| (format!("{PREFIX}{name}"), topic.partitions.len() as u32);
         self.topics.iter().map(named).collect()
     }
 
-    /// This broker, as clients are told of it.
+    /// The address of this broker, as clients are told.
     pub(super) fn broker(&self) -> Address {
         let (host, port) = self.settings.address.clone();
         Address { id: BROKER, host, port }
     }
 
-    /// `1:host:port`. No port is left out, as the real master does with the default one: clients take both.
+    /// `1:host:port`. The real master omits the default port; clients accept both.
     pub(super) fn broker_text(&self) -> String {
         self.broker().to_text(0)
     }
 
-    /// What producers are told of a topic.
+    /// A topic as producers are told.
     pub(super) fn producer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
         Some(ProducerTopic::to_text(name, &[topic.extent()], Some(self.settings.max_message_size)))
     }
 
-    /// What consumers that balance by themselves are told of a topic.
+    /// A topic as consumers with client balancing are told.
     pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
         Some(ConsumerTopic::to_text(name, &[(topic.extent(), READABLE)]))
     }
 
-    /// A group's offset moved: the store learns of it soon.
+    /// Marks a moved offset, which is written soon.
     pub(super) fn mark_dirty(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.insert((partition, group.clone()));
         self.flush_at.get_or_insert(self.now + super::OFFSET_DELAY);
     }
 
-    /// A group's offset moved: the store learns of it now.
+    /// Writes a moved offset now.
     pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.remove(&(partition, group.clone()));
         let touched_ms = self.wall_ms();
@@ -173,8 +176,8 @@ impl Broker {
         }
     }
 
-    /// Forgets where groups were that have held no partition of late. The store is told now and then of those that
-    /// do hold one, so that they are not forgotten after a long stop.
+    /// Removes the offsets of groups that have held no partition for the offset retention. The offsets of held
+    /// partitions are rewritten from time to time, so that they outlive a long stop.
     pub(super) fn forget_groups(&mut self) {
         let (wall_ms, keep) = (self.wall_ms(), self.settings.offset_retention.as_millis() as u64);
         let (mut held, mut gone) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Users and their passwords. Clients prove that they know the password by a signature made with it, so that the
+//! Users and their passwords. Clients prove that they know the password by a signature made with it, so the
 //! broker needs the password itself, not a hash of it.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use ring::hmac;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::pb;
 
-/// How far a client's clock may be off, in milliseconds; as with the real master.
+/// Permitted difference of a client's clock in milliseconds, as in the real master.
 const CLOCK_SLACK_MS: i64 = 20_000;
 
 /// Users by name.
@@ -24,8 +24,8 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// Reads a file with a line `name:password` for each user. Empty lines and lines that start with `#` are
-    /// passed over.
+    /// Parses a user file with one `name:password` line for each user. Empty lines and lines that start with `#`
+    /// are ignored.
     pub fn parse(text: &str) -> Result<Self> {
         let mut users = HashMap::new();
         for (number, line) in text.lines().enumerate() {
@@ -38,7 +38,7 @@ impl Users {
                 .ok_or_else(|| {
                     Error::new(
                         ErrorKind::InvalidArgument,
-                        format!("user file, line {}: not name:password", number + 1),
+                        format!("tubemq_user_file, line {}: expected name:password", number + 1),
                     )
                 })?;
             let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, password.as_bytes());
@@ -47,12 +47,14 @@ impl Users {
         Ok(Self(users))
     }
 
-    /// Whether the signature is this user's and of now; if not, why.
+    /// Verifies the signature of a user and its age.
     pub fn verify(&self, info: &pb::AuthenticateInfo, wall_ms: u64) -> std::result::Result<(), &'static str> {
         if (wall_ms as i64).abs_diff(info.timestamp) > CLOCK_SLACK_MS as u64 {
-            return Err("the signature's time is more than 20 s from the broker's");
+            return Err(
+                "the time of the signature differs by more than 20 s from the broker's: check the clocks",
+            );
         }
-        let wrong = "the user name or the signature is wrong";
+        let wrong = "unknown user or wrong signature";
         let key = self.0.get(&info.user_name).ok_or(wrong)?;
         let tag = unquoted(&info.signature).and_then(|text| STANDARD.decode(text).ok()).ok_or(wrong)?;
         let text = format!("{}{}{}", info.user_name, info.timestamp, info.nonce);
@@ -60,7 +62,7 @@ impl Users {
     }
 }
 
-/// Percent-coded Base64 as text.
+/// Decodes percent-encoded Base64 text.
 fn unquoted(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -96,7 +98,7 @@ mod tests {
         assert!(users.verify(&good, 1_700_000_021_000).is_err());
         for bad in [
             signed("other", good.timestamp, &good.signature),
-            signed("nobody", good.timestamp, &good.signature),
+            signed("stranger", good.timestamp, &good.signature),
             signed("user", good.timestamp + 1, &good.signature),
             signed("user", good.timestamp, ""),
             signed("user", good.timestamp, "%"),

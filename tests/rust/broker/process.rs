@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Broker, Durability, Options, PulsarOptions};
+use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions};
 use penstock::error::ErrorKind;
 use penstock::net::tcp::Pacing;
 use penstock::pulsar::command::Command;
@@ -238,6 +238,52 @@ fn a_full_store_refuses_producers_until_consumers_have_made_room() {
             assert!(since.elapsed() < Duration::from_secs(10), "{:?}", broker.status());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+}
+
+#[test]
+fn limits_and_figures_count_over_all_protocols() {
+    for data in [None, Some(tempfile::tempdir().unwrap())] {
+        let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
+        let broker = Broker::start(Options {
+            mqtt,
+            max_store: Some(1 << 20),
+            max_connections: 2,
+            ..options(data.as_ref().map(|data| data.path()))
+        })
+        .unwrap();
+        let address = broker.urls().mqtt.clone().unwrap();
+        let mut publisher = TcpStream::connect(address.trim_start_matches("mqtt://")).unwrap();
+        publisher.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut tell = |bytes: &[u8], answer: usize| {
+            publisher.write_all(bytes).unwrap();
+            let mut answered = vec![0; answer];
+            publisher.read_exact(&mut answered).unwrap();
+        };
+        // CONNECT of 3.1.1, then a retained message of 1.5 MB with QoS 1.
+        tell(b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01p", 4);
+        let payload = vec![b'x'; 1_500_000];
+        let rest = 2 + 1 + 2 + payload.len();
+        let length =
+            [(rest & 127) as u8 | 128, (rest >> 7 & 127) as u8 | 128, (rest >> 14 & 127) as u8 | 128];
+        let head = [&[0x33][..], &length, &[(rest >> 21) as u8], b"\0\x01t\0\x01"].concat();
+        tell(&[head, payload].concat(), 4);
+        let mut peer = Peer::connect(broker.url());
+        let since = Instant::now();
+        let quota = pb::ServerError::ProducerBlockedQuotaExceededException as i32;
+        while !matches!(peer.ask(Peer::producer_command("p")), Command::Error(e) if e.error == quota) {
+            assert!(since.elapsed() < Duration::from_secs(10), "{:?}", broker.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let status = broker.status().unwrap();
+        let names: Vec<&str> = status.protocols.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["pulsar", "mqtt"]);
+        assert!(status.protocols.iter().all(|(_, stats)| stats.connections == 1), "{status:?}");
+        assert_eq!((status.total.connections, status.total.retained, status.total.messages_in), (2, 1, 1));
+        assert!(status.store_bytes > 1 << 20, "{status:?}");
+        let mut third = TcpStream::connect(broker.url().trim_start_matches("pulsar://")).unwrap();
+        third.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(third.read(&mut [0]).unwrap(), 0, "one connection too many");
     }
 }
 
