@@ -207,7 +207,7 @@ class Consumer(ConsumerHandle):
         return self._native.receive(parse.seconds(timeout))
 
     def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> Awaitable[list[Message]]:
-        """The messages that have arrived, up to ``max``; waits for the first one if there are none.
+        """The messages that have arrived, up to ``max``; if there is no message, waits for one.
 
         Args:
             max: maximum number of messages.

@@ -12,88 +12,175 @@ _flag, _text = parse.boolean, parse.text
 class BrokerOptions(TypedDict, total=False):
     """Options of :class:`penstock.Broker`."""
 
-    data: Annotated[str | os.PathLike[str], Option(parse.path, None, "folder of the store; none: in memory")]
-    host: Annotated[str, Option(_text, "127.0.0.1", "address to listen on")]
-    port: Annotated[int, Option(parse.whole(0, 65535), 0, "port to listen on; 0: any free one")]
+    data: Annotated[
+        str | os.PathLike[str],
+        Option(parse.path, None, "Folder of the store. Without it the broker keeps everything in memory."),
+    ]
+    host: Annotated[str, Option(_text, "127.0.0.1", "Address to listen on.")]
+    port: Annotated[int, Option(parse.whole(0, 65535), 0, "Port for Pulsar; 0 takes any free one.")]
     durability: Annotated[
         Literal["fsync", "os", "memory"],
-        Option(parse.one_of("fsync", "os", "memory"), None, "fsync with `data`, memory without"),
+        Option(
+            parse.one_of("fsync", "os", "memory"),
+            None,
+            "When a message counts as stored: on disk, with the operating system, or in memory. Default:"
+            " `fsync` with `data`, else `memory`.",
+        ),
     ]
-    tls_cert: Annotated[Pem, Option(parse.pem, None, "certificate chain: speak TLS")]
-    tls_key: Annotated[Pem, Option(parse.pem, None, "private key of the certificate", secret=True)]
-    token_key: Annotated[Secret | bytes, Option(parse.key_bytes, None, "HS256 key of tokens", secret=True)]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "Certificate chain. Makes the broker speak TLS.")]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the certificate.", secret=True)]
+    token_key: Annotated[
+        Secret | bytes,
+        Option(
+            parse.key_bytes,
+            None,
+            "HS256 key that tokens must be signed with. Makes the broker require tokens.",
+            secret=True,
+        ),
+    ]
     allow_insecure_bind: Annotated[
-        bool, Option(_flag, False, "other addresses than loopback without TLS and tokens")
+        bool, Option(_flag, False, "Allows an address other than loopback without TLS and tokens.")
     ]
     advertised_url: Annotated[
-        str, Option(_text, None, "URL that clients are told; default: made of host and port")
+        str, Option(_text, None, "URL that lookups return to clients; by default made of host and port.")
     ]
     max_store: Annotated[
-        Size, Option(parse.size, None, "bytes kept; then producers get an error; 10 GiB, 1 GiB in memory")
+        Size,
+        Option(
+            parse.size,
+            None,
+            "Size limit of the store in bytes; above it producers get an error. Default: 10 GiB, in memory"
+            " 1 GiB.",
+        ),
     ]
-    max_connections: Annotated[int, Option(parse.whole(1), 16_384, "most connections")]
-    max_topics: Annotated[int, Option(parse.whole(1), 10_000, "most topics and partitions")]
-    max_message_size: Annotated[Size, Option(parse.size, 5 << 20, "bytes of the largest message")]
-    keep_alive: Annotated[Duration, Option(parse.duration, 30.0, "seconds between two PINGs")]
-    retention: Annotated[Duration, Option(parse.duration, 600.0, "seconds that acknowledged messages stay")]
-    retention_bytes: Annotated[Size, Option(parse.size, 32 << 20, "bytes of them in each topic, in memory")]
-    auto_create: Annotated[bool, Option(_flag, True, "topics come into being on first use")]
+    max_connections: Annotated[int, Option(parse.whole(1), 16_384, "Maximum number of connections.")]
+    max_topics: Annotated[int, Option(parse.whole(1), 10_000, "Maximum number of topics and partitions.")]
+    max_message_size: Annotated[Size, Option(parse.size, 5 << 20, "Maximum message size in bytes.")]
+    keep_alive: Annotated[
+        Duration, Option(parse.duration, 30.0, "Seconds between two PING commands to a Pulsar client.")
+    ]
+    retention: Annotated[
+        Duration, Option(parse.duration, 600.0, "Seconds for which acknowledged messages are kept.")
+    ]
+    retention_bytes: Annotated[
+        Size, Option(parse.size, 32 << 20, "Bytes of acknowledged messages that each topic keeps in memory.")
+    ]
+    auto_create: Annotated[bool, Option(_flag, True, "Creates topics on first use.")]
     default_partitions: Annotated[
-        int, Option(parse.whole(0, 1000), 0, "partitions of those; 0: plain topics")
+        int,
+        Option(
+            parse.whole(0, 1000),
+            0,
+            "Number of partitions of topics created on first use; 0: not partitioned.",
+        ),
     ]
-    deduplicate: Annotated[bool, Option(_flag, True, "drops what a named producer has sent before")]
+    deduplicate: Annotated[bool, Option(_flag, True, "Drops duplicates of named producers.")]
     mqtt_port: Annotated[
-        int, Option(parse.whole(0, 65535), None, "port for MQTT, 0: any free one; none: no MQTT")
+        int,
+        Option(
+            parse.whole(0, 65535),
+            None,
+            "Port for MQTT; 0 takes any free one. Without it the broker does not speak MQTT.",
+        ),
     ]
     mqtt_ws_port: Annotated[
-        int, Option(parse.whole(0, 65535), None, "port for MQTT over WebSocket, path /mqtt; 0: any free one")
+        int,
+        Option(
+            parse.whole(0, 65535), None, "Port for MQTT over WebSocket, path /mqtt; 0 takes any free one."
+        ),
     ]
     mqtt_password_file: Annotated[
-        str | os.PathLike[str], Option(parse.path, None, "users of MQTT, as `mosquitto_passwd` writes them")
+        str | os.PathLike[str],
+        Option(parse.path, None, "File of MQTT users, in the format of `mosquitto_passwd`."),
     ]
     mqtt_max_packet_size: Annotated[
-        Size, Option(parse.packet_size, 2_000_000, "bytes of the largest MQTT packet")
+        Size, Option(parse.packet_size, 2_000_000, "Maximum MQTT packet size in bytes.")
     ]
-    mqtt_max_sessions: Annotated[int, Option(parse.whole(1), 100_000, "most MQTT sessions, connected or not")]
-    mqtt_max_queue: Annotated[int, Option(parse.whole(1), 10_000, "most messages that wait for one session")]
-    mqtt_max_queue_bytes: Annotated[Size, Option(parse.size, 64 << 20, "most bytes of them")]
+    mqtt_max_sessions: Annotated[
+        int, Option(parse.whole(1), 100_000, "Maximum number of MQTT sessions, connected or not.")
+    ]
+    mqtt_max_queue: Annotated[
+        int, Option(parse.whole(1), 10_000, "Maximum number of messages queued for one MQTT session.")
+    ]
+    mqtt_max_queue_bytes: Annotated[
+        Size,
+        Option(parse.size, 64 << 20, "Maximum size in bytes of the messages queued for one MQTT session."),
+    ]
     mqtt_max_output: Annotated[
-        Size, Option(parse.size, 8 << 20, "bytes that wait for a slow connection before QoS 0 is dropped")
+        Size,
+        Option(
+            parse.size,
+            8 << 20,
+            "Bytes that may wait for a slow MQTT connection before QoS 0 messages are dropped.",
+        ),
     ]
     mqtt_max_inflight: Annotated[
-        int, Option(parse.whole(1, 10_000), 100, "messages of QoS 1 and 2 in flight to an MQTT client")
+        int,
+        Option(
+            parse.whole(1, 10_000), 100, "Maximum number of QoS 1 and 2 messages in flight to an MQTT client."
+        ),
     ]
     mqtt_receive_maximum: Annotated[
-        int, Option(parse.whole(1, 65535), 1000, "messages of QoS 1 and 2 in flight from an MQTT client")
+        int,
+        Option(
+            parse.whole(1, 65535),
+            1000,
+            "Receive Maximum: QoS 1 and 2 messages in flight from an MQTT client.",
+        ),
     ]
     mqtt_topic_alias_maximum: Annotated[
-        int, Option(parse.whole(0, 65535), 100, "highest topic alias of an MQTT client; 0: none")
+        int,
+        Option(
+            parse.whole(0, 65535),
+            100,
+            "Highest topic alias that an MQTT client may use; 0 allows no aliases.",
+        ),
     ]
-    mqtt_max_retained: Annotated[int, Option(parse.whole(0), 100_000, "most retained messages")]
+    mqtt_max_retained: Annotated[int, Option(parse.whole(0), 100_000, "Maximum number of retained messages.")]
     mqtt_max_session_expiry: Annotated[
-        Duration, Option(parse.duration, None, "longest time a session outlives its connection; none: any")
+        Duration,
+        Option(
+            parse.duration,
+            None,
+            "Longest time in seconds that an MQTT session outlives its connection; unlimited by default.",
+        ),
     ]
     tubemq_port: Annotated[
         int,
-        Option(parse.whole(0, 65535), None, "port for TubeMQ, 0: any free one; none: no TubeMQ"),
+        Option(
+            parse.whole(0, 65535),
+            None,
+            "Port for TubeMQ; 0 takes any free one. Without it the broker does not speak TubeMQ.",
+        ),
     ]
     tubemq_user_file: Annotated[
-        str | os.PathLike[str], Option(parse.path, None, "users of TubeMQ: a line `name:password` for each")
+        str | os.PathLike[str],
+        Option(parse.path, None, "File of TubeMQ users, one line `name:password` for each."),
     ]
-    tubemq_advertised_host: Annotated[str, Option(_text, None, "host that clients of TubeMQ are told")]
+    tubemq_advertised_host: Annotated[
+        str, Option(_text, None, "Host name that the master returns to TubeMQ clients.")
+    ]
     tubemq_partitions: Annotated[
-        int, Option(parse.whole(1, 10_000), 3, "partitions of TubeMQ's topics that come into being")
+        int, Option(parse.whole(1, 10_000), 3, "Number of partitions of TubeMQ topics created on first use.")
     ]
     tubemq_retention: Annotated[
-        Duration, Option(parse.duration, 604_800.0, "seconds that messages stay, whoever has had them")
+        Duration,
+        Option(parse.duration, 604_800.0, "Seconds for which TubeMQ messages are kept, consumed or not."),
     ]
     tubemq_offset_retention: Annotated[
         Duration,
-        Option(parse.duration, 1_728_000.0, "seconds that offsets of a group stay that holds no partition"),
+        Option(
+            parse.duration,
+            1_728_000.0,
+            "Seconds for which the offsets of a TubeMQ group without members are kept.",
+        ),
     ]
     tubemq_max_message_size: Annotated[
-        Size, Option(parse.size, 1 << 20, "bytes of TubeMQ's largest message, attributes included")
+        Size, Option(parse.size, 1 << 20, "Maximum TubeMQ message size in bytes, attributes included.")
     ]
     tubemq_client_timeout: Annotated[
-        Duration, Option(parse.duration, 30.0, "seconds of silence after which a client of TubeMQ has left")
+        Duration,
+        Option(
+            parse.duration, 30.0, "Seconds of silence after which a TubeMQ client is removed from its groups."
+        ),
     ]

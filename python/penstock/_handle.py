@@ -1,4 +1,4 @@
-"""What clients, producers and consumers of the asyncio face share, whatever they speak.
+"""Base of the clients, producers and consumers of the asyncio face, for all protocols.
 
 This file and ``penstock/blocking/_handle.py`` are the two that are written by hand for each face. Everything
 above them is written for asyncio and generated for the blocking face by ``tools/generate_blocking.py``.

@@ -1,8 +1,8 @@
 """The errors of penstock: one hierarchy under :class:`Error`, one class per code of the engine.
 
-Each error has a ``code`` (stable text), the ``topic`` it is about, ``retriable`` (the same call may succeed
-later without a change by the caller) and ``broker_text`` (the broker's own words, made safe to log).
-Errors pickle, so that they survive the way from a Spark worker to the driver.
+Each error has a ``code`` (stable text), the ``topic`` concerned, ``retriable`` (the same call may succeed
+later without a change by the caller) and ``broker_text`` (the broker's own words, made safe to log). Errors
+can be pickled, so that they travel from a Spark worker to the driver.
 
 >>> from penstock.errors import Error, QueueFull
 >>> error = QueueFull("the window is full", topic="orders")
@@ -67,16 +67,16 @@ __all__ = [
 
 
 BY_CODE: dict[str, type[Error]] = {}
-"""Code of the engine -> class."""
+"""Error code of the engine -> class."""
 
 
 class Error(Exception):
     """Base of all errors of this package.
 
     Args:
-        message: what was wrong and what to do, without topic and broker's words.
-        topic: the topic this is about.
-        retriable: overrides what is usual for the class.
+        message: what happened and what to do, without the topic and the broker's words.
+        topic: the topic concerned.
+        retriable: overrides the default of the class.
         broker_text: the broker's own words.
     """
 
@@ -127,31 +127,31 @@ def _rebuild(
 
 
 class AuthenticationError(Error, builtins.PermissionError, code="authentication"):
-    """The peer did not accept the credentials, or there were none."""
+    """The broker rejected the credentials, or requires some."""
 
 
 class AuthorizationError(Error, builtins.PermissionError, code="authorization"):
-    """The role may not do this."""
+    """The client is not authorized for this operation."""
 
 
 class Cancelled(Error, code="cancelled"):
-    """The awaiting side gave up; the operation may still take effect."""
+    """The operation was cancelled by the caller. It may still take effect."""
 
 
 class ChecksumError(Error, code="checksum", retriable=True):
-    """A CRC-32C did not match."""
+    """A CRC-32C checksum did not match."""
 
 
 class Closed(Error, code="closed"):
-    """Use after close."""
+    """The handle was used after it had been closed."""
 
 
 class CompressionError(Error, code="compression"):
-    """Compressed data are corrupt, or larger than they may become."""
+    """Compressed data is corrupt, or exceeds the size limit when decompressed."""
 
 
 class ConnectFailed(Error, builtins.ConnectionError, code="connect_failed", retriable=True):
-    """No address of the service could be connected."""
+    """No address of the service accepted a connection."""
 
 
 class ConsumerBusy(Error, code="consumer_busy", retriable=True):
@@ -159,7 +159,7 @@ class ConsumerBusy(Error, code="consumer_busy", retriable=True):
 
 
 class ConsumerAssign(Error, code="consumer_assign", retriable=True):
-    """The broker could not place the consumer."""
+    """The broker could not assign the consumer."""
 
 
 class ConsumerNotFound(Error, code="consumer_not_found", retriable=True):
@@ -171,15 +171,15 @@ class Disconnected(Error, builtins.ConnectionError, code="disconnected", retriab
 
 
 class FrameTooLarge(Error, code="frame_too_large"):
-    """A frame is longer than the negotiated limit."""
+    """A frame exceeds the negotiated size limit."""
 
 
 class ForkError(Error, builtins.RuntimeError, code="fork"):
-    """The process was forked after the client had been made."""
+    """The client was created before a fork and used in the child process."""
 
 
 class IncompatibleSchema(Error, code="incompatible_schema"):
-    """The topic has a schema that this one does not fit."""
+    """The schema is incompatible with the one of the topic."""
 
 
 class InvalidArgument(Error, builtins.ValueError, code="invalid_argument"):
@@ -195,15 +195,15 @@ class InvalidTransaction(Error, code="invalid_transaction"):
 
 
 class IoError(Error, builtins.OSError, code="io", retriable=True):
-    """Input or output of the operating system failed."""
+    """The operating system reported an I/O error."""
 
 
 class MemoryLimit(Error, code="memory_limit", retriable=True):
-    """A limit on memory is reached."""
+    """The memory limit of the client is reached."""
 
 
 class MessageTooLarge(Error, builtins.ValueError, code="message_too_large"):
-    """The message is larger than the broker takes."""
+    """The message exceeds the broker's size limit."""
 
 
 class MetadataError(Error, code="metadata", retriable=True):
@@ -211,11 +211,11 @@ class MetadataError(Error, code="metadata", retriable=True):
 
 
 class NotAllowed(Error, code="not_allowed"):
-    """The broker does not allow this here."""
+    """The operation is not allowed in this state or for this kind of handle."""
 
 
 class PersistenceError(Error, code="persistence", retriable=True):
-    """The broker could not persist."""
+    """The broker could not store the data."""
 
 
 class ProducerBusy(Error, code="producer_busy", retriable=True):
@@ -223,27 +223,27 @@ class ProducerBusy(Error, code="producer_busy", retriable=True):
 
 
 class ProducerFenced(Error, code="producer_fenced"):
-    """Another producer took over: terminal."""
+    """Another producer took over. This one cannot be used any more."""
 
 
 class SessionTakenOver(Error, code="session_taken_over"):
-    """Another connection uses the MQTT client id: terminal."""
+    """Another connection took over the MQTT client id. This one does not reconnect."""
 
 
 class ProtocolError(Error, code="protocol", retriable=True):
-    """The peer broke the protocol."""
+    """The peer violated the protocol."""
 
 
 class QueueFull(Error, code="queue_full", retriable=True):
-    """The send window and the parking lot behind it are full."""
+    """The send window and its overflow queue are full."""
 
 
 class QuotaExceeded(Error, code="quota_exceeded", retriable=True):
-    """The backlog quota or the store's size cap is reached."""
+    """The backlog quota or the size limit of the store is reached."""
 
 
 class ServiceNotReady(Error, code="service_not_ready", retriable=True):
-    """The broker is not ready for this yet."""
+    """The broker is not ready for the operation yet."""
 
 
 class SubscriptionNotFound(Error, builtins.LookupError, code="subscription_not_found"):
@@ -251,15 +251,15 @@ class SubscriptionNotFound(Error, builtins.LookupError, code="subscription_not_f
 
 
 class Timeout(Error, builtins.TimeoutError, code="timeout", retriable=True):
-    """The time limit of the operation passed."""
+    """The operation did not complete within its time limit."""
 
 
 class TlsError(Error, builtins.ConnectionError, code="tls"):
-    """TLS could not be set up: certificate, host name or configuration."""
+    """The TLS handshake failed: certificate, host name or configuration."""
 
 
 class TooManyRequests(Error, code="too_many_requests", retriable=True):
-    """The broker asks to slow down."""
+    """The broker asks the client to slow down."""
 
 
 class TopicNotFound(Error, builtins.LookupError, code="topic_not_found"):
@@ -267,11 +267,11 @@ class TopicNotFound(Error, builtins.LookupError, code="topic_not_found"):
 
 
 class TopicTerminated(Error, code="topic_terminated"):
-    """The topic is terminated: it takes no more messages."""
+    """The topic is terminated and accepts no more messages."""
 
 
 class TransactionConflict(Error, code="transaction_conflict"):
-    """Two transactions want the same."""
+    """Two transactions conflict."""
 
 
 class TransactionNotFound(Error, code="transaction_not_found", retriable=True):
@@ -279,25 +279,24 @@ class TransactionNotFound(Error, code="transaction_not_found", retriable=True):
 
 
 class TruncatedError(Error, code="truncated"):
-    """Bytes ended before the value did."""
+    """The data ended in the middle of a value."""
 
 
 class UnknownError(Error, code="unknown", retriable=True):
-    """The broker gave a reason that is not known here."""
+    """The broker gave an error code that this version does not know."""
 
 
 class Unsupported(Error, builtins.NotImplementedError, code="unsupported"):
-    """The protocol or this build cannot do that."""
+    """The protocol or this build does not support the operation."""
 
 
 class UnsupportedVersion(Error, code="unsupported_version"):
-    """The broker does not speak this version."""
+    """The broker does not support this protocol version."""
 
 
 def from_engine(
     code: str, message: str, topic: str | None, retriable: bool, broker_text: str | None
 ) -> Error:
-    """The exception for an error of the engine. A code that is not known here becomes :class:`UnknownError`
-    and keeps its code."""
+    """The exception for an error of the engine. An unknown code becomes :class:`UnknownError` and is kept."""
     kind = BY_CODE.get(code, UnknownError)
     return _rebuild(kind, code, message, topic, retriable, broker_text)

@@ -1,4 +1,4 @@
-"""DataFrames: what goes in and what comes out, by the Arrow PyCapsule interface alone."""
+"""DataFrames in and out, by the Arrow PyCapsule interface alone."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ def outgoing(
     first_row: int = 0,
     id: tuple[str, str] | None = None,
 ) -> FrameRows:
-    """The rows of a frame, encoded in the engine; every row is looked at before any is sent.
+    """The rows of a frame, encoded in the engine. Every row is checked before any is sent.
 
     Args:
         frame: anything with the Arrow PyCapsule interface.
-        value, key, properties, event_time: columns, as for :meth:`penstock.Producer.send_frame`.
-        encoding: ``"raw"`` when ``value`` names a column, ``"json"`` otherwise.
-        topic: the column with the topics, or a template with columns in it; not together with ``key``.
-        first_row: number of the first row, for errors and ids.
-        id: adds a property to each row: its name, and what stands before the row's number in it.
+        value, key, properties, event_time: columns, as for :meth:`penstock.pulsar.PulsarProducer.send_frame`.
+        encoding: ``"raw"`` or ``"json"``. Default: ``"raw"`` if ``value`` is given.
+        topic: column of the topics, or a template with columns in it; not together with ``key``.
+        first_row: number of the first row, used in errors and ids.
+        id: a property to add to each row: its name, and the text before the row's number in its value.
 
     Raises:
         InvalidArgument: no Arrow interface, no such column, or a type that does not fit.
-        InvalidTopic: a row's topic is none; names row and column.
+        InvalidTopic: the topic of a row is not valid. The error names the row and the column.
     """
     kind = cast("type[object]", type(frame))
     if kind.__module__.startswith("pyspark."):
-        # It has the interface too, but that would pull every row through the driver.
-        raise InvalidArgument("a Spark DataFrame is written with penstock.spark.write(df, ...)")
+        # It has the interface, too, but using it would pull every row through the driver.
+        raise InvalidArgument(
+            "a Spark DataFrame is not sent with send_frame(): use penstock.spark.write(df, ...)"
+        )
     if not hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "__arrow_c_array__"):
         raise InvalidArgument(
             f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
-            "pyarrow, polars, pandas 2.2+ and duckdb have it"
+            "use pyarrow, polars, pandas 2.2+ or duckdb"
         )
     return _native.encode_frame(
         frame,
@@ -60,22 +62,22 @@ def outgoing(
 
 
 def check_encoding(value: str | None, encoding: str | None) -> str:
-    """``encoding``, or what ``value`` implies.
+    """``encoding``, or the default that ``value`` implies.
 
     Raises:
-        InvalidArgument: unknown, or raw without a column.
+        InvalidArgument: an unknown encoding, or ``"raw"`` without a column.
     """
     encoding = encoding or ("json" if value is None else "raw")
     if encoding not in ("raw", "json"):
-        raise InvalidArgument(f"encoding is 'raw' or 'json', not {encoding!r}")
+        raise InvalidArgument(f"expected encoding='raw' or 'json', not {encoding!r}")
     if encoding == "raw" and value is None:
-        raise InvalidArgument("encoding='raw' needs value=, the column with the payloads")
+        raise InvalidArgument("encoding='raw' needs value=, the column of the payloads")
     return encoding
 
 
 def incoming(batch: Any) -> Any:
-    """A ``pyarrow.Table`` over the batch, without a copy; the batch itself (it has the Arrow interface)
-    where pyarrow is not installed."""
+    """A ``pyarrow.Table`` over the batch, without a copy. Without pyarrow the batch itself, which has the
+    Arrow interface."""
     try:
         import pyarrow
     except ImportError:

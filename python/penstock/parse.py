@@ -1,5 +1,5 @@
-"""Parsers of option values: each takes what a keyword, a URL query or the environment may hold and returns
-the one canonical type, or raises ``ValueError`` that says what is expected."""
+"""Parsers of option values. Each accepts the forms that a keyword, a URL query or the environment may have,
+and returns the canonical type or raises ``ValueError`` with the expected form."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def duration(value: Any) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     else:
-        raise ValueError('a duration is seconds, a timedelta, or text such as "250ms", "30s", "5m"')
+        raise ValueError('expected a duration: seconds, a timedelta, or text such as "250ms", "30s", "5m"')
     if not 0 <= seconds <= 1e9:
-        raise ValueError("a duration is between 0 and 1e9 seconds")
+        raise ValueError(f"expected a duration between 0 and 1e9 seconds, not {seconds:g}")
     return seconds
 
 
@@ -45,17 +45,17 @@ def size(value: Any) -> int:
             float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** _POWER[match[2].lower()]
         )
     else:
-        raise ValueError('a size is bytes as a whole number, or text such as "64MiB"')
+        raise ValueError('expected a size: bytes as a whole number, or text such as "64MiB"')
     if not 0 <= count < 1 << 62:
-        raise ValueError("a size is not negative")
+        raise ValueError(f"expected a size between 0 and 4 EiB, not {count}")
     return count
 
 
 def packet_size(value: Any) -> int:
-    """The same, for what MQTT has four bytes of length for."""
+    """A size within the limits of MQTT's Maximum Packet Size."""
     number = size(value)
     if not 64 <= number <= 268_435_460:
-        raise ValueError(f"not 64 to 268435460 bytes: {value!r}")
+        raise ValueError(f"expected 64 to 268435460 bytes, not {value!r}")
     return number
 
 
@@ -68,14 +68,14 @@ def whole(low: int, high: int = 2**31 - 1) -> Parser:
         except ValueError:
             number = low - 1
         if not low <= number <= high:
-            raise ValueError(f"a whole number between {low} and {high} is expected")
+            raise ValueError(f"expected a whole number between {low} and {high}, not {value!r}")
         return number
 
     return parse
 
 
 def boolean(value: Any) -> bool:
-    """A truth value, or its usual spellings."""
+    """A boolean, or one of its usual spellings."""
     if isinstance(value, bool):
         return value
     word = str(value).lower()
@@ -83,13 +83,13 @@ def boolean(value: Any) -> bool:
         return True
     if word in ("false", "0", "no", "off"):
         return False
-    raise ValueError("true or false is expected")
+    raise ValueError(f"expected true or false, not {value!r}")
 
 
 def text(value: Any) -> str:
-    """Text that is not empty."""
+    """Text, not empty."""
     if not isinstance(value, str) or not value:
-        raise ValueError("text is expected")
+        raise ValueError("expected text that is not empty")
     return value
 
 
@@ -99,30 +99,28 @@ def one_of(*words: str) -> Parser:
     def parse(value: Any) -> str:
         word = str(value).lower().replace("-", "_")
         if word not in words:
-            raise ValueError(
-                f"one of {', '.join(words)} is expected, not {value!r}{did_you_mean(word, words)}"
-            )
+            raise ValueError(f"expected one of {', '.join(words)}, not {value!r}{did_you_mean(word, words)}")
         return word
 
     return parse
 
 
 def mapping(value: Any) -> dict[str, str]:
-    """Text to text, from a mapping or ``"a=1,b=2"``."""
+    """A mapping of text to text, given as such or as ``"a=1,b=2"``."""
     if isinstance(value, str):
         pairs = [part.partition("=") for part in value.split(",") if part]
         if not all(equals for _, equals, _ in pairs):
-            raise ValueError('"name=value,name=value" is expected')
+            raise ValueError('expected "name=value,name=value"')
         return {name.strip(): rest.strip() for name, _, rest in pairs}
     if isinstance(value, Mapping):
         items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
         if all(isinstance(k, str) and isinstance(v, str) for k, v in items.items()):
             return items
-    raise ValueError("a mapping of text to text is expected")
+    raise ValueError("expected a mapping of text to text")
 
 
 def path(value: Any) -> str:
-    """A path of the file system."""
+    """A file system path."""
     return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
 
 
@@ -142,12 +140,12 @@ def _read(name: str) -> bytes:
 
 
 def secret(value: Any) -> str | Callable[[], str]:
-    """A secret as text, or a callable that gives it whenever it is needed. ``env:NAME`` is looked up now;
-    ``file:PATH`` is read now, to fail early, and again each time, so that it may be replaced."""
+    """A secret as text, or a callable that returns it whenever it is needed. ``env:NAME`` is resolved now.
+    ``file:PATH`` is read now, to fail early, and again at each use, so that the file can be replaced."""
     if callable(value):
         return cast("Callable[[], str]", value)
     if not isinstance(value, str | bytes) or not value:
-        raise ValueError('a secret is text, "env:NAME", "file:PATH" or a callable that returns text')
+        raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
     if isinstance(value, bytes):
         return value.decode()
     if value.startswith("env:"):
@@ -159,18 +157,18 @@ def secret(value: Any) -> str | Callable[[], str]:
 
 
 def key_bytes(value: Any) -> bytes:
-    """Bytes of a symmetric key: bytes as they are, ``file:PATH``, ``env:NAME`` or text."""
+    """A symmetric key: bytes, text, ``file:PATH`` or ``env:NAME``."""
     if isinstance(value, bytes) and value:
         return value
     if not isinstance(value, str) or not value:
-        raise ValueError('a key is bytes, text, "env:NAME" or "file:PATH"')
+        raise ValueError('expected a key: bytes, text, "env:NAME" or "file:PATH"')
     if value.startswith("file:"):
         return _read(value)
     return (_from_env(value) if value.startswith("env:") else value).encode()
 
 
 def pem(value: Any) -> bytes:
-    """PEM as bytes or text, ``env:NAME``, or the path of a file (``file:`` before it is allowed)."""
+    """PEM as bytes or text, ``env:NAME``, or the path of a file, with or without ``file:``."""
     if isinstance(value, bytes):
         content = value
     elif isinstance(value, str) and value.startswith("env:"):
@@ -182,32 +180,32 @@ def pem(value: Any) -> bytes:
     else:
         content = b""
     if b"-----BEGIN" not in content:
-        raise ValueError("PEM is expected: its bytes, a path or env:NAME")
+        raise ValueError("expected PEM: its bytes or text, a path, or env:NAME")
     return content
 
 
 def callable_(value: Any) -> Callable[..., Any]:
     """A callable, as it is."""
     if not callable(value):
-        raise ValueError("a callable is expected")
+        raise ValueError("expected a callable")
     return value
 
 
 def epoch_ms(value: datetime.datetime | int) -> int:
-    """Milliseconds since 1970 from an aware ``datetime``, or as they are.
+    """Milliseconds since 1970, from an aware ``datetime`` or given as such.
 
     Raises:
         InvalidArgument: a ``datetime`` without a time zone.
     """
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            raise InvalidArgument("a datetime needs a time zone, as datetime.now(timezone.utc) has")
+            raise InvalidArgument("the datetime has no time zone: use one such as datetime.now(timezone.utc)")
         return round(value.timestamp() * 1000)
     return value
 
 
 def seconds(value: Any) -> float | None:
-    """As :func:`duration`, for arguments of verbs; ``None`` means no limit.
+    """As :func:`duration`, for arguments of methods. ``None`` means no limit.
 
     Raises:
         InvalidArgument: not a duration.
@@ -221,15 +219,15 @@ def seconds(value: Any) -> float | None:
 
 
 def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
-    """When a message is due, in milliseconds since 1970; ``None``: at once.
+    """Delivery time in milliseconds since 1970; ``None`` delivers immediately.
 
     Raises:
-        InvalidArgument: both are given, or one does not parse.
+        InvalidArgument: both arguments are given, or one does not parse.
     """
     if after is None:
         return None if at is None else epoch_ms(at)
     if at is not None:
-        raise InvalidArgument("deliver_at and deliver_after exclude each other")
+        raise InvalidArgument("deliver_at and deliver_after exclude each other: pass one of them")
     return round((time.time() + (seconds(after) or 0.0)) * 1000)
 
 

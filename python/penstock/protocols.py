@@ -72,7 +72,7 @@ class Protocol(NamedTuple):
         return _load(self.blocking_client)
 
     def words(self) -> Mapping[str, str]:
-        """What it lacks, loaded; see :attr:`lacks`."""
+        """The mapping :attr:`lacks`, loaded."""
         return _load(self.lacks)
 
 

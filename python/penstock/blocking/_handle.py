@@ -1,4 +1,4 @@
-"""What clients, producers and consumers of the blocking face share, whatever they speak.
+"""Base of the clients, producers and consumers of the blocking face, for all protocols.
 
 The twin of ``penstock/_handle.py``, and written by hand like it. It never imports asyncio: a call that waits
 blocks its thread in the engine, lets other threads run, and handles signals meanwhile. Handles may be shared

@@ -35,7 +35,7 @@ QoS = Literal[0, 1, 2]
 
 
 class ReasonCode(IntEnum):
-    """Reason codes of MQTT 5.0 (section 2.4). Codes below 0x80 mean success. Return codes of MQTT 3.x are
+    """Reason codes of MQTT 5 (section 2.4). Codes below 0x80 mean success. Return codes of MQTT 3.x are
     mapped to them."""
 
     SUCCESS = 0x00
@@ -162,11 +162,11 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
 def will(value: Any) -> dict[str, Any]:
     """Parser of the option ``will``."""
     if not isinstance(value, Mapping) or "topic" not in value:
-        raise ValueError("a mapping with topic and payload is expected")
+        raise ValueError("expected a mapping with topic and payload")
     values: dict[str, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
     for name in values:
         if name not in _WILL:
-            raise ValueError(f"a will has no {name!r}{parse.did_you_mean(name, sorted(_WILL))}")
+            raise ValueError(f"a will has no field {name!r}{parse.did_you_mean(name, sorted(_WILL))}")
     if isinstance(values.get("payload"), str):
         values["payload"] = values["payload"].encode()
     for name in ("delay", "message_expiry"):

@@ -135,7 +135,7 @@ class PulsarProducer(Producer):
 
     @property
     def last_sequence_id(self) -> int:
-        """Highest sequence id with a receipt; -1 if there is none."""
+        """Highest sequence id with a receipt; -1 before the first one."""
         return self._native.last_sequence_id
 
     def send(

@@ -22,7 +22,7 @@ def position(value: Any) -> Any:
     else:
         with contextlib.suppress(Exception):
             return MessageId.parse(value)
-    raise ValueError('"earliest", "latest" or a message id is expected')
+    raise ValueError('expected "earliest", "latest" or a message id')
 
 
 def seek_target(position: Any) -> MessageId | int:

@@ -48,12 +48,12 @@ def position(value: Any) -> Any:
         try:
             return [Position.parse(value)]
         except Exception:
-            raise ValueError('"first", "latest", "max" or a position is expected') from None
+            raise ValueError('expected "first", "latest", "max" or a position') from None
     if isinstance(value, Iterable):
         positions: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         if positions and all(isinstance(one, Position) for one in positions):
             return positions
-    raise ValueError('"first", "latest", "max", a position or several are expected')
+    raise ValueError('expected "first", "latest", "max", a position, or several positions')
 
 
 def filters(value: Any) -> Any:
@@ -68,9 +68,9 @@ def _types(value: Any) -> set[str]:
     words: list[Any] = value.split(",") if isinstance(value, str) else list(value)
     for word in words:
         if not isinstance(word, str) or not word.strip() or "," in word or "=" in word or len(word) > 256:
-            raise ValueError(f"{word!r} is not a message type: text without , and = is expected")
+            raise ValueError(f"{word!r} is not a message type: expected 1 to 256 characters without , or =")
     if len(words) > 500:
-        raise ValueError("a topic has at most 500 filters")
+        raise ValueError(f"a topic has at most 500 filters, not {len(words)}")
     return {word.strip() for word in words}
 
 
