@@ -27,11 +27,11 @@ OPTIONS = _options.Table(BrokerOptions, "The broker")
 
 class Broker:
     """A broker in this process. It speaks Pulsar, and also MQTT and TubeMQ when a port for them is given.
-    Clients can connect when the call returns. The broker ends with :meth:`stop`, or at the end of its ``with``
-    or ``async with`` block.
+    Clients can connect when the call returns. The broker ends with :meth:`stop`, or at the end of its
+    ``with`` or ``async with`` block.
 
-    Without ``data``, everything is kept in memory. With ``data``, a message is acknowledged once it is on disk
-    (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
+    Without ``data``, everything is kept in memory. With ``data``, a message is acknowledged once it is on
+    disk (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
 
     >>> import penstock
     >>> with penstock.Broker(mqtt_port=0) as broker:
@@ -88,15 +88,18 @@ class Broker:
     def status(self) -> dict[str, Any]:
         """Figures of the broker since it started.
 
-        The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes`` and ``failure`` (the error after
-        which the store accepts nothing, or ``None``) describe the whole broker. The figures ``connections``,
-        ``sessions``, ``topics``, ``subscriptions``, ``producers``, ``consumers``, ``retained``, ``messages_in``,
-        ``messages_out``, ``messages_dropped``, ``bytes_in`` and ``bytes_out`` are sums over all protocols.
+        The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes`` and ``failure`` (the error
+        after which the store accepts nothing, or ``None``) describe the whole broker. The figures
+        ``connections``, ``sessions``, ``topics``, ``subscriptions``, ``producers``, ``consumers``,
+        ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and ``bytes_out``
+        are sums over all protocols.
 
-        The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures of
-        that protocol. A figure that a protocol has no notion of is 0: sessions, retained and dropped messages are
-        MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or of all
-        packets for MQTT.
+        The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures
+        of
+        that protocol. A figure that a protocol has no notion of is 0: sessions, retained and dropped messages
+            are
+        MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or of
+        all packets for MQTT.
 
         Raises:
             Closed: the broker has been stopped. The methods below raise it, too.
@@ -104,8 +107,8 @@ class Broker:
         return self._running().status()
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
-        """Creates a topic: a plain one, or one with ``partitions``. A name that begins with ``tubemq:`` names a
-        TubeMQ topic.
+        """Creates a topic: a plain one, or one with ``partitions``. A name that begins with ``tubemq:`` names
+        a TubeMQ topic.
 
         Raises:
             InvalidTopic: the name is not a topic name.
