@@ -1,4 +1,4 @@
-//! The socket's protocol with the session behind it, and the supervisor that connects again.
+//! The socket's protocol in front of the session, and the supervisor that reconnects.
 //!
 //! ```text
 //!           ┌────────────┐  CONNACK   ┌───────────┐
@@ -11,6 +11,7 @@
 //! ```
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -20,7 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
-use crate::client::mqtt::{Server, Shared};
+use crate::client::mqtt::shared::{Link, Server, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::mqtt::connection::{Connection, Event};
@@ -33,32 +34,32 @@ use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl, Transport};
 use crate::net::{self, Stream, tls, ws};
 
-/// Bytes the session may add to the socket's queue in one turn.
+/// Most bytes that the session adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
-/// How far the socket is read beyond the receive buffer while answers are waited for, which come through it.
+/// Multiple of the receive buffer up to which the socket is read while the session waits for answers, which arrive
+/// on the same socket.
 const OVERDRAFT: usize = 4;
 
-/// What the driver runs: the protocol and the way to the session.
+/// What the driver runs: the protocol, and the session behind it.
 #[derive(Debug)]
 pub(super) struct Attached {
     protocol: Connection,
     shared: Arc<Shared>,
-    /// Of the session, not yet handed on.
+    /// Events of the session that have not been dispatched.
     events: Vec<session::Event>,
     connected: watch::Sender<bool>,
-    /// Steps of authentication that the server asks for.
+    /// Authentication steps that the server requests.
     challenges: mpsc::Sender<Option<Bytes>>,
-    /// Set when the session finds that the broker broke the protocol.
+    /// Set when the session finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
 }
 
 impl Attached {
-    /// Queues DISCONNECT; what it gives resolves when the connection is gone.
-    pub(super) fn say_goodbye(&mut self, now: Instant) -> impl Future<Output = ()> + use<> {
+    fn disconnect(&mut self, now: Instant) -> impl Future<Output = ()> + use<> {
         let mut disconnect = Disconnect::new(Reason::Success);
         let options = &self.shared.options;
-        let ends = !options.keep_session && self.shared.spool.is_none();
+        let ends = !options.keep_session && self.shared.outbox.is_none();
         if self.protocol.version() == Version::V5 && options.session_expiry > 0 && ends {
             disconnect.properties.push(Property::SessionExpiryInterval(0));
         }
@@ -66,7 +67,7 @@ impl Attached {
         self.closing = true;
         let mut connected = self.connected.subscribe();
         async move {
-            // The sender goes with the connection.
+            // The sender is dropped with the connection.
             while connected.changed().await.is_ok() {}
         }
     }
@@ -108,7 +109,8 @@ impl Host for Attached {
             Event::Auth(auth) => {
                 let data = auth.properties.authentication_data().cloned();
                 if auth.reason == Reason::ContinueAuthentication && self.challenges.try_send(data).is_err() {
-                    self.broken = Some(Error::protocol("AUTH before the last one was answered"));
+                    self.broken =
+                        Some(Error::protocol("the broker sent AUTH before the last one was answered"));
                 }
             }
             Event::Packet(packet) => self.packet(now, packet),
@@ -116,7 +118,7 @@ impl Host for Attached {
     }
 
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
-        // Cleared before looking, so that a push after the look rings again.
+        // Cleared before looking, so that a push after the look wakes the driver again.
         self.shared.notified.store(false, Ordering::Release);
         let mut more = false;
         if self.protocol.is_ready() {
@@ -126,8 +128,8 @@ impl Host for Attached {
             if unwritten < WRITE_HIGH_WATER {
                 more = session.poll_transmit(now, &mut self.protocol, TURN);
             }
-            if let Some(spool) = &self.shared.spool {
-                spool.record(&mut session);
+            if let Some(outbox) = &self.shared.outbox {
+                outbox.record(&mut session);
             }
             self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
@@ -143,15 +145,15 @@ impl Host for Attached {
         more.then_some(now)
     }
 
-    /// Reading stops while messages wait to be taken; the server's answers come the same way, so that it goes on
-    /// for longer while some are waited for.
+    /// Reading stops while messages wait to be taken. The server's answers arrive on the same socket, so it goes on
+    /// for longer while the session waits for some.
     fn reads(&self) -> bool {
         let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
         if unread < room || unread < room * OVERDRAFT && self.shared.session().awaits_answers() {
             return true;
         }
         self.shared.paused.store(true, Ordering::Release);
-        // What was taken in between has rung nobody: look again.
+        // A take between the look and the flag woke no driver: look again.
         self.shared.unread.load(Ordering::Acquire) < room / 2
     }
 
@@ -173,27 +175,40 @@ impl Attached {
     }
 }
 
-impl Shared {
-    /// Starts a new authentication on the connection that stands.
-    pub(super) async fn reauthenticate(&self) -> Result<()> {
-        let Some((_, authenticator)) = &self.options.authentication else {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the client has no authentication method"));
-        };
-        let data = step(authenticator, None).await?;
-        let link = self.link.lock().clone();
-        let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
-        link.lock().protocol.authenticate(Instant::now(), data, true)?;
-        link.wake();
-        Ok(())
+impl Link for Session<Attached> {
+    fn wake(&self) {
+        Self::wake(self);
+    }
+
+    fn disconnect(&self, now: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.lock().disconnect(now))
+    }
+
+    fn authenticate(&self, now: Instant, data: Bytes) -> Result<()> {
+        self.lock().protocol.authenticate(now, data, true)
     }
 }
 
-/// How a socket to the server is opened.
+/// Starts a new authentication on the current connection.
+pub(super) async fn reauthenticate(shared: &Shared) -> Result<()> {
+    let Some((_, authenticator)) = &shared.options.authentication else {
+        return Err(Error::new(ErrorKind::InvalidArgument, "the client has no authentication method"));
+    };
+    let data = step(authenticator, None).await?;
+    let link = shared.link.lock().clone();
+    let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
+    link.authenticate(Instant::now(), data)?;
+    link.wake();
+    Ok(())
+}
+
+/// Opens sockets to the server.
 pub(super) struct Connector {
     url: ServiceUrl,
     tls: Option<TlsConnector>,
-    /// Addresses are tried in turn, beginning with the one that worked last.
+    /// Index of the address to try next, starting with the one that worked last.
     next: usize,
+    /// Versions to try; the last one is next.
     versions: Vec<Version>,
 }
 
@@ -207,7 +222,6 @@ impl Connector {
         let tls = if url.tls { Some(tls::connector(&options.tls, alpn)?) } else { None };
         let versions = match options.version {
             Some(version) => vec![version],
-            // The last is tried first.
             None => vec![Version::V3_1, Version::V3_1_1, Version::V5],
         };
         Ok(Self { url, tls, next: 0, versions })
@@ -217,7 +231,7 @@ impl Connector {
         *self.versions.last().expect("never empty")
     }
 
-    /// A connected socket at the first address that gives one.
+    /// A connected socket to the first address that accepts.
     async fn open(&mut self, shared: &Shared) -> Result<Stream> {
         if self.url.transport == Transport::Unix {
             #[cfg(unix)]
@@ -252,31 +266,39 @@ impl Connector {
         let upgraded = ws::connect(stream, &url, &options.ws_headers, options.max_packet_size.max(1 << 20));
         let upgraded =
             tokio::time::timeout(options.connect_timeout, upgraded).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Timeout, format!("no WebSocket handshake with {url} in time")))
+                Err(Error::new(
+                    ErrorKind::Timeout,
+                    format!("no WebSocket handshake with {url} within {:?}", options.connect_timeout),
+                ))
             })?;
         Ok(Stream::WebSocket(Box::new(upgraded)))
     }
 }
 
-/// One step of extended authentication, where it may block.
+/// One step of extended authentication, on a thread where it may block.
 async fn step(authenticator: &Authenticator, data: Option<Bytes>) -> Result<Bytes> {
     let authenticator = Arc::clone(authenticator);
     let answer = tokio::task::spawn_blocking(move || authenticator(data.as_deref()));
-    let failed = |_| Err(Error::new(ErrorKind::Authentication, "the authentication step ended without data"));
+    let failed = |_| {
+        Err(Error::new(
+            ErrorKind::Authentication,
+            "the authentication callback panicked: fix it so that it returns bytes or an error",
+        ))
+    };
     answer.await.unwrap_or_else(failed).map(Bytes::from)
 }
 
-/// The CONNECT of the moment.
+/// The CONNECT packet of the next connection.
 async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Result<Connect> {
     let options = &shared.options;
-    // An assigned identifier is the name of the session from now on.
+    // An identifier that the server assigned names the session from then on.
     let known = shared.server.lock().as_ref().map(|server| server.client_id.clone());
     let mut connect = Connect::new(version, known.unwrap_or_else(|| options.client_id.clone()));
     let v5 = version == Version::V5;
-    // Without an expiry, and with 3.x, a clean session is over when its connection is.
+    // Without an expiry, and with 3.x, a clean session ends with its connection.
     connect.clean_start = options.clean_start && (first || !v5 || options.session_expiry == 0);
-    // ... and what the outbox has in flight would be published twice.
-    connect.clean_start &= shared.spool.is_none();
+    // With an outbox, a clean start would publish twice what is in flight.
+    connect.clean_start &= shared.outbox.is_none();
     connect.keep_alive = options.keep_alive;
     connect.will.clone_from(&options.will);
     connect.user_name = options.username.as_deref().map(Into::into);
@@ -309,7 +331,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     Ok(connect)
 }
 
-/// Connects, and again each time the connection ends, until that is hopeless.
+/// Connects, and reconnects each time the connection ends, until an error is hopeless.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
     mut connector: Connector,
@@ -322,7 +344,7 @@ pub(super) async fn supervise(
     loop {
         let (was_up, error) = run(&shared, &mut connector, &mut ready).await;
         if error.kind() == ErrorKind::Closed {
-            // Whoever closes ends the rest, when the outbox is written.
+            // `Client::close` ends the rest once the outbox is written.
             return;
         }
         if was_up {
@@ -335,18 +357,18 @@ pub(super) async fn supervise(
             continue;
         }
         let hopeless = match error.kind() {
-            // The first caller is told what is wrong; later on a certificate or a password may be mended, and a
-            // broker that sent nonsense once may be restarted.
+            // The first connect reports what is wrong. Later a certificate or a password may be corrected, and a
+            // broker that once sent garbage may be restarted.
             ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
             _ => !error.retriable(),
         };
         attempts = attempts.saturating_sub(1);
         if !hopeless
             && attempts == 0
-            && shared.spool.is_some()
+            && shared.outbox.is_some()
             && let Some(ready) = ready.take()
         {
-            // What is published meanwhile is kept.
+            // Publications are kept meanwhile.
             let _ = ready.send(Ok(()));
         }
         if hopeless || ready.is_some() && attempts == 0 {
@@ -362,14 +384,14 @@ pub(super) async fn supervise(
     }
 }
 
-/// One connection from its first to its last byte: whether it stood, and why it ended.
+/// Runs one connection. Returns whether it was established, and why it ended.
 async fn run(
     shared: &Arc<Shared>,
     connector: &mut Connector,
     ready: &mut Option<oneshot::Sender<Result<()>>>,
 ) -> (bool, Error) {
     let version = connector.version();
-    shared.level.store(version.level(), Ordering::Relaxed);
+    shared.set_version(version);
     let opened = async {
         let stream = connector.open(shared).await?;
         let connect = connect_packet(shared, version, ready.is_some()).await?;
@@ -391,7 +413,7 @@ async fn run(
         broken: None,
         closing: false,
     }));
-    *shared.link.lock() = Some(Arc::clone(&session));
+    *shared.link.lock() = Some(Arc::clone(&session) as _);
     let result = {
         let drive = drive(&*session, stream);
         tokio::pin!(drive);
@@ -406,7 +428,7 @@ async fn run(
                 Some(data) = challenged.recv() => {
                     let answered = match &shared.options.authentication {
                         Some((_, authenticator)) => step(authenticator, data).await,
-                        None => Err(Error::protocol("AUTH from the broker without an authentication method")),
+                        None => Err(Error::protocol("the broker sent AUTH, but the client has no authentication method")),
                     };
                     let mut host = session.lock();
                     match answered.and_then(|data| host.protocol.authenticate(Instant::now(), data, false)) {
@@ -419,7 +441,9 @@ async fn run(
             }
         }
     };
-    *shared.link.lock() = None;
+    // The link is dropped after its lock.
+    let link = shared.link.lock().take();
+    drop(link);
     let mut host = session.lock();
     let error = match (result, host.broken.take()) {
         (_, Some(error)) | (Err(error), None) => error,

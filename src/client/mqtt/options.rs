@@ -1,29 +1,30 @@
-//! Every knob of the MQTT client with its default. Values have been validated by whoever fills them in.
+//! Options of the MQTT client, with their defaults. The bindings validate values before they get here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::credentials::Secret;
 use crate::client::mqtt::outbox::OutboxOptions;
+use crate::client::random_bits;
 use crate::error::Result;
 use crate::mqtt::packet::{SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Version};
 use crate::net::tls::TlsOptions;
 
-/// Steps of extended authentication (4.12): given the server's data, or nothing at the start, gives ours. Called
-/// on a thread where it may block.
+/// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
+/// client's. Called on a thread where it may block.
 pub type Authenticator = Arc<dyn Fn(Option<&[u8]>) -> Result<Vec<u8>> + Send + Sync>;
 
-/// What happens to a publication while the queue is full and there is no connection.
+/// Policy for a publication while the queue is full and there is no connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OfflinePolicy {
-    /// It is refused: `QueueFull`.
+    /// Refuse it with `QueueFull`.
     #[default]
     Reject,
-    /// The oldest that has not been sent fails, and it takes its place.
+    /// Fail the oldest publication that has not been sent, and accept it.
     DropOldest,
-    /// QoS 1 and 2 wait in the outbox, which is needed, up to its limit; QoS 0 is refused.
+    /// Keep QoS 1 and 2 in the outbox up to its limit, and refuse QoS 0. Requires an outbox.
     Spill,
 }
 
@@ -32,56 +33,57 @@ pub enum OfflinePolicy {
 pub struct ClientOptions {
     /// `mqtt://`, `mqtts://`, `ws://`, `wss://` with one or several hosts, or `mqtt+unix://`.
     pub url: String,
-    /// What is spoken; `None` tries 5.0, then 3.1.1, then 3.1.
+    /// MQTT version; `None` tries 5.0, then 3.1.1, then 3.1.
     pub version: Option<Version>,
-    /// Name of the session; empty asks the server for one (5.0) or makes one up (3.x).
+    /// Client identifier, the name of the session. If empty, the server assigns one (5.0) or the client makes one up
+    /// (3.x).
     pub client_id: String,
-    /// Begins without what was there before; on later connections of this client the session is taken up again.
+    /// Discard an earlier session at the first connect. Reconnects of this client resume its session in any case.
     pub clean_start: bool,
-    /// How long the session outlives a connection, in seconds; `u32::MAX` is for ever. 5.0 only.
+    /// Seconds that the session outlives a connection; `u32::MAX` keeps it without limit. MQTT 5 only.
     pub session_expiry: u32,
-    /// Whether the session is kept when the client is closed.
+    /// Keep the session when the client is closed.
     pub keep_session: bool,
-    /// Longest silence of ours, in seconds; 0 for any.
+    /// Keep Alive in seconds (3.1.2.10); 0 disables it.
     pub keep_alive: u16,
     /// User name.
     pub username: Option<String>,
-    /// Password, asked for at each connect.
+    /// Password; a supplier is called at each connect.
     pub password: Option<Secret>,
-    /// Published by the server when the connection ends without a goodbye.
+    /// Message that the server publishes when the connection ends without DISCONNECT.
     pub will: Option<Will>,
-    /// Further properties of CONNECT: user properties, request response information.
+    /// Additional properties of CONNECT: user properties, request response information.
     pub properties: Properties,
-    /// Method and steps of extended authentication. 5.0 only.
+    /// Method and steps of extended authentication. MQTT 5 only.
     pub authentication: Option<(String, Authenticator)>,
-    /// Time for one connection to be up: name, TCP, TLS, WebSocket and CONNACK.
+    /// Timeout of one connection attempt: name resolution, TCP, TLS, WebSocket and CONNACK.
     pub connect_timeout: Duration,
-    /// Longest wait for SUBACK and UNSUBACK, and for what is in flight at close.
+    /// Timeout of SUBACK and UNSUBACK, and of close.
     pub operation_timeout: Duration,
-    /// Longest pause between two attempts to connect again.
+    /// Longest pause between two reconnect attempts.
     pub max_backoff: Duration,
-    /// Publications of QoS 1 and 2 in flight, if the server takes as many.
+    /// Limit on publications of QoS 1 and 2 in flight; the server may set a lower one.
     pub max_inflight: u16,
-    /// Publications of QoS 1 and 2 that we take at a time. 5.0 only.
+    /// Receive maximum: publications of QoS 1 and 2 that the server may have in flight to us. MQTT 5 only.
     pub receive_maximum: u16,
-    /// Topic aliases that we take. 5.0 only.
+    /// Topic aliases that the server may use. MQTT 5 only.
     pub topic_alias_maximum: u16,
-    /// Largest packet that we take, in bytes.
+    /// Largest packet accepted from the server, in bytes.
     pub max_packet_size: usize,
-    /// Bytes of publications without an answer, over all producers.
+    /// Limit on the bytes of publications without an answer, over all producers.
     pub memory_limit: usize,
-    /// Bytes of messages that wait to be taken before the socket is left alone.
+    /// Bytes of received messages that may wait to be taken before the client stops reading the socket.
     pub receive_buffer: usize,
-    /// What happens when the queue is full without a connection.
+    /// Policy for publications while the queue is full and there is no connection.
     pub offline: OfflinePolicy,
-    /// Keeps publications of QoS 1 and 2 in a file until the server has them, also over the end of the process. A
-    /// send ends when its message is in the file.
+    /// File that keeps publications of QoS 1 and 2 until the server has them, across restarts of the process. A send
+    /// ends when its message is in the file.
     pub outbox: Option<OutboxOptions>,
     /// TLS settings of `mqtts` and `wss`.
     pub tls: TlsOptions,
-    /// Application protocol offered in the TLS handshake.
+    /// Application protocol (ALPN) offered in the TLS handshake.
     pub tls_alpn: Option<String>,
-    /// Sent along in the WebSocket handshake.
+    /// Additional headers of the WebSocket handshake.
     pub ws_headers: Vec<(String, String)>,
 }
 
@@ -134,11 +136,11 @@ impl std::fmt::Debug for ClientOptions {
 /// Options of a producer.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
-    /// Of what does not say otherwise.
+    /// Default QoS for messages that do not set one.
     pub qos: QoS,
-    /// Of what does not say otherwise.
+    /// Default retain flag for messages that do not set one.
     pub retain: bool,
-    /// Publications without an answer; as many again may be parked.
+    /// Limit on publications without an answer; the overflow queue holds as many again.
     pub max_pending: usize,
 }
 
@@ -151,8 +153,16 @@ impl Default for ProducerOptions {
 /// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
-    /// What is subscribed to.
+    /// Topic filters, each with its subscription options.
     pub filters: Vec<(Filter, SubscribeOptions)>,
-    /// Acknowledges messages when they are taken, instead of when the application says so.
+    /// Acknowledge messages when they are taken, instead of when the application does.
     pub auto_ack: bool,
+}
+
+/// A unique client identifier of 23 letters and digits, which every server accepts [MQTT-3.1.3-5].
+pub fn random_client_id() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let bits = [random_bits(), random_bits()];
+    let letter = |i: usize| char::from(LETTERS[(bits[i / 12] >> (5 * (i % 12)) & 31) as usize]);
+    "penstock".chars().chain((0..15).map(letter)).collect()
 }

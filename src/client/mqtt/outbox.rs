@@ -6,14 +6,14 @@
 //!                 │                              │                            │
 //!                 └──────────── remove ──────────┴──────────── remove ────────┘
 //! ```
-//! Each call gives a [`Ticket`], and the report says up to which ticket everything is on disk. Whoever sends waits
-//! for it: the packet identifier of a PUBLISH of QoS 2 has to be on disk before the PUBLISH is sent, and its
-//! PUBREC before its PUBREL. Otherwise a process that was killed would not know that the broker may have the
-//! message, and give it twice. QoS 1 needs no identifier: it may come twice.
+//! Each call returns a [`Ticket`], and the report says up to which ticket everything is on disk. The sender waits for
+//! it: the packet identifier of a QoS 2 PUBLISH has to be on disk before the PUBLISH is sent, and its PUBREC before
+//! its PUBREL. Otherwise, after a kill, the client would not know that the broker may have the message, and would
+//! publish it twice. QoS 1 needs no identifier, because it may arrive twice.
 //!
-//! The queue may be longer than the memory: what waits is read in pieces, with [`Outbox::load`].
+//! The queue may be larger than memory: waiting messages are read in pieces, with [`Outbox::load`].
 //!
-//! One client at a time has the file open; the lock on it ends with the process, however that ends.
+//! One client at a time has the file open. Its lock ends with the process, however the process ends.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -36,11 +36,11 @@ use crate::transmit::Transmit;
 
 pub(super) mod session;
 
-/// Tells an outbox from other databases: "PsOb".
+/// Application id of an outbox: "PsOb".
 const APPLICATION: i32 = 0x5073_4F62;
 /// Version of the tables.
 const FORMAT: i32 = 1;
-/// What a row weighs beside its packet, about.
+/// Approximate bytes of a row besides its packet.
 const ROW: usize = 32;
 
 const SCHEMA: &str = "
@@ -50,19 +50,19 @@ CREATE INDEX in_flight ON message (packet_id) WHERE packet_id > 0;
 CREATE TABLE session (only INTEGER PRIMARY KEY CHECK (only = 1), client_id TEXT NOT NULL);
 ";
 
-/// Where the outbox is, and how large it may become.
+/// Path and limits of an outbox.
 #[derive(Clone, Debug)]
 pub struct OutboxOptions {
-    /// The file; made if it is not there, readable by its owner only.
+    /// The file; created if it does not exist, readable by its owner only.
     pub path: PathBuf,
-    /// Most bytes in use, give or take a page; more is refused with `QueueFull`.
+    /// Limit on the bytes in use, give or take a page; more is refused with `QueueFull`.
     pub max_bytes: u64,
-    /// When something counts as stored.
+    /// When a message counts as stored.
     pub sync: Sync,
 }
 
 impl OutboxOptions {
-    /// At most 1 GiB at `path`, stored when it is on the disk.
+    /// An outbox of at most 1 GiB at `path`, whose messages count as stored once they are on disk.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), max_bytes: 1 << 30, sync: Sync::Full }
     }
@@ -71,77 +71,77 @@ impl OutboxOptions {
 /// Number of a change, in the order of the calls.
 pub type Ticket = u64;
 
-/// A publication that had its packet identifier when the last process ended.
+/// A publication that had a packet identifier when the last process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// As given to [`Outbox::store`].
+    /// Key given to [`Outbox::store`].
     pub key: u64,
-    /// As it was stored, without its identifier.
+    /// The publication as it was stored, without its identifier.
     pub publish: Publish,
-    /// The broker may know it by this.
+    /// Identifier under which the broker may know it.
     pub packet_id: PacketId,
-    /// PUBREC had come: PUBREL is owed, and the message itself is not sent again.
+    /// Whether PUBREC had arrived: PUBREL is owed, and the message itself is not sent again.
     pub released: bool,
 }
 
-/// What the file held when it was opened.
+/// Contents of the file when it was opened.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The session's client identifier, if one was kept.
+    /// Client identifier of the session, if one was stored.
     pub client_id: Option<String>,
-    /// In the order of their keys.
+    /// Publications in flight, in the order of their keys.
     pub in_flight: Vec<InFlight>,
-    /// Publications without a packet identifier, for [`Outbox::load`].
+    /// Number of publications without a packet identifier, for [`Outbox::load`].
     pub waiting: u64,
-    /// The first key that was never used.
+    /// Lowest key that was never used.
     pub next_key: u64,
 }
 
-/// A piece of what waits.
+/// A piece of the waiting publications.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// In the order of their keys; what is left of a message expiry interval is set.
+    /// Publications in the order of their keys, with the rest of their message expiry interval.
     pub messages: Vec<(u64, Publish)>,
-    /// Expired meanwhile, and removed.
+    /// Keys of publications that expired meanwhile and were removed.
     pub expired: Vec<u64>,
     /// Whether there may be more behind the last key.
     pub more: bool,
-    /// The last key that was looked at.
+    /// The last key that was read.
     pub last: Option<u64>,
 }
 
-/// Takes a piece of what waits. Called on the outbox's thread.
+/// Receives a piece of the waiting publications. Called on the outbox's thread.
 pub type LoadSink = Box<dyn FnOnce(Result<Loaded>) + Send>;
 
-/// Called on the outbox's thread, tickets in order: everything up to this one is on disk, or nothing is written
-/// from here on.
+/// Called on the outbox's thread, tickets in order: everything up to this ticket is on disk, or, with an error,
+/// nothing is written from here on.
 pub type ReportSink = Box<dyn FnMut(Ticket, Result<()>) + Send>;
 
-/// The open file. Nothing is written after a failure; what had been reported stays.
+/// The open file. After a failure nothing more is written; what was reported stays.
 #[derive(Debug)]
 pub struct Outbox {
     writer: Writer<Change>,
     submitted: Arc<Mutex<Submitted>>,
     max_bytes: u64,
-    /// After the writer, so that the file is closed before another process may open it.
+    /// Declared after the writer, so that the file is closed before another process may open it.
     _lock: Mutex<Connection>,
 }
 
-/// What the writer has not reported.
+/// Changes that the writer has not reported.
 #[derive(Debug, Default)]
 struct Submitted {
-    /// One for each change, in the writer's order.
+    /// One entry for each change, in the writer's order.
     changes: VecDeque<Pending>,
-    /// Bytes of what is to be stored.
+    /// Bytes of publications that are to be stored.
     bytes: u64,
-    /// In use by the file after the last commit.
+    /// Bytes in use by the file after the last commit.
     used: u64,
     last: Ticket,
     failed: Option<Error>,
 }
 
 enum Pending {
-    /// With the bytes that it stores.
+    /// A change, with the bytes that it stores.
     Change(u64),
     Load(Arc<Mutex<Result<Loaded>>>, LoadSink),
 }
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Pending {
 }
 
 impl Outbox {
-    /// Opens or creates the file. A broken, foreign or newer one is refused, and so is one that is open already.
+    /// Opens or creates the file. A broken, foreign or newer file is refused, and so is one that is open already.
     pub fn open(options: &OutboxOptions, report: ReportSink) -> Result<(Self, Found)> {
         let name = |error: Error| explain(error, &options.path);
         let claim = claim(&options.path).map_err(name)?;
@@ -202,11 +202,11 @@ impl Outbox {
         Ok(Self { writer, submitted, max_bytes: options.max_bytes, _lock: Mutex::leaf(claim) })
     }
 
-    /// Writes a publication down. `key` must be above all before.
+    /// Stores a publication. `key` must be above all earlier ones.
     pub fn store(&self, key: u64, publish: &Publish) -> Result<Ticket> {
         debug_assert!(publish.qos != QoS::AtMostOnce, "QoS 0 is not kept");
         let packet = encode(publish)?;
-        // What could not be read again must not be taken.
+        // A publication that could not be read again must not be accepted.
         if decode(key, &packet).is_err() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -230,46 +230,46 @@ impl Outbox {
         self.submit(&mut submitted, Change::Store { key, expires_ms, packet }, Pending::Change(bytes))
     }
 
-    /// A publication of QoS 2 has entered the window: on disk before it is sent.
+    /// A QoS 2 publication has entered the window: to be on disk before it is sent.
     pub fn sent(&self, key: u64, packet_id: PacketId) -> Result<Ticket> {
         self.change(Change::Sent(key, packet_id))
     }
 
-    /// PUBREC has come: on disk before PUBREL is sent.
+    /// PUBREC has arrived: to be on disk before PUBREL is sent.
     pub fn released(&self, key: u64) -> Result<Ticket> {
         self.change(Change::Released(key))
     }
 
-    /// The broker had not kept the session: these wait again.
+    /// The broker had lost the session: these publications wait again.
     pub fn requeue(&self, keys: Vec<u64>) -> Result<Ticket> {
         self.change(Change::Requeue(keys))
     }
 
-    /// The broker has them, or they cannot be brought to it. A kill before this is on disk does no harm: QoS 1 may
-    /// come twice, and of QoS 2 only the PUBREL would be sent again.
+    /// Removes publications that the broker has or has refused. A kill before this is on disk does no harm: QoS 1 may
+    /// arrive twice, and of QoS 2 only the PUBREL would be sent again.
     pub fn remove(&self, keys: Vec<u64>) -> Result<Ticket> {
         self.change(Change::Remove(keys))
     }
 
-    /// Keeps the client identifier, without which the packet identifiers mean nothing.
+    /// Stores the client identifier, without which the packet identifiers mean nothing.
     pub fn set_client_id(&self, client_id: &str) -> Result<Ticket> {
         self.change(Change::ClientId(client_id.into()))
     }
 
-    /// Reads publications without a packet identifier behind the key `after`, of `max_bytes` in all or one.
+    /// Reads publications without a packet identifier behind the key `after`: up to `max_bytes`, at least one.
     pub fn load(&self, after: Option<u64>, max_bytes: usize, sink: LoadSink) -> Result<Ticket> {
         let loaded = Arc::new(Mutex::leaf(Ok(Loaded::default())));
         let change = Change::Load { after, max_bytes, loaded: Arc::clone(&loaded) };
         self.submit(&mut self.submitted.lock(), change, Pending::Load(loaded, sink))
     }
 
-    /// Bytes in use or about to be.
+    /// Bytes in use, including those about to be stored.
     pub fn bytes(&self) -> u64 {
         let submitted = self.submitted.lock();
         submitted.used + submitted.bytes
     }
 
-    /// Why nothing is written any more.
+    /// The error since which nothing is written.
     pub fn failure(&self) -> Option<Error> {
         self.submitted.lock().failed.clone()
     }
@@ -314,7 +314,7 @@ impl Job for Change {
         match self {
             Self::Store { packet, .. } => packet.len() + ROW,
             Self::Remove(keys) | Self::Requeue(keys) => keys.len() * ROW,
-            // What is read must not hold up what is written behind it for long.
+            // A read must not delay the writes behind it for long.
             Self::Load { max_bytes, .. } => *max_bytes,
             _ => ROW,
         }
@@ -350,8 +350,8 @@ impl Job for Change {
     }
 }
 
-/// The lock of the file: a transaction on an empty database beside it. SQLite's locks are the process's own, which
-/// a child does not inherit as it would those of a descriptor.
+/// Locks the file: a transaction on an empty database beside it. SQLite's locks belong to the process, so that a
+/// child does not inherit them, as it would those of a descriptor.
 fn claim(path: &Path) -> Result<Connection> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -360,7 +360,7 @@ fn claim(path: &Path) -> Result<Connection> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
     match new.open(&name) {
-        // Closing a descriptor of a file that was there would drop the locks on it.
+        // An existing file is not opened: closing its descriptor would drop the locks on it.
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
         _ => {}
     }
@@ -369,13 +369,16 @@ fn claim(path: &Path) -> Result<Connection> {
     match lock.execute_batch("BEGIN EXCLUSIVE") {
         Ok(()) => Ok(lock),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
-            Err(Error::new(ErrorKind::InvalidArgument, "another client has it open: give each its own"))
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "another client has it open: give each client a file of its own",
+            ))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Looks at the file's header before SQLite may change anything of somebody else's.
+/// Checks the file's header before SQLite may change a file that is not an outbox.
 fn check_header(path: &Path) -> Result<()> {
     let mut header = Vec::new();
     match File::open(path) {
@@ -387,10 +390,13 @@ fn check_header(path: &Path) -> Result<()> {
         return Ok(());
     }
     let word = |at: usize| header.get(at..at + 4).map(|w| i32::from_be_bytes([w[0], w[1], w[2], w[3]]));
-    // A process may have been killed while the first page was all there was.
+    // A process may have been killed when only the first page had been written.
     let new = word(68) == Some(0) && word(28).is_some_and(|pages| pages <= 1);
     if !header.starts_with(b"SQLite format 3\0") || !new && word(68) != Some(APPLICATION) {
-        return Err(Error::new(ErrorKind::InvalidArgument, "the file is there and is not an outbox"));
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the file exists and is not an outbox: choose another path",
+        ));
     }
     Ok(())
 }
@@ -411,10 +417,17 @@ fn connect(options: &OutboxOptions) -> Result<Connection> {
         (APPLICATION, version) => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("it has format {version}, of a newer version; this one knows {FORMAT}"),
+                format!(
+                    "it has format {version} of a newer version of this software; this version reads format {FORMAT}"
+                ),
             ));
         }
-        _ => return Err(Error::new(ErrorKind::InvalidArgument, "the file is there and is not an outbox")),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the file exists and is not an outbox: choose another path",
+            ));
+        }
     }
     Ok(db)
 }
@@ -443,7 +456,7 @@ fn read(db: &Connection) -> Result<Found> {
     })
 }
 
-/// The inner result is about what the rows hold, which does not harm the file.
+/// The inner result is about the contents of the rows, which do not affect the file.
 fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Result<Result<Loaded>> {
     let now = wall_ms() as i64;
     let mut statement = db.prepare_cached(
@@ -483,14 +496,14 @@ fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Resu
     Ok(Ok(loaded))
 }
 
-/// Bytes that a packet takes in the file: what does not fit into a page of SQLite's has pages of its own.
+/// Bytes of a packet in the file: a row that does not fit into an SQLite page gets pages of its own.
 fn weight(packet: usize) -> u64 {
     const PAGE: usize = 4096;
     let row = packet + ROW;
     (if row < PAGE - 100 { row } else { (row / (PAGE - 4) + 2) * PAGE }) as u64
 }
 
-/// As a packet of 5.0 with any identifier: what reads packets off the wire reads it again, as strictly.
+/// Encodes an MQTT 5 packet with an arbitrary identifier; the decoder of the wire reads it back, as strictly.
 fn encode(publish: &Publish) -> Result<BytesMut> {
     let publish = Publish { packet_id: Some(PacketId::MIN), dup: false, ..publish.clone() };
     let mut out = Transmit::default();
@@ -510,7 +523,7 @@ fn decode(key: u64, packet: &[u8]) -> Result<Publish> {
 }
 
 fn broken(key: u64) -> Error {
-    Error::new(ErrorKind::Persistence, format!("what it holds under the key {key} is not a publication"))
+    Error::new(ErrorKind::Persistence, format!("its row {key} is not a publication: the file is damaged"))
 }
 
 fn explain(error: Error, path: &Path) -> Error {

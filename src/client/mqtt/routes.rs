@@ -1,26 +1,27 @@
-//! Which consumers a message is for.
+//! Finds the consumers of a message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytestring::ByteString;
 
-use crate::client::mqtt::consumer::Core;
+use crate::client::mqtt::subscription::Subscription;
 use crate::mqtt::packet::Publish;
 
-/// Topics whose consumers are remembered.
+/// Limit on topics whose consumers are cached.
 const REMEMBERED: usize = 4096;
 
-/// The consumers by the number of their subscription.
+/// The consumers of a client.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    consumers: HashMap<u32, Arc<Core>>,
-    /// What matching came to, until the consumers change.
-    matched: HashMap<ByteString, Arc<[Arc<Core>]>>,
+    /// By subscription identifier.
+    consumers: HashMap<u32, Arc<Subscription>>,
+    /// Consumers by topic, cached until the consumers change.
+    matched: HashMap<ByteString, Arc<[Arc<Subscription>]>>,
 }
 
 impl Routes {
-    pub(super) fn insert(&mut self, id: u32, consumer: Arc<Core>) {
+    pub(super) fn insert(&mut self, id: u32, consumer: Arc<Subscription>) {
         self.consumers.insert(id, consumer);
         self.matched.clear();
     }
@@ -30,21 +31,21 @@ impl Routes {
         self.matched.clear();
     }
 
-    /// All of them, to be ended.
-    pub(super) fn take(&mut self) -> Vec<Arc<Core>> {
+    /// Removes and returns all consumers.
+    pub(super) fn take(&mut self) -> Vec<Arc<Subscription>> {
         self.matched.clear();
         std::mem::take(&mut self.consumers).into_values().collect()
     }
 
-    /// Whose subscriptions `publish` is for. The server says so where it speaks 5.0, which also tells the copies
-    /// apart that it sends for overlapping filters; else the filters are matched.
-    pub(super) fn of(&mut self, publish: &Publish) -> Arc<[Arc<Core>]> {
+    /// The consumers of `publish`. With MQTT 5 the server names the subscriptions, which also tells apart the copies
+    /// that it sends for overlapping filters; otherwise the filters are matched.
+    pub(super) fn of(&mut self, publish: &Publish) -> Arc<[Arc<Subscription>]> {
         if publish.properties.subscription_identifier().is_some() {
-            let named: Arc<[Arc<Core>]> = publish
+            let named: Arc<[Arc<Subscription>]> = publish
                 .properties
                 .subscription_identifiers()
                 .filter_map(|id| self.consumers.get(&id).cloned())
-                // A kept session may still say the numbers of another process.
+                // A resumed session may still have the identifiers of another process.
                 .filter(|consumer| consumer.matches(&publish.topic))
                 .collect();
             if !named.is_empty() {
@@ -54,7 +55,7 @@ impl Routes {
         if let Some(matched) = self.matched.get(&publish.topic) {
             return Arc::clone(matched);
         }
-        let matched: Arc<[Arc<Core>]> =
+        let matched: Arc<[Arc<Subscription>]> =
             self.consumers.values().filter(|consumer| consumer.matches(&publish.topic)).cloned().collect();
         if self.matched.len() >= REMEMBERED {
             self.matched.clear();

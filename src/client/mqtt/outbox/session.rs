@@ -1,126 +1,144 @@
-//! The way of a durable publication: into the outbox, from there into the session, and out of both when the
-//! broker has it.
+//! The way of a durable publication: into the outbox, from there into the session, and out of both once the broker
+//! has it.
 //!
 //! ```text
 //!  push ──► staged ── on disk ──► session ── PUBACK, PUBCOMP ──► removed
 //!              │  (the send ends)    ▲
 //!              └── no room ──► disk ─┘ loaded, in order, when there is room
 //! ```
-//! A send ends when its message is on disk: from there on it is the outbox's. What the broker refuses later is
-//! counted and dropped. Messages are in memory as long as the memory limit allows; the others wait on disk, and
-//! behind them everything newer, so that the order stays.
+//! A send ends when its message is on disk: from then on the outbox is responsible for it. A message that the broker
+//! refuses later is counted and dropped. Messages are in memory as far as the memory limit allows. The others wait on
+//! disk, and everything newer waits behind them, so that the order is kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::client::mqtt::options::ClientOptions;
+use crate::client::mqtt::options::{ClientOptions, random_client_id};
 use crate::client::mqtt::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
-use crate::client::mqtt::{Shared, random_client_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, Record, cost};
 use crate::mqtt::session::Session;
 use crate::mqtt::{QoS, Reason};
-use crate::sync::{Mutex, Rank};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// Owners with this bit are keys of the outbox, others producers.
+/// Bit of owners that are keys of the outbox; other owners are producers.
 pub(in crate::client::mqtt) const DURABLE: u64 = 1 << 63;
 
-/// What the outbox of a client has seen.
+/// State and counters of a client's outbox.
 #[derive(Clone, Debug, Default)]
 pub struct OutboxStats {
-    /// Messages that the broker does not have yet.
+    /// Number of messages that the broker does not have yet.
     pub messages: u64,
     /// Bytes in use by the file.
     pub bytes: u64,
-    /// Messages that the broker, or a limit of its, refused for good.
+    /// Number of messages that the broker, or one of its limits, refused for good.
     pub refused: u64,
-    /// Messages whose expiry interval was over before they could be sent.
+    /// Number of messages that expired before they could be sent.
     pub expired: u64,
-    /// Why the last one was refused.
+    /// Error of the last refusal.
     pub last_refusal: Option<Error>,
 }
 
-/// See the module.
+/// Moves durable publications between producers, the outbox and the session.
 #[derive(Debug)]
 pub(in crate::client::mqtt) struct OutboxSession {
     state: Mutex<State>,
-    bell: Arc<Bell>,
-    /// Most bytes of messages with the session.
+    reports: Arc<Reports>,
+    /// Limit on the bytes of messages in the session.
     room: usize,
-    /// One hand at a time moves messages on.
+    /// Held while messages are moved on, so that they keep their order.
     pumping: Mutex<()>,
+}
+
+/// What [`OutboxSession::take_progress`] found.
+#[derive(Debug, Default)]
+pub(in crate::client::mqtt) struct Progress {
+    /// Messages for the session, with their keys.
+    pub(in crate::client::mqtt) messages: Vec<(u64, Publish)>,
+    /// Sends that have ended.
+    pub(in crate::client::mqtt) done: Vec<(Staged, Result<Reason>)>,
+    /// Number of the session's records that are on disk.
+    pub(in crate::client::mqtt) recorded: Option<u64>,
+    /// Error of the outbox.
+    pub(in crate::client::mqtt) failed: Option<Error>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Gone when the client has ended.
+    /// `None` once the client has ended.
     outbox: Option<Outbox>,
     next_key: u64,
-    /// All keys up to here are with the session or staged for it, or done.
+    /// All keys up to this one are in the session, staged for it, or done.
     fed: u64,
-    /// The last key that there was when what waits on disk was asked for.
+    /// The highest key at the time of the load under way.
     loading: Option<u64>,
-    /// Not on disk yet.
+    /// Publications that are not on disk yet.
     staged: VecDeque<Staged>,
-    /// Tickets of the session's records, and how many records there are up to each.
+    /// Tickets of the session's records, each with the number of records up to it.
     records: VecDeque<(Ticket, u64)>,
     recorded: u64,
-    /// Bytes of messages with the session.
+    /// Bytes of messages in the session.
     resident: usize,
     stats: OutboxStats,
 }
 
+/// A publication whose send has not ended.
 #[derive(Debug)]
-struct Staged {
+pub(in crate::client::mqtt) struct Staged {
     ticket: Ticket,
     key: u64,
-    owner: u64,
-    qos: QoS,
-    bytes: usize,
+    pub(in crate::client::mqtt) owner: u64,
+    pub(in crate::client::mqtt) qos: QoS,
+    pub(in crate::client::mqtt) bytes: usize,
     /// For the session, unless older ones wait on disk.
     publish: Option<Publish>,
 }
 
-/// What the outbox's thread tells.
+/// Reports of the outbox's thread.
 #[derive(Debug, Default)]
-struct Bell {
-    rung: Mutex<Rung>,
-    notify: Notify,
+pub(in crate::client::mqtt) struct Reports {
+    reported: Mutex<Reported>,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Rung {
+struct Reported {
+    /// Everything up to this ticket is on disk.
     ticket: Ticket,
     failed: Option<Error>,
     loaded: Option<Result<Loaded>>,
 }
 
-impl Bell {
-    fn ring(&self, change: impl FnOnce(&mut Rung)) {
-        change(&mut self.rung.lock());
-        self.notify.notify_one();
+impl Reports {
+    fn report(&self, change: impl FnOnce(&mut Reported)) {
+        change(&mut self.reported.lock());
+        self.changed.notify_one();
+    }
+
+    /// Resolves when something was reported.
+    pub(in crate::client::mqtt) async fn wait(&self) {
+        self.changed.notified().await;
     }
 }
 
 impl OutboxSession {
-    /// Opens the outbox of `options`, gives its session what was in flight, and settles whose session it is.
+    /// Opens the outbox of `options`, restores what was in flight to the session, and fixes the client identifier.
     pub(in crate::client::mqtt) fn open(
         options: &mut ClientOptions,
         session: &mut Session,
     ) -> Result<Option<Self>> {
         let Some(outbox_options) = &options.outbox else { return Ok(None) };
-        let bell = Arc::new(Bell::default());
-        let report = Arc::clone(&bell);
+        let reports = Arc::new(Reports::default());
+        let report = Arc::clone(&reports);
         let (outbox, found) = Outbox::open(
             outbox_options,
             Box::new(move |ticket, outcome| {
-                report.ring(|rung| match outcome {
-                    Ok(()) => rung.ticket = ticket,
-                    Err(error) => rung.failed = Some(error),
+                report.report(|reported| match outcome {
+                    Ok(()) => reported.ticket = ticket,
+                    Err(error) => reported.failed = Some(error),
                 });
             }),
         )?;
@@ -131,7 +149,8 @@ impl OutboxSession {
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
                     format!(
-                        "the outbox has messages in flight for the client id {known:?}, not for this one"
+                        "the outbox has messages in flight for the client id {known:?}: use that client id, or \
+                         another file"
                     ),
                 ));
             }
@@ -140,7 +159,7 @@ impl OutboxSession {
         if options.client_id.is_empty() {
             options.client_id = random_client_id();
         }
-        // A session that begins anew, or ends with its connection, could not tell what it has seen before.
+        // A session that ends with its connection could not tell which messages the broker has.
         options.session_expiry = options.session_expiry.max(1);
         if client_id.as_ref() != Some(&options.client_id) {
             outbox.set_client_id(&options.client_id)?;
@@ -166,13 +185,13 @@ impl OutboxSession {
         let room = options.memory_limit.max(1);
         Ok(Some(Self {
             state: Mutex::new(Rank::OutboxSession, state),
-            bell,
+            reports,
             room,
             pumping: Mutex::new(Rank::Pump, ()),
         }))
     }
 
-    /// Messages that the server does not have.
+    /// Number of messages that the server does not have.
     pub(in crate::client::mqtt) fn pending(&self) -> usize {
         let state = self.state.lock();
         state.staged.len() + state.stats.messages as usize
@@ -184,7 +203,7 @@ impl OutboxSession {
         OutboxStats { bytes, ..state.stats.clone() }
     }
 
-    /// Takes a publication for `owner`, who is told when it is on disk. The session is locked by the caller.
+    /// Stores a publication of `owner`, whose send ends when it is on disk. The caller holds the session's lock.
     pub(in crate::client::mqtt) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
         let mut state = self.state.lock();
         let key = state.next_key;
@@ -200,11 +219,11 @@ impl OutboxSession {
         Ok(())
     }
 
-    /// Writes down what the session asks for.
+    /// Stores the records of the session.
     pub(in crate::client::mqtt) fn record(&self, session: &mut Session) {
         let mut state = self.state.lock();
         while let Some(record) = session.producer().poll_record() {
-            // After a failure nothing is: the client ends.
+            // After a failure nothing is stored: the client ends.
             let Ok(outbox) = state.outbox() else { return };
             let ticket = match record {
                 Record::Sent(owner, id) => outbox.sent(owner & !DURABLE, id),
@@ -218,7 +237,7 @@ impl OutboxSession {
         }
     }
 
-    /// Publications with the session have ended. Not called once the client has: then they stay.
+    /// Removes publications of the session that have an outcome. Not called once the client has ended: then they stay.
     pub(in crate::client::mqtt) fn ended(&self, outcomes: Vec<Outcome>) {
         if outcomes.is_empty() {
             return;
@@ -239,130 +258,87 @@ impl OutboxSession {
             }
         }
         if let Ok(outbox) = state.outbox() {
-            // A failure is reported by what is to be stored.
+            // A failure is reported with the next store.
             let _ = outbox.remove(keys);
         }
         self.load(&mut state);
     }
 
-    /// Asks for what waits on disk, when there is room for it.
+    /// Starts to load what waits on disk, when there is room for it.
     fn load(&self, state: &mut State) {
         if state.loading.is_some() || state.fed + 1 >= state.next_key || state.resident > self.room / 2 {
             return;
         }
-        let (after, bell) = (state.fed, Arc::clone(&self.bell));
+        let (after, reports) = (state.fed, Arc::clone(&self.reports));
         let Ok(outbox) = state.outbox() else { return };
-        let sink = Box::new(move |loaded| bell.ring(|rung| rung.loaded = Some(loaded)));
+        let sink = Box::new(move |loaded| reports.report(|reported| reported.loaded = Some(loaded)));
         let asked = outbox.load(Some(after), (self.room / 4).max(1), sink).is_ok();
         state.loading = asked.then_some(state.next_key - 1);
+    }
+
+    /// Reports of the outbox's thread.
+    pub(in crate::client::mqtt) fn reported(&self) -> Arc<Reports> {
+        Arc::clone(&self.reports)
+    }
+
+    /// Held while messages are moved on.
+    pub(in crate::client::mqtt) fn pump(&self) -> MutexGuard<'_, ()> {
+        self.pumping.lock()
+    }
+
+    /// Takes what the outbox's thread has reported: the sends that have ended, and the messages for the session.
+    pub(in crate::client::mqtt) fn take_progress(&self) -> Progress {
+        let Reported { ticket, failed, loaded } = {
+            let mut reported = self.reports.reported.lock();
+            Reported {
+                ticket: reported.ticket,
+                failed: reported.failed.clone(),
+                loaded: reported.loaded.take(),
+            }
+        };
+        let mut progress = Progress { failed, ..Progress::default() };
+        let mut state = self.state.lock();
+        if let Some(loaded) = loaded {
+            let all = state.loading.take().unwrap_or(state.fed);
+            match loaded {
+                Ok(loaded) => {
+                    // Keys in between belong to messages that are gone, or were in flight already.
+                    state.fed = if loaded.more { loaded.last.unwrap_or(state.fed) } else { all };
+                    state.stats.expired += loaded.expired.len() as u64;
+                    state.stats.messages -= loaded.expired.len() as u64;
+                    state.resident += loaded.messages.iter().map(|(_, p)| cost(p)).sum::<usize>();
+                    progress.messages = loaded.messages;
+                }
+                Err(error) => progress.failed = progress.failed.or(Some(error)),
+            }
+        }
+        while state.staged.front().is_some_and(|staged| staged.ticket <= ticket) {
+            let mut staged = state.staged.pop_front().expect("just seen");
+            state.stats.messages += 1;
+            if let Some(publish) = staged.publish.take() {
+                state.resident += staged.bytes;
+                progress.messages.push((staged.key, publish));
+            }
+            progress.done.push((staged, Ok(Reason::Success)));
+        }
+        while state.records.front().is_some_and(|(recorded, _)| *recorded <= ticket) {
+            progress.recorded = state.records.pop_front().map(|(_, recorded)| recorded);
+        }
+        if let Some(error) = &progress.failed {
+            progress.done.extend(state.staged.drain(..).map(|staged| (staged, Err(error.clone()))));
+        }
+        self.load(&mut state);
+        progress
+    }
+
+    /// Takes the file away: nothing is stored from here on.
+    pub(in crate::client::mqtt) fn take_outbox(&self) -> Option<Outbox> {
+        self.state.lock().outbox.take()
     }
 }
 
 impl State {
     fn outbox(&self) -> Result<&Outbox> {
         self.outbox.as_ref().ok_or_else(|| Error::new(ErrorKind::Closed, "the client is closed"))
-    }
-}
-
-impl Shared {
-    /// Moves messages on whenever the outbox's thread has something to tell.
-    pub(in crate::client::mqtt) async fn run_outbox_session(shared: std::sync::Weak<Self>) {
-        let Some(bell) = shared.upgrade().and_then(|s| s.spool.as_ref().map(|spool| Arc::clone(&spool.bell)))
-        else {
-            return;
-        };
-        if let Some(shared) = shared.upgrade() {
-            shared.pump();
-        }
-        loop {
-            bell.notify.notified().await;
-            let Some(shared) = shared.upgrade() else { return };
-            shared.pump();
-        }
-    }
-
-    /// Tells senders what is on disk, and gives the session what is and what was loaded.
-    pub(in crate::client::mqtt) fn pump(&self) {
-        let Some(spool) = &self.spool else { return };
-        let pumping = spool.pumping.lock();
-        let rung = {
-            let mut rung = spool.bell.rung.lock();
-            Rung { ticket: rung.ticket, failed: rung.failed.clone(), loaded: rung.loaded.take() }
-        };
-        let mut messages = Vec::new();
-        let (mut done, mut recorded, mut failed) = (Vec::new(), None, rung.failed);
-        {
-            let mut state = spool.state.lock();
-            if let Some(loaded) = rung.loaded {
-                let all = state.loading.take().unwrap_or(state.fed);
-                match loaded {
-                    Ok(loaded) => {
-                        // Keys in between are of messages that are gone, or were in flight already.
-                        state.fed = if loaded.more { loaded.last.unwrap_or(state.fed) } else { all };
-                        state.stats.expired += loaded.expired.len() as u64;
-                        state.stats.messages -= loaded.expired.len() as u64;
-                        state.resident += loaded.messages.iter().map(|(_, p)| cost(p)).sum::<usize>();
-                        messages = loaded.messages;
-                    }
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-            }
-            while state.staged.front().is_some_and(|staged| staged.ticket <= rung.ticket) {
-                let mut staged = state.staged.pop_front().expect("just seen");
-                state.stats.messages += 1;
-                if let Some(publish) = staged.publish.take() {
-                    state.resident += staged.bytes;
-                    messages.push((staged.key, publish));
-                }
-                done.push((staged, Ok(Reason::Success)));
-            }
-            while state.records.front().is_some_and(|(ticket, _)| *ticket <= rung.ticket) {
-                recorded = state.records.pop_front().map(|(_, recorded)| recorded);
-            }
-            if let Some(error) = &failed {
-                done.extend(state.staged.drain(..).map(|staged| (staged, Err(error.clone()))));
-            }
-            spool.load(&mut state);
-        }
-        {
-            // Whoever has just pushed holds it until the owner expects an outcome.
-            let mut session = self.session();
-            let now = Instant::now();
-            for (key, publish) in messages {
-                session.producer().push(now, DURABLE | key, publish);
-            }
-            if let Some(recorded) = recorded {
-                session.producer().handle_recorded(recorded);
-            }
-        }
-        for (staged, result) in done {
-            let Staged { owner, qos, bytes, .. } = staged;
-            self.published(Outcome { owner, qos, count: 1, bytes, result });
-        }
-        let refused: Vec<_> = self.producers.lock().values().filter(|p| p.was_refused()).cloned().collect();
-        for producer in refused {
-            // There may be room in the file.
-            producer.retry();
-        }
-        self.settled.notify_waiters();
-        self.notify();
-        drop(pumping);
-        if let Some(error) = failed {
-            // Without its disk it could not keep what it promises.
-            self.end(&error);
-        }
-    }
-
-    /// Writes what is staged, tells its senders, and lets another client have the file. May block for a commit.
-    pub(in crate::client::mqtt) fn close_outbox(&self) {
-        if let Some(outbox) = self.take_outbox() {
-            outbox.close();
-            self.pump();
-        }
-    }
-
-    /// Nothing is written any more.
-    pub(in crate::client::mqtt) fn take_outbox(&self) -> Option<Outbox> {
-        self.spool.as_ref().and_then(|spool| spool.state.lock().outbox.take())
     }
 }

@@ -1,0 +1,97 @@
+//! What the client knows of a producer: the publications without an outcome.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytestring::ByteString;
+
+use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::client::mqtt::options::ProducerOptions;
+use crate::error::Error;
+use crate::mqtt::producer::Outcome;
+
+/// A producer, as the session's outcomes reach it.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    /// Its number, never used twice by this client.
+    pub(super) owner: u64,
+    pub(super) topic: ByteString,
+    pub(super) options: ProducerOptions,
+    /// Publications without an outcome.
+    pending: AtomicUsize,
+    /// A push was refused because the window or the file is full; [`ProducerEvents::room`] is owed.
+    refused: AtomicBool,
+    pub(super) closed: AtomicBool,
+    pub(super) events: Arc<dyn ProducerEvents>,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        owner: u64,
+        topic: &str,
+        options: ProducerOptions,
+        events: Arc<dyn ProducerEvents>,
+    ) -> Self {
+        Self {
+            owner,
+            topic: topic.into(),
+            options,
+            pending: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            events,
+        }
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// A publication is on its way.
+    pub(super) fn add(&self) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A publication that was added is not on its way after all.
+    pub(super) fn withdraw(&self) {
+        self.pending.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.store(true, Ordering::Release);
+    }
+
+    /// Reports the outcome of publications.
+    pub(super) fn settle(&self, outcome: Outcome) {
+        self.pending.fetch_sub(outcome.count as usize, Ordering::AcqRel);
+        let count = outcome.count;
+        self.events.sent(
+            outcome.qos as usize,
+            match outcome.result {
+                Ok(reason) => SendOutcome::Stored { count, receipt: Receipt::Reason(reason) },
+                Err(error) => {
+                    let error = if error.topic().is_some() { error } else { error.with_topic(&*self.topic) };
+                    SendOutcome::Failed { count, error }
+                }
+            },
+        );
+        self.retry();
+    }
+
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    /// Reports that there may be room for what was refused.
+    pub(super) fn retry(&self) {
+        if self.refused.swap(false, Ordering::AcqRel) {
+            self.events.room();
+        }
+    }
+
+    /// The client has ended.
+    pub(super) fn end(&self, error: Error) {
+        self.closed.store(true, Ordering::Release);
+        self.events.closed(error);
+    }
+}

@@ -1,0 +1,409 @@
+//! The session of a client, and what its producers, consumers and connections share.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+
+use crate::client::budget::Budget;
+use crate::client::mqtt::options::ClientOptions;
+use crate::client::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
+use crate::client::mqtt::publisher::Publisher;
+use crate::client::mqtt::routes::Routes;
+use crate::client::mqtt::subscription::{Message, Subscription};
+use crate::client::until;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::connection::Limits;
+use crate::mqtt::packet::Publish;
+use crate::mqtt::producer::{Outcome, cost};
+use crate::mqtt::session::{Event, Session};
+use crate::mqtt::{Reason, Version};
+use crate::sync::{Mutex, MutexGuard, Rank};
+
+/// How long close waits for a socket that accepts no bytes.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The current connection, as the session sees it.
+pub(super) trait Link: std::fmt::Debug + Send + Sync {
+    /// Has the driver take a turn.
+    fn wake(&self);
+
+    /// Queues DISCONNECT. What is returned resolves when the connection is gone.
+    fn disconnect(&self, now: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Queues an AUTH that starts a new authentication.
+    fn authenticate(&self, now: Instant, data: Bytes) -> Result<()>;
+}
+
+/// What the server said in CONNACK.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The client identifier in use.
+    pub client_id: String,
+    /// Whether the server had the session.
+    pub session_present: bool,
+    /// Limits of the server.
+    pub limits: Limits,
+    /// Prefix of topics for responses, if one was requested.
+    pub response_information: Option<String>,
+}
+
+/// The session of a client with everything around it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ClientOptions,
+    session: Mutex<Session>,
+    /// Between the session and the durable outbox, if there is one.
+    pub(super) outbox: Option<OutboxSession>,
+    /// The current connection.
+    pub(super) link: Mutex<Option<Arc<dyn Link>>>,
+    /// The driver has been woken and has not looked yet.
+    pub(super) notified: AtomicBool,
+    /// Publications wait for the server's answers. The socket reads this.
+    pub(super) awaited: Arc<AtomicBool>,
+    pub(super) producers: Mutex<HashMap<u64, Arc<Publisher>>>,
+    pub(super) routes: Mutex<Routes>,
+    /// Messages of a resumed session that no consumer has subscribed to yet.
+    unclaimed: Mutex<Vec<(Publish, u64)>>,
+    /// Callers that wait for SUBACK and UNSUBACK.
+    answers: Mutex<HashMap<u32, oneshot::Sender<Result<Vec<Reason>>>>>,
+    pub(super) budget: Arc<Budget>,
+    /// Bytes of messages that have not been taken.
+    pub(super) unread: Arc<AtomicUsize>,
+    /// The socket is not read until some of them are taken.
+    pub(super) paused: AtomicBool,
+    next_owner: AtomicU64,
+    next_subscription: AtomicU32,
+    /// Why the client has ended.
+    ended: Mutex<Option<Error>>,
+    /// Notified when publications have an outcome, and when the connection is gone.
+    pub(super) settled: Notify,
+    /// Notified when the client is closed.
+    pub(super) closing: Notify,
+    /// The last CONNACK.
+    pub(super) server: Mutex<Option<Server>>,
+    /// Protocol level of the version in use.
+    level: AtomicU8,
+    pub(super) runtime: Handle,
+}
+
+impl Shared {
+    pub(super) fn new(options: ClientOptions, session: Session, outbox: Option<OutboxSession>) -> Self {
+        Self {
+            session: Mutex::new(Rank::Machine, session),
+            outbox,
+            link: Mutex::default(),
+            notified: AtomicBool::new(false),
+            awaited: Arc::default(),
+            producers: Mutex::default(),
+            routes: Mutex::default(),
+            unclaimed: Mutex::default(),
+            answers: Mutex::default(),
+            budget: Arc::new(Budget::new(options.memory_limit)),
+            unread: Arc::default(),
+            paused: AtomicBool::new(false),
+            next_owner: AtomicU64::new(1),
+            next_subscription: AtomicU32::new(1),
+            ended: Mutex::default(),
+            settled: Notify::new(),
+            closing: Notify::new(),
+            server: Mutex::default(),
+            level: AtomicU8::new(options.version.unwrap_or(Version::V5).level()),
+            runtime: Handle::current(),
+            options,
+        }
+    }
+
+    pub(super) fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock()
+    }
+
+    /// A number for a producer, never used twice by this client.
+    pub(super) fn next_owner(&self) -> u64 {
+        self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a subscription, never used twice by this client.
+    pub(super) fn next_subscription(&self) -> u32 {
+        self.next_subscription.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the client has ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.lock().is_some()
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.ended.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Wakes the driver, unless it has been woken and has not looked yet.
+    pub(super) fn notify(&self) {
+        if !self.notified.swap(true, Ordering::AcqRel)
+            && let Some(link) = self.link.lock().as_ref()
+        {
+            link.wake();
+        }
+    }
+
+    /// Passes the session's events on. The caller holds no lock above a connection's.
+    pub(super) fn dispatch(&self, events: &mut Vec<Event>) {
+        let mut published = false;
+        let mut durable = Vec::new();
+        for event in events.drain(..) {
+            match event {
+                Event::Published(outcome) if outcome.owner & DURABLE != 0 => durable.push(outcome),
+                Event::Published(outcome) => {
+                    published = true;
+                    self.published(outcome);
+                }
+                Event::Message { publish, token } => self.deliver(publish, token),
+                Event::Subscribed { id, result } => self.answer(id, result),
+                Event::Unsubscribed { id, result } => self.answer(id, result.map(|()| Vec::new())),
+            }
+        }
+        // What a client that has ended did not deliver stays in the outbox.
+        if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.is_ended()) {
+            published |= !durable.is_empty();
+            outbox.ended(durable);
+        }
+        if published {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Reports the outcome of publications to their producer.
+    fn published(&self, outcome: Outcome) {
+        self.budget.release(outcome.bytes);
+        if outcome.count == 0 {
+            return;
+        }
+        let producer = self.producers.lock().get(&outcome.owner).cloned();
+        if let Some(producer) = producer {
+            producer.settle(outcome);
+        }
+    }
+
+    fn answer(&self, id: u32, result: Result<Vec<Reason>>) {
+        let waiter = self.answers.lock().remove(&id);
+        if let Some(waiter) = waiter {
+            let _ = waiter.send(result);
+        }
+    }
+
+    fn deliver(&self, publish: Publish, token: u64) {
+        let consumers = self.routes.lock().of(&publish);
+        let Some((last, others)) = consumers.split_last() else {
+            if self.options.clean_start {
+                // The subscription has ended: without a consumer to do it, the client acknowledges.
+                self.acknowledge([token]);
+            } else {
+                // Of the resumed session: its consumer has not subscribed yet.
+                self.unread.fetch_add(cost(&publish), Ordering::AcqRel);
+                self.unclaimed.lock().push((publish, token));
+            }
+            return;
+        };
+        let message = Message::new(publish, token, consumers.len());
+        for consumer in others {
+            consumer.push(message.clone());
+        }
+        last.push(message);
+    }
+
+    /// Delivers the unclaimed messages of a new consumer.
+    pub(super) fn claim(&self, consumer: &Subscription) {
+        let claimed: Vec<(Publish, u64)> = {
+            let mut unclaimed = self.unclaimed.lock();
+            let (claimed, rest) =
+                std::mem::take(&mut *unclaimed).into_iter().partition(|(p, _)| consumer.matches(&p.topic));
+            *unclaimed = rest;
+            claimed
+        };
+        for (publish, token) in claimed {
+            let bytes = cost(&publish);
+            consumer.push(Message::new(publish, token, 1));
+            self.taken(bytes);
+        }
+    }
+
+    /// Acknowledges messages that all their consumers have acknowledged.
+    pub(super) fn acknowledge(&self, tokens: impl IntoIterator<Item = u64>) {
+        let now = Instant::now();
+        {
+            let mut session = self.session();
+            for token in tokens {
+                session.ack(now, token, None);
+            }
+        }
+        self.notify();
+    }
+
+    /// Messages of `bytes` have been taken.
+    pub(super) fn taken(&self, bytes: usize) {
+        let before = self.unread.fetch_sub(bytes, Ordering::AcqRel);
+        if before - bytes <= self.options.receive_buffer / 2 && self.paused.swap(false, Ordering::AcqRel) {
+            self.notify();
+        }
+    }
+
+    /// Resolves when nothing is pending, of one producer or of all.
+    pub(super) async fn settle(&self, owner: Option<&Publisher>) {
+        let is_settled = || {
+            let pending = match owner {
+                Some(owner) => owner.pending(),
+                None => {
+                    let kept = self.outbox.as_ref().map_or(0, OutboxSession::pending);
+                    self.session().pending() + kept
+                }
+            };
+            (pending == 0 || self.is_ended()).then_some(())
+        };
+        until(&self.settled, is_settled).await;
+    }
+
+    /// Resolves when there is no connection.
+    pub(super) async fn detached(&self) {
+        until(&self.settled, || (!self.session().is_attached()).then_some(())).await;
+    }
+
+    /// Ends everything with `error`.
+    pub(super) fn end(&self, error: &Error) {
+        {
+            let mut ended = self.ended.lock();
+            if ended.is_some() {
+                return;
+            }
+            *ended = Some(error.clone());
+        }
+        // The link is dropped after its lock.
+        let link = self.link.lock().take();
+        drop(link);
+        let mut events = Vec::new();
+        {
+            let mut session = self.session();
+            session.close(error);
+            events.extend(std::iter::from_fn(|| session.poll_event()));
+        }
+        self.dispatch(&mut events);
+        if let Some(outbox) = self.outbox.as_ref().and_then(OutboxSession::take_outbox) {
+            // Another client may open the file then. Closing writes what was submitted, which may take a commit.
+            self.runtime.spawn_blocking(move || outbox.close());
+        }
+        let consumers = self.routes.lock().take();
+        for consumer in consumers {
+            consumer.end(error.clone());
+        }
+        let producers = std::mem::take(&mut *self.producers.lock());
+        for producer in producers.into_values() {
+            producer.end(error.clone());
+        }
+        self.settled.notify_waiters();
+    }
+
+    /// Sends SUBSCRIBE or UNSUBSCRIBE and waits for the answer.
+    pub(super) async fn ask(&self, id: u32, ask: impl FnOnce(&mut Session)) -> Result<Vec<Reason>> {
+        let (answer, answered) = oneshot::channel();
+        self.answers.lock().insert(id, answer);
+        ask(&mut self.session());
+        self.notify();
+        let limit = self.options.operation_timeout;
+        match tokio::time::timeout(limit, answered).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
+            Err(_) => {
+                self.answers.lock().remove(&id);
+                Err(Error::new(ErrorKind::Timeout, format!("the broker did not answer within {limit:?}")))
+            }
+        }
+    }
+
+    /// The version in use.
+    pub(super) fn version(&self) -> Version {
+        match self.level.load(Ordering::Relaxed) {
+            3 => Version::V3_1,
+            4 => Version::V3_1_1,
+            _ => Version::V5,
+        }
+    }
+
+    pub(super) fn set_version(&self, version: Version) {
+        self.level.store(version.level(), Ordering::Relaxed);
+    }
+
+    /// Sends DISCONNECT and waits until the connection is gone.
+    pub(super) async fn disconnect(&self) {
+        let link = self.link.lock().clone();
+        let Some(link) = link else { return };
+        let gone = link.disconnect(Instant::now());
+        link.wake();
+        // The connection is gone when its last reference is dropped, of which this is one.
+        drop(link);
+        let _ = tokio::time::timeout(GOODBYE, gone).await;
+    }
+
+    /// Moves messages on whenever the outbox's thread has reported something.
+    pub(super) async fn run_outbox(shared: Weak<Self>) {
+        let Some(reported) = shared.upgrade().and_then(|s| s.outbox.as_ref().map(OutboxSession::reported))
+        else {
+            return;
+        };
+        if let Some(shared) = shared.upgrade() {
+            shared.pump();
+        }
+        loop {
+            reported.wait().await;
+            let Some(shared) = shared.upgrade() else { return };
+            shared.pump();
+        }
+    }
+
+    /// Ends the sends of messages that are on disk, and moves those and what was loaded to the session.
+    fn pump(&self) {
+        let Some(outbox) = &self.outbox else { return };
+        let pumping = outbox.pump();
+        let progress = outbox.take_progress();
+        {
+            // A caller that has just pushed holds it until the producer expects the outcome.
+            let mut session = self.session();
+            let now = Instant::now();
+            for (key, publish) in progress.messages {
+                session.producer().push(now, DURABLE | key, publish);
+            }
+            if let Some(recorded) = progress.recorded {
+                session.producer().handle_recorded(recorded);
+            }
+        }
+        for (staged, result) in progress.done {
+            let Staged { owner, qos, bytes, .. } = staged;
+            self.published(Outcome { owner, qos, count: 1, bytes, result });
+        }
+        let refused: Vec<_> =
+            self.producers.lock().values().filter(|producer| producer.was_refused()).cloned().collect();
+        for producer in refused {
+            // There may be room in the file now.
+            producer.retry();
+        }
+        self.settled.notify_waiters();
+        self.notify();
+        drop(pumping);
+        if let Some(error) = progress.failed {
+            // Without its disk the client cannot keep its promise.
+            self.end(&error);
+        }
+    }
+
+    /// Writes what is staged, ends those sends, and closes the file. May block for a commit.
+    pub(super) fn close_outbox(&self) {
+        if let Some(outbox) = self.outbox.as_ref().and_then(OutboxSession::take_outbox) {
+            outbox.close();
+            self.pump();
+        }
+    }
+}
