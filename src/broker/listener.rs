@@ -186,7 +186,7 @@ impl Endpoint for Connection {
         self.runner.call(|protocol, now| protocol.take_output(now, self.id, output));
     }
 
-    fn bell(&self) -> &Notify {
+    fn turn_needed(&self) -> &Notify {
         &self.wake
     }
 }

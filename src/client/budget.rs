@@ -1,4 +1,4 @@
-//! The memory of what waits to be acknowledged by the broker, over all producers of a client.
+//! The memory limit for messages without a receipt, over all producers of a client.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,12 +7,12 @@ use crate::client::events::ProducerEvents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 
-/// Bytes that may wait for receipts, over all producers of a client.
+/// Bytes of messages without a receipt, over all producers of a client.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
     used: AtomicUsize,
-    /// Who was refused, to be told when anybody's bytes are released.
+    /// Producers that were refused. They are notified when bytes are released.
     refused: Mutex<Vec<Weak<dyn ProducerEvents>>>,
     any_refused: AtomicBool,
 }
@@ -31,28 +31,28 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes`, or promises `events` a [`ProducerEvents::room`].
+    /// Charges `bytes`. If that exceeds the limit, `events` will receive a [`ProducerEvents::room`].
     pub(super) fn acquire(&self, bytes: usize, events: &Arc<dyn ProducerEvents>) -> Result<()> {
         if self.try_acquire(bytes) {
             return Ok(());
         }
         self.refused.lock().push(Arc::downgrade(events));
         self.any_refused.store(true, Ordering::SeqCst);
-        // What was released between the look and the note rang nobody: look again.
+        // A release between the attempt and the note has notified no one: try again.
         if self.try_acquire(bytes) {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::MemoryLimit,
             format!(
-                "{} of {} bytes wait for receipts: await some sends or raise memory_limit",
+                "{} of {} bytes wait for receipts: await some sends, or raise memory_limit",
                 self.used(),
                 self.limit
             ),
         ))
     }
 
-    /// One message is let through when nothing is in use, however large, lest it wait for ever.
+    /// When nothing is in use a message is admitted whatever its size; otherwise it could never be sent.
     fn try_acquire(&self, bytes: usize) -> bool {
         let fits = |used: usize| (used == 0 || used + bytes <= self.limit).then_some(used + bytes);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()

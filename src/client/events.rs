@@ -1,4 +1,4 @@
-//! What producers and consumers tell whoever made them, the same for every protocol.
+//! Callbacks from producers and consumers to their owner, the same for every protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +9,26 @@ use crate::pulsar::MessageId;
 use crate::sync::Mutex;
 use crate::tubemq::producer::Position;
 
-/// What a broker says of messages that it has taken.
+/// Receipt of a broker for stored messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// Pulsar: the entry; in a batch `batch_size` is set and the messages have the indexes 0, 1, …
+    /// Pulsar: id of the entry. In a batch `batch_size` is set, and the messages have the indexes 0, 1, …
     Id(MessageId),
-    /// MQTT: the reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
+    /// MQTT: reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
     Reason(Reason),
-    /// TubeMQ: where the message is.
+    /// TubeMQ: position of the message.
     Position(Position),
 }
 
-/// Where the outcomes of sends go. Called on the engine's thread with no lock of the producer held; must
-/// not block.
+/// Receives the outcomes of sends. Called on the engine's thread with no lock of the producer held; must not block.
 pub trait ProducerEvents: Send + Sync {
-    /// The next `count` messages of `slot`, in the order they were pushed to it.
+    /// Outcome of the next `count` messages of `slot`, in the order they were pushed to it.
     fn sent(&self, slot: usize, outcome: SendOutcome);
 
     /// There is room again after a push was refused.
     fn room(&self);
 
-    /// The producer ended for good; everything pending has been failed before.
+    /// The producer has ended for good; everything pending has failed before.
     fn closed(&self, error: Error);
 }
 
@@ -39,31 +38,31 @@ impl std::fmt::Debug for dyn ProducerEvents {
     }
 }
 
-/// How messages ended.
+/// Outcome of messages.
 #[derive(Clone, Debug)]
 pub enum SendOutcome {
-    /// The broker has them.
+    /// The broker has stored them.
     Stored {
-        /// How many.
+        /// Number of messages.
         count: u32,
-        /// What the broker said of them.
+        /// Receipt of the broker.
         receipt: Receipt,
     },
-    /// They failed, or their fate is not known.
+    /// They failed, or their outcome is unknown.
     Failed {
-        /// How many.
+        /// Number of messages.
         count: u32,
-        /// Why.
+        /// The error.
         error: Error,
     },
 }
 
-/// What a consumer tells its owner. Called on the engine's thread; must not block.
+/// Receives the events of a consumer. Called on the engine's thread; must not block.
 pub trait ConsumerEvents: Send + Sync {
-    /// There are messages, once after `handle::Consumer::arm`.
+    /// Messages can be taken. Called once after each `arm` of the consumer.
     fn readable(&self);
 
-    /// The consumer ended for good.
+    /// The consumer has ended for good.
     fn closed(&self, error: Error);
 }
 
@@ -73,7 +72,7 @@ impl std::fmt::Debug for dyn ConsumerEvents {
     }
 }
 
-/// The one bell of a consumer, whatever it is made of.
+/// The readiness of a consumer, over all its partitions.
 #[derive(Debug)]
 pub(super) struct Signal {
     armed: AtomicBool,
@@ -86,29 +85,32 @@ impl Signal {
         Self { armed: AtomicBool::new(false), ended: Mutex::default(), events }
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Gives false, and asks for nothing, if the end has come or
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if the consumer has ended or
     /// `ready` says that there is something to take.
     pub(super) fn arm(&self, ready: impl FnOnce() -> bool) -> bool {
         self.armed.store(true, Ordering::Release);
-        // Looked at after arming: what came in between has either rung or is seen here.
+        // Checked after arming: what came in between has either notified or is seen here.
         if ready() || self.ended().is_some() {
             return !self.armed.swap(false, Ordering::AcqRel);
         }
         true
     }
 
+    /// Calls [`ConsumerEvents::readable`] if it was asked for.
     pub(super) fn ring(&self) {
         if self.armed.swap(false, Ordering::AcqRel) {
             self.events.readable();
         }
     }
 
+    /// Ends the consumer with `error`.
     pub(super) fn end(&self, error: Error) {
         *self.ended.lock() = Some(error.clone());
         self.events.closed(error);
         self.ring();
     }
 
+    /// Why the consumer has ended, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
         self.ended.lock().clone()
     }

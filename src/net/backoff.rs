@@ -1,5 +1,5 @@
-//! Pauses between attempts: 100 ms, doubled up to a limit, each with full jitter in its upper half so that
-//! a fleet started in the same second does not come back in the same second.
+//! Pauses between attempts: 100 ms, doubled up to a limit, each with full jitter in its upper half, so that clients
+//! that were disconnected in the same second do not reconnect in the same second.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The next pause, and the one after.
+/// Exponential backoff with jitter.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -22,7 +22,7 @@ impl Backoff {
         Self { next: FIRST.min(limit), limit, random: RandomState::new().build_hasher().finish() | 1 }
     }
 
-    /// The pause to make now.
+    /// Returns the pause to make now, and doubles the next one.
     pub fn pause(&mut self) -> Duration {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -32,7 +32,7 @@ impl Backoff {
         whole / 2 + whole.mul_f64((self.random >> 11) as f64 / (1_u64 << 53) as f64 / 2.0)
     }
 
-    /// Starts over. To be called when the whole of what failed has succeeded, not just its first step.
+    /// Starts over. Call this when the whole operation has succeeded, not just its first step.
     pub fn reset(&mut self) {
         self.next = FIRST.min(self.limit);
     }

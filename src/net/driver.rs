@@ -1,17 +1,17 @@
 //! The driver: moves bytes between a socket and a machine. One for every protocol and both sides.
 //!
-//! What it drives is an [`Endpoint`]: one end of a connection. Each turn of the driver:
+//! It drives an [`Endpoint`], one end of a connection. Each turn of the driver:
 //!
 //! 1. [`Endpoint::turn`]: bytes and time into the protocol, bytes out of it;
-//! 2. wait for bytes, for room in the socket, for the bell or for the next deadline, reading before writing and
-//!    writing at most [`WRITE_TURN`] bytes, so that neither direction starves the other. An endpoint that is
-//!    behind says so with [`Turn::reads`], and the peer waits in its socket.
+//! 2. wait for bytes, for room in the socket, for a notification or for the next deadline. It reads before it writes,
+//!    and writes at most [`WRITE_TURN`] bytes, so that neither direction starves the other. An endpoint that is behind
+//!    stops reading with [`Turn::reads`], and the peer's socket fills up.
 //!
-//! A client's endpoint is a [`Session`]: a [`Host`], which is a machine and whatever hangs on it, behind a lock
-//! that its users share. The broker's is a seat at its hub.
+//! A client's endpoint is a [`Session`]: a [`Host`], which is a machine with its routes, behind a lock that its users
+//! share. The broker's endpoint is a connection of one of its services.
 //!
-//! A peer that takes no bytes for [`WRITE_STALL`] is given up. The read buffer belongs to the thread: an idle
-//! connection holds none.
+//! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer belongs to the thread:
+//! an idle connection holds none.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -32,41 +32,41 @@ use crate::wire::move_to;
 
 /// Most bytes written before reading again.
 pub const WRITE_TURN: usize = 256 << 10;
-/// Longest time without room in the socket while bytes wait.
+/// Time without room in the socket, while bytes wait, after which the connection is closed.
 pub const WRITE_STALL: Duration = Duration::from_secs(60);
-/// Room made for reads.
+/// Room reserved for reads.
 const READ_CHUNK: usize = 64 << 10;
-/// With less room than this left, reads go to a new buffer. What is left is lost as long as a frame that was cut
-/// out of the old one is held, which may be long: each lost byte is one that a slow consumer pays.
+/// With less room than this left, reads go to a new buffer. The rest of the old one is wasted as long as a frame in it
+/// is held, which may be long: a slow consumer pays for each wasted byte.
 const READ_LEAST: usize = 2 << 10;
-/// Above this many bytes not yet written, a host adds no more.
+/// Number of unwritten bytes above which a host adds no more.
 pub const WRITE_HIGH_WATER: usize = 1 << 20;
 
 /// One end of a connection.
 pub trait Endpoint {
-    /// Takes the complete frames out of `input`, lets the time pass, and fills `output` if it is empty. An error
-    /// ends the connection, after what [`Self::take_output`] has left to say.
+    /// Takes the complete frames out of `input`, handles timeouts, and fills `output` if it is empty. An error ends the
+    /// connection, after the rest of [`Self::take_output`] has been written.
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn>;
 
-    /// Moves what is to be written into `output`, which is empty.
+    /// Moves the bytes to be written into `output`, which is empty.
     fn take_output(&self, now: Instant, output: &mut Transmit);
 
-    /// Rings when another turn is wanted.
-    fn bell(&self) -> &Notify;
+    /// Notified when another turn is needed.
+    fn turn_needed(&self) -> &Notify;
 }
 
-/// What an endpoint wants next.
+/// Result of [`Endpoint::turn`].
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// When to take another turn, whatever else happens.
+    /// Time of another turn, whatever else happens.
     pub deadline: Option<Instant>,
-    /// Whether more may be read from the socket. After a no the bell rings.
+    /// Whether more may be read from the socket. If not, [`Endpoint::turn_needed`] is notified once it may.
     pub reads: bool,
-    /// Whether to write what is queued and end.
+    /// Whether to write the queued bytes and end.
     pub finished: bool,
 }
 
-/// A machine and what hangs on it.
+/// A machine with its routes.
 pub trait Host: Send {
     /// The protocol.
     type Machine: Machine;
@@ -74,24 +74,23 @@ pub trait Host: Send {
     /// The machine.
     fn machine(&mut self) -> &mut Self::Machine;
 
-    /// Takes an event of the machine.
+    /// Handles an event of the machine.
     fn handle_event(&mut self, now: Instant, event: <Self::Machine as Machine>::Event);
 
-    /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`] behind; gives
-    /// the time at which to be called again. `unwritten` bytes of what was taken from the queue before have not
-    /// been written yet.
+    /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`] behind. Returns the
+    /// time of the next call. `unwritten` bytes that were taken from the queue before have not been written yet.
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant>;
 
-    /// Whether more may be read from the socket. After a no, [`Session::wake`] has it asked again.
+    /// Whether more may be read from the socket. If not, [`Session::wake`] makes the driver ask again.
     fn reads(&self) -> bool {
         true
     }
 
-    /// Whether the driver should write what is queued and end.
+    /// Whether the driver should write the queued bytes and end.
     fn finished(&self) -> bool;
 }
 
-/// A host that its driver and its users share.
+/// A host shared by its driver and its users.
 #[derive(Debug)]
 pub struct Session<H> {
     host: Mutex<H>,
@@ -104,7 +103,7 @@ impl<H: Host> Session<H> {
         Self { host: Mutex::new(Rank::Host, host), wake: Notify::new() }
     }
 
-    /// The host, for a moment. Follow a change by [`Self::wake`].
+    /// Locks the host. Call [`Self::wake`] after a change.
     pub fn lock(&self) -> MutexGuard<'_, H> {
         self.host.lock()
     }
@@ -129,17 +128,17 @@ impl<H: Host> Endpoint for Session<H> {
         std::mem::swap(output, self.lock().machine().transmit());
     }
 
-    fn bell(&self) -> &Notify {
+    fn turn_needed(&self) -> &Notify {
         &self.wake
     }
 }
 
 thread_local! {
-    /// Where the next read of any connection of this thread goes.
+    /// Buffer of the next read of any connection of this thread.
     static ROOM: RefCell<BytesMut> = RefCell::default();
 }
 
-/// Runs `endpoint` over `stream` until either ends; gives the reason. `Ok` means the endpoint had finished.
+/// Runs `endpoint` over `stream` until either ends, and returns the reason. `Ok` means that the endpoint had finished.
 pub async fn drive<E, S>(endpoint: &E, mut stream: S) -> Result<()>
 where
     E: Endpoint,
@@ -148,7 +147,7 @@ where
     let mut input = Input::default();
     let mut output = Transmit::default();
     let mut stalled_since: Option<Instant> = None;
-    // TLS and WebSocket may hold back bytes that they took.
+    // TLS and WebSocket may buffer bytes that they accepted.
     let mut unflushed = false;
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
@@ -158,7 +157,7 @@ where
         let turn = match turn {
             Ok(turn) if !turn.finished => turn,
             ended => {
-                // A last word to the peer, but not for long.
+                // The final packets, but not for long.
                 let last = finish(endpoint, &mut stream, output);
                 let _ = tokio::time::timeout(Duration::from_secs(1), last).await;
                 return ended.map(drop);
@@ -169,14 +168,14 @@ where
         if stall.is_some_and(|at| at <= now) {
             return Err(Error::new(
                 ErrorKind::Disconnected,
-                format!("the peer took no bytes for {WRITE_STALL:?}"),
+                format!("the peer accepted no bytes for {WRITE_STALL:?}"),
             ));
         }
         let deadline = earliest(turn.deadline, stall);
         if let Some(at) = deadline {
             timer.as_mut().reset(at.into());
         }
-        let mut woken = pin!(endpoint.bell().notified());
+        let mut woken = pin!(endpoint.turn_needed().notified());
         let progress = poll_fn(|cx| {
             let mut progress = Progress::default();
             if turn.reads {
@@ -194,8 +193,8 @@ where
                 }
             }
             unflushed |= progress.wrote;
-            // Without anything to flush too: this is where a socket acknowledges what was read. Not at the end, which
-            // is no broken connection.
+            // Also without anything to flush: this is where a socket acknowledges what was read. Not at the end of the
+            // stream, where a failing flush would hide that the peer closed the connection.
             if progress.read != Some(0) && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
                 progress.flushed = std::mem::take(&mut unflushed);
             }
@@ -216,7 +215,7 @@ where
     }
 }
 
-/// What was read and is no complete frame yet.
+/// Bytes that were read and are not a complete frame yet.
 #[derive(Default)]
 struct Input {
     buffer: BytesMut,
@@ -225,7 +224,7 @@ struct Input {
 }
 
 impl Input {
-    /// Reads more, or says that there is nothing.
+    /// Reads more; `None` when there is nothing to read now.
     fn poll_read<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
@@ -236,7 +235,7 @@ impl Input {
             self.lent = true;
         }
         self.make_room();
-        // The read future keeps nothing between polls, so making it anew each time loses nothing.
+        // The read future keeps no state between polls, so a new one each time loses nothing.
         let read = match pin!(stream.read_buf(&mut self.buffer)).poll(cx) {
             Poll::Ready(read) => Some(read?),
             Poll::Pending => None,
@@ -245,12 +244,12 @@ impl Input {
         Ok(read)
     }
 
-    /// The frames that are cut out of the buffer share it, held or not, so it is filled to its end. For the rest of
-    /// a frame its decoder has made just the room that is missing, if it knows how much.
+    /// Frames share the buffer that they are cut out of, held or not, so it is filled to its end. For the rest of a
+    /// frame its decoder has reserved just the missing room, if it knows how much.
     fn make_room(&mut self) {
         let room = self.buffer.capacity() - self.buffer.len();
         if self.buffer.is_empty() && room < READ_LEAST {
-            // Takes the same memory again if nothing of it is held.
+            // Reuses the memory if no frame of it is held.
             self.buffer.reserve(READ_CHUNK);
         } else if room == 0 {
             let capacity = READ_CHUNK.max(2 * self.buffer.len());
@@ -258,7 +257,7 @@ impl Input {
         }
     }
 
-    /// An empty buffer is the thread's again.
+    /// Returns an empty buffer to the thread.
     fn give_back(&mut self) {
         if self.buffer.is_empty() && std::mem::take(&mut self.lent) {
             ROOM.set(std::mem::take(&mut self.buffer));
@@ -374,7 +373,7 @@ mod tests {
 
         fn take_output(&self, _: Instant, _: &mut Transmit) {}
 
-        fn bell(&self) -> &Notify {
+        fn turn_needed(&self) -> &Notify {
             &self.bell
         }
     }

@@ -1,11 +1,11 @@
-//! tokio: addresses, sockets, TLS, timers, and the one driver of every protocol.
+//! The tokio layer: addresses, sockets, TLS, timers, and the driver that every protocol uses.
 //!
 //! * [`driver`]: moves bytes between a socket and a [`crate::machine::Machine`]
-//! * [`tcp`]: sockets that do not keep their peer waiting
-//! * [`tls`]: rustls with an explicit provider, host names checked
+//! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
+//! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream
-//! * [`backoff`]: pauses between attempts, jittered
+//! * [`backoff`]: pauses between attempts, with jitter
 
 use std::io;
 use std::pin::Pin;

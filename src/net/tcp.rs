@@ -1,18 +1,19 @@
-//! A TCP socket that keeps its peer waiting no longer than it must, and is woken no more often than it must.
+//! A TCP socket that acknowledges promptly and coalesces wake-ups.
 //!
 //! A peer that leaves Nagle's algorithm on (Mosquitto does by default) holds its next small packet back until the
-//! last one has been acknowledged, and the kernel may take 40 ms for that when we have nothing to send: a window of a
-//! hundred publications then takes 40 ms. Linux acknowledges at once when it is asked to, each time anew. What we
-//! write acknowledges as well, so the question comes last: on flush, when reading has found nothing more.
+//! last one has been acknowledged. When we have nothing to send, the kernel may delay that acknowledgement by 40 ms: a
+//! window of a hundred publications then takes 40 ms. Linux acknowledges immediately on request; the request has to be
+//! repeated each time. Our own writes acknowledge as well, so the request comes last: on flush, when nothing is left
+//! to read.
 //!
-//! Where small packets stream in that answer nobody, waking up for each costs more than all the rest of its way, on
-//! both sides. Then the kernel gathers `GATHER` of them before it says that there is something to read:
+//! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
+//! sides. Then the kernel collects [`GATHER`] of them before it reports the socket as readable:
 //!
 //! ```text
 //!          STREAM small reads in quick succession, nothing written between, no answer awaited
 //! Prompt ─────────────────────────────────────────────────────────────────────────────────────► Gathering
 //!        ◄─────────────────────────────────────────────────────────────────────────────────────
-//!          something written, an answer awaited, or nothing came for PATIENCE: what is there is read
+//!          something written, an answer awaited, or nothing received for PATIENCE: reads what there is
 //! ```
 
 use std::future::Future;
@@ -27,26 +28,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Reads that make a stream.
+/// Number of reads that make a stream.
 const STREAM: u32 = 64;
-/// Longest time between two of them, on average.
+/// Longest average time between two reads of a stream.
 const SOON: Duration = Duration::from_micros(100);
-/// Most bytes of a small read, on average.
+/// Largest average size of a read of a stream.
 const SMALL: u32 = 1 << 10;
-/// So many reads' bytes are gathered.
+/// Number of reads whose bytes are collected.
 const GATHER: u32 = 16;
-/// Longest time for which the kernel gathers; the timer's own steps are as long.
+/// Longest time for which the kernel collects; also the resolution of the timer.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// What a socket does for its peer and its user. Elsewhere than on Linux all are the kernel's.
+/// How a socket acknowledges and wakes its reader. On systems other than Linux always as [`Pacing::Kernel`].
 #[derive(Clone, Debug)]
 pub enum Pacing {
-    /// What the kernel does.
+    /// Leaves both to the kernel.
     Kernel,
-    /// The peer is not kept waiting for acknowledgements.
+    /// Acknowledges immediately.
     Prompt,
-    /// That while this is set, because the user awaits what the peer will say; else streams of small packets are
-    /// gathered as well.
+    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer, it also collects streams
+    /// of small packets.
     PromptWhile(Arc<AtomicBool>),
 }
 
@@ -55,19 +56,19 @@ pub enum Pacing {
 pub struct Tcp {
     stream: TcpStream,
     pacing: Pacing,
-    /// Something has been read and nothing written since.
+    /// Whether something has been read and nothing written since.
     unacknowledged: bool,
-    /// The last read found nothing.
+    /// Whether the last read found nothing.
     drained: bool,
     pace: Pace,
 }
 
-/// When there is something to read.
+/// When the socket counts as readable.
 #[derive(Debug)]
 enum Pace {
-    /// With the first byte. In a row, the first of them at the time:
+    /// With the first byte. Counts reads and bytes since the first read of a row.
     Prompt { since: Option<Instant>, reads: u32, bytes: usize },
-    /// With many, or when the timer says so.
+    /// With many bytes, or when the timer expires.
     Gathering { timer: Pin<Box<Sleep>> },
 }
 
@@ -76,7 +77,7 @@ impl Pace {
 }
 
 impl Tcp {
-    /// Around a connected socket.
+    /// Wraps a connected socket.
     pub fn new(stream: TcpStream, pacing: Pacing) -> Self {
         let pacing = if cfg!(target_os = "linux") { pacing } else { Pacing::Kernel };
         Self { stream, pacing, unacknowledged: false, drained: false, pace: Pace::PROMPT }
@@ -119,13 +120,13 @@ impl Tcp {
 
     fn be_prompt(&mut self) {
         if let Pace::Gathering { .. } = self.pace {
-            // What is there already counts from now on.
+            // Bytes that have arrived already make it readable now.
             let _ = system::set_receive_low_water(&self.stream, 1);
         }
         self.pace = Pace::PROMPT;
     }
 
-    /// Has what was read acknowledged, and reads promptly again when it is time to.
+    /// Acknowledges what was read, and ends collecting when it is time to.
     fn poll_pace(&mut self, cx: &mut Context<'_>) {
         if !self.is_paced() || !self.drained {
             return;
@@ -141,7 +142,7 @@ impl Tcp {
             }
         }
         if unacknowledged {
-            // Only speed depends on it.
+            // A failure costs only speed.
             let _ = system::acknowledge(&self.stream);
         }
     }
@@ -205,8 +206,8 @@ mod system {
         socket2::SockRef::from(stream).set_tcp_quickack(true)
     }
 
-    /// The socket is readable from so many bytes on, or when it ends.
-    #[allow(unsafe_code, reason = "an option that socket2 does not have")]
+    /// Makes the socket readable from `bytes` on, or when it ends.
+    #[allow(unsafe_code, reason = "socket2 lacks this option")]
     pub(super) fn set_receive_low_water(stream: &TcpStream, bytes: usize) -> Result<()> {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel copies the integer that the

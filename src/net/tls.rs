@@ -1,5 +1,5 @@
-//! TLS by rustls: ring's provider set explicitly, TLS 1.2 and 1.3, the platform's roots or the caller's
-//! own, client certificates, host names checked before the first byte of the application.
+//! TLS with rustls: ring's provider set explicitly, TLS 1.2 and 1.3, the platform's roots or the caller's own, client
+//! certificates, and host name checks before the first byte of the application.
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tokio_rustls::TlsConnector;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// TLS: whom to trust and who one is.
+/// TLS settings: trusted authorities and the client's certificate.
 #[derive(Clone, Default)]
 pub struct TlsOptions {
-    /// PEM of the authorities to trust; `None` trusts the platform's.
+    /// PEM of the trusted authorities; `None` trusts the platform's.
     pub ca: Option<Vec<u8>>,
     /// PEM of the client's certificate chain.
     pub certificate: Option<Vec<u8>>,
     /// PEM of the client's private key.
     pub key: Option<Vec<u8>>,
-    /// Accepts any host name. For tests.
+    /// Whether any host name is accepted. For tests.
     pub skip_hostname_check: bool,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for TlsOptions {
     }
 }
 
-/// The connector for these options; `alpn` is the application protocol that is offered, if any.
+/// Connector for these options; `alpn` is the application protocol to offer, if any.
 pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnector> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -65,7 +65,7 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnecto
     if options.skip_hostname_check && options.ca.is_none() {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            "the host name check can only be skipped together with an own tls_ca",
+            "the host name check can only be skipped with a tls_ca: set tls_ca, or check host names",
         ));
     }
     let mut config = match (&options.certificate, &options.key) {
@@ -73,13 +73,18 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnecto
             .with_client_auth_cert(certificates("tls_cert", certificate)?, private_key("tls_key", key)?)
             .map_err(config_error)?,
         (None, None) => builder.with_no_client_auth(),
-        _ => return Err(Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key belong together")),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "tls_cert and tls_key are set together: give both or neither",
+            ));
+        }
     };
     config.alpn_protocols = alpn.into_iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The certificates in `pem`; `name` is the option they came from.
+/// Certificates in `pem`; `name` is the option for error messages.
 pub fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
     let found: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<_, _>>().map_err(|e| {
@@ -91,7 +96,7 @@ pub fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static
     Ok(found)
 }
 
-/// The private key in `pem`; `name` is the option it came from.
+/// Private key in `pem`; `name` is the option for error messages.
 pub fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>> {
     if pem.windows(9).any(|window| window == b"ENCRYPTED") {
         return Err(Error::new(ErrorKind::InvalidArgument, format!("{name} is encrypted: decrypt it first")));
@@ -100,7 +105,7 @@ pub fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>> {
         .map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM private key: {e}")))
 }
 
-/// What a failed TLS connect means to the user.
+/// Error of a failed TLS handshake.
 pub fn error(host: &str, port: u16, error: &io::Error) -> Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(tls) => Error::new(ErrorKind::Tls, format!("TLS to {host}:{port} failed: {tls}")),
@@ -109,7 +114,7 @@ pub fn error(host: &str, port: u16, error: &io::Error) -> Error {
 }
 
 fn config_error(error: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("TLS cannot be set up: {error}"))
+    Error::new(ErrorKind::InvalidArgument, format!("the TLS options are not valid: {error}"))
 }
 
 /// Checks everything but the host name.
@@ -156,7 +161,7 @@ impl ServerCertVerifier for AnyHostName {
     }
 }
 
-/// The one provider of clients and servers, never the process's default.
+/// Cryptography provider of clients and servers; never the process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

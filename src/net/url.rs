@@ -23,18 +23,18 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which client a URL is for.
+/// Protocol of a service URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Apache Pulsar.
     Pulsar,
     /// MQTT.
     Mqtt,
-    /// Apache InLong TubeMQ; the addresses are those of its masters.
+    /// Apache InLong TubeMQ; the addresses are its masters'.
     TubeMq,
 }
 
-/// What carries the protocol's bytes.
+/// Transport of the protocol's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -61,15 +61,15 @@ const SCHEMES: [(&str, Protocol, Transport, bool, u16); 9] = [
 /// A parsed service URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUrl {
-    /// Which client it is for.
+    /// Protocol.
     pub protocol: Protocol,
-    /// What carries the bytes.
+    /// Transport.
     pub transport: Transport,
-    /// Whether TLS is spoken.
+    /// Whether TLS is used.
     pub tls: bool,
-    /// At least one; none of a Unix socket.
+    /// Addresses: at least one, except for a Unix socket, which has none.
     pub addresses: Vec<Address>,
-    /// Of a WebSocket or a Unix socket.
+    /// Path of a WebSocket or a Unix socket.
     pub path: String,
 }
 
@@ -89,12 +89,12 @@ impl ServiceUrl {
         let (_, protocol, transport, tls, default_port) =
             *known.ok_or_else(|| bad("the scheme is not known"))?;
         if rest.contains('@') {
-            return Err(bad("credentials do not belong in it, use the options for them"));
+            return Err(bad("it contains credentials, which belong into the options"));
         }
         let rest = rest.split('?').next().unwrap_or_default();
         if transport == Transport::Unix {
             if !rest.starts_with('/') {
-                return Err(bad("a Unix socket is named by its whole path, mqtt+unix:///run/broker.sock"));
+                return Err(bad("a Unix socket needs an absolute path, as in mqtt+unix:///run/broker.sock"));
             }
             let (addresses, path) = (Vec::new(), rest.to_owned());
             return Ok(Self { protocol, transport, tls, addresses, path });

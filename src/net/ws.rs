@@ -1,7 +1,7 @@
-//! MQTT over WebSocket, for both sides: a byte stream for the driver like any other.
+//! MQTT over WebSocket, for both sides, as a byte stream for the driver.
 //!
-//! MQTT's bytes travel in binary messages whose borders mean nothing; a text message ends the connection (MQTT
-//! 5.0 section 6). The peers agree on the subprotocol `mqtt`, or `mqttv3.1` of the time before 3.1.1.
+//! MQTT's bytes are sent in binary messages whose boundaries have no meaning; a text message ends the connection (MQTT
+//! 5.0 section 6). The peers agree on the subprotocol `mqtt`, or on `mqttv3.1` from the time before MQTT 3.1.1.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,26 +20,26 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Path of the broker's listener. `/` is taken for it, too: many clients say nothing else.
+/// Path of the broker's listener. `/` is accepted, too, because many clients send no other path.
 pub const PATH: &str = "/mqtt";
 /// Subprotocols, the preferred one first.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
-/// Most bytes put into one message.
+/// Limit on the bytes of one message.
 const MESSAGE: usize = 64 << 10;
-/// The library allocates this at once for each connection; an idle one should be cheap.
+/// Read buffer of a connection. The library allocates it at once, and idle connections should be cheap.
 const READ_BUFFER: usize = 4 << 10;
 
 /// A WebSocket as a stream of bytes.
 #[derive(Debug)]
 pub struct WebSocket<S> {
     inner: WebSocketStream<S>,
-    /// What is left of the last message.
+    /// Rest of the last message.
     rest: Bytes,
 }
 
-/// The client's side of the handshake. `url` is `ws://` or `wss://` and names host and path; TLS, if any, is in
-/// `stream`. Messages of more than `max_message` bytes end the connection. Headers are sent along: proxies want
-/// to know who comes.
+/// Client side of the handshake. `url` is `ws://` or `wss://` with host and path; TLS, if any, is in `stream`. A message
+/// of more than `max_message` bytes ends the connection. `headers` are sent with the request, for proxies that
+/// authenticate.
 pub async fn connect<S>(
     stream: S,
     url: &str,
@@ -50,7 +50,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let uri: Uri = url.parse().map_err(|error| {
-        Error::new(ErrorKind::InvalidArgument, format!("{url:?} is not the URL of a WebSocket: {error}"))
+        Error::new(ErrorKind::InvalidArgument, format!("{url:?} is not a WebSocket URL: {error}"))
     })?;
     let mut request = ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOLS[0]);
     for (name, value) in headers {
@@ -59,14 +59,17 @@ where
     let (inner, _) = tokio_tungstenite::client_async_with_config(request, stream, Some(config(max_message)))
         .await
         .map_err(|error| {
-            Error::new(ErrorKind::ConnectFailed, format!("WebSocket handshake with {url}: {error}"))
+            Error::new(
+                ErrorKind::ConnectFailed,
+                format!("the WebSocket handshake with {url} failed: {error}"),
+            )
         })?;
     Ok(WebSocket { inner, rest: Bytes::new() })
 }
 
-/// The broker's side of the handshake. With `local_pages_only`, a browser is let in only from pages of this
-/// machine or of the very address it connects to: any page of the world could otherwise use a visitor's browser to
-/// reach a broker that listens on loopback and asks nobody who he is.
+/// Broker side of the handshake. With `local_pages_only`, a browser is accepted only from pages of this machine or of
+/// the address that it connects to. Otherwise any page on the web could use a visitor's browser to reach a broker that
+/// listens on loopback without authentication.
 pub async fn accept<S>(stream: S, local_pages_only: bool, max_message: usize) -> Result<WebSocket<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -75,7 +78,7 @@ where
     let check = |request: &Request, response: Response| answer(request, response, local_pages_only);
     let inner = tokio_tungstenite::accept_hdr_async_with_config(stream, check, Some(config(max_message)))
         .await
-        .map_err(|error| Error::protocol(format!("WebSocket handshake: {error}")))?;
+        .map_err(|error| Error::protocol(format!("the WebSocket handshake failed: {error}")))?;
     Ok(WebSocket { inner, rest: Bytes::new() })
 }
 
@@ -105,13 +108,13 @@ fn answer(
         let host = |uri: &str| uri.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
         let page = text("Origin").and_then(host).unwrap_or_default();
         let address = page.trim_matches(['[', ']']).parse::<IpAddr>();
-        // Names other than this one prove nothing: their owner may let them point here.
+        // Other names prove nothing: their owner may let them resolve to this machine.
         let here = page == "localhost"
             || address.is_ok_and(|ip| ip.is_loopback() || text("Host").and_then(host) == Some(page));
         if !here {
             return refuse(
                 StatusCode::FORBIDDEN,
-                "pages of other hosts may not use a broker without passwords",
+                "pages of other hosts may not use a broker without authentication",
             );
         }
     }
@@ -147,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
             match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => this.rest = bytes,
                 Some(Ok(Message::Text(_))) => {
-                    let why = "a text message: MQTT travels in binary ones";
+                    let why = "the peer sent a text message: MQTT requires binary messages";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
                 }
                 // Pings are answered by the library.
@@ -164,7 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocket<S> {
-    /// What is taken is on its way only after a flush.
+    /// Accepted bytes are sent only after a flush.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.inner).poll_ready(cx)).map_err(failure)?;
@@ -177,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocket<S> {
         Pin::new(&mut self.get_mut().inner).poll_flush(cx).map_err(failure)
     }
 
-    /// Says goodbye and does not wait for the answer.
+    /// Sends a close frame and does not wait for the answer.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.inner).poll_close(cx)).map_err(failure)?;

@@ -1,4 +1,4 @@
-//! Which broker serves a topic, how many partitions it has, what topics there are.
+//! Lookups: the broker that serves a topic, the number of its partitions, and the topics of a namespace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,19 +14,19 @@ use crate::pulsar::connection::ServerInfo;
 use crate::pulsar::pb;
 use crate::pulsar::pb::command_lookup_topic_response::LookupType;
 
-/// A broker that redirects this often leads in a circle.
+/// More redirects than this are a loop.
 const MAX_REDIRECTS: usize = 20;
 
-/// A producer has memory for each partition: a count beyond this is a lie.
+/// Largest believable number of partitions: a producer allocates memory for each.
 const MAX_PARTITIONS: u32 = 1 << 16;
 
-/// Finds brokers by asking any of the service's addresses.
+/// Finds brokers by a request to any of the service's addresses.
 #[derive(Debug)]
 pub(super) struct Lookup {
     options: ClientOptions,
     url: ServiceUrl,
     pool: Arc<Pool>,
-    /// The address that is asked first; moves on when one fails.
+    /// Index of the address that is tried first; moves on when one fails.
     preferred: AtomicUsize,
 }
 
@@ -101,23 +101,25 @@ impl Lookup {
         Err(Error::protocol(format!("the lookup was redirected {MAX_REDIRECTS} times")).with_topic(topic))
     }
 
-    /// The broker named by an answer. A service with TLS never leads to one without.
+    /// Address of the broker in a response. A service with TLS never leads to a broker without.
     fn address(&self, topic: &str, response: &pb::CommandLookupTopicResponse) -> Result<Address> {
         let url = if self.url.tls { &response.broker_service_url_tls } else { &response.broker_service_url };
         let url = url.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
-            Error::protocol("the lookup named no broker with this URL's scheme").with_topic(topic)
+            Error::protocol("the lookup response names no broker for the scheme of this client's URL")
+                .with_topic(topic)
         })?;
         let url = ServiceUrl::parse(url).map_err(|error| {
-            Error::protocol("the lookup named no usable broker").with_peer_text(error.message())
+            Error::protocol("the lookup response names an invalid broker URL").with_peer_text(error.message())
         })?;
         if url.tls != self.url.tls {
-            return Err(Error::protocol("the lookup leads to a broker with another scheme").with_topic(topic));
+            return Err(Error::protocol("the lookup response leads to a broker with another scheme")
+                .with_topic(topic));
         }
         Ok(url.addresses.into_iter().next().expect("a service URL has at least one address"))
     }
 
-    /// Number of partitions, 0 for a plain topic. With `create`, a topic that does not exist is made if
-    /// the broker allows.
+    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
+    /// if the broker allows it.
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let answer = self
             .retried(|info, request_id| {
@@ -136,7 +138,7 @@ impl Lookup {
                 Ok(response.partitions())
             }
             Command::PartitionedMetadataResponse(response) => Err(Error::protocol(format!(
-                "the broker claims {} partitions: more than {MAX_PARTITIONS} are not believed",
+                "the broker states {} partitions: at most {MAX_PARTITIONS} are supported",
                 response.partitions()
             ))),
             other => Err(Error::protocol(format!("PARTITIONED_METADATA was answered by {}", other.name()))),
@@ -163,7 +165,7 @@ impl Lookup {
         }
     }
 
-    /// Asks again after a pause while the error is retriable and the operation timeout not over.
+    /// Sends a request, again after a pause while the error is retriable, until the operation timeout.
     async fn retried(&self, command: impl Fn(&ServerInfo, u64) -> Command) -> Result<Command> {
         let deadline = Instant::now() + self.options.operation_timeout;
         let mut backoff = Backoff::new(self.options.max_backoff);

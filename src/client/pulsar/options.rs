@@ -12,25 +12,25 @@ use crate::pulsar::topic::{HashingScheme, Routing};
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// `pulsar://host:port[,host:port…]` or `pulsar+ssl://…`.
+    /// Service URL: `pulsar://host:port[,host:port…]` or `pulsar+ssl://…`.
     pub url: String,
-    /// Time for one connection to be up: name, TCP, TLS and handshake.
+    /// Timeout of one connection attempt: name resolution, TCP, TLS and handshake.
     pub connect_timeout: Duration,
-    /// Time for lookup, create, subscribe, seek, close.
+    /// Timeout of lookup, producer creation, subscribe, seek and close.
     pub operation_timeout: Duration,
-    /// Time between PINGs.
+    /// Interval of PINGs.
     pub keep_alive: Duration,
-    /// Longest pause between two attempts to connect again.
+    /// Longest pause between two reconnect attempts.
     pub max_backoff: Duration,
-    /// Bytes of messages waiting for receipts, over all producers.
+    /// Limit on the bytes of messages waiting for receipts, over all producers.
     pub memory_limit: usize,
-    /// Token authentication.
+    /// Token for authentication; a supplier is called at each connect and challenge.
     pub token: Option<Secret>,
     /// TLS settings of `pulsar+ssl`.
     pub tls: TlsOptions,
-    /// Advertised listener to ask for.
+    /// Advertised listener to request from the broker.
     pub listener_name: Option<String>,
-    /// Connections to each broker.
+    /// Number of connections to each broker.
     pub connections_per_broker: usize,
 }
 
@@ -51,52 +51,52 @@ impl Default for ClientOptions {
     }
 }
 
-/// Who else may produce to the topic. The numbers are Pulsar's `ProducerAccessMode`.
+/// Whether other producers may produce to the topic. The numbers are Pulsar's `ProducerAccessMode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessMode {
-    /// Anybody.
+    /// Others may produce, too.
     #[default]
     Shared = 0,
-    /// Nobody; fails if there is another.
+    /// Only this producer; fails if there is another.
     Exclusive = 1,
-    /// Nobody; waits its turn.
+    /// Only this producer; waits until there is no other.
     WaitForExclusive = 2,
-    /// Nobody; throws others out.
+    /// Only this producer; fences others.
     ExclusiveWithFencing = 3,
 }
 
 /// Options of a producer.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
-    /// Its name; the broker gives one otherwise. Deduplication needs one that stays.
+    /// Producer name; by default the broker assigns one. Deduplication requires a stable name.
     pub name: Option<String>,
-    /// Several messages in one entry.
+    /// Whether several messages are stored in one entry.
     pub batching: bool,
-    /// Most messages of a batch.
+    /// Limit on the messages of a batch.
     pub batch_max_messages: usize,
-    /// Most bytes of a batch.
+    /// Limit on the bytes of a batch.
     pub batch_max_bytes: usize,
-    /// Longest wait for a batch to fill while others are in flight.
+    /// Longest time that a batch waits for more messages while others are in flight.
     pub batching_delay: Duration,
-    /// Batches of one key each, for Key_Shared consumers.
+    /// Whether each batch holds one key, for Key_Shared consumers.
     pub key_based_batching: bool,
-    /// How payloads are compressed.
+    /// Compression of payloads.
     pub compression: Compression,
-    /// From `push` to receipt; `None` waits for ever.
+    /// Time from push to receipt after which a send fails; `None` waits without limit.
     pub send_timeout: Option<Duration>,
-    /// Messages waiting for receipts, per partition; as many again may be parked.
+    /// Limit on messages waiting for receipts, per partition; the overflow queue holds as many again.
     pub max_pending: usize,
-    /// How keys choose partitions.
+    /// Hash function that maps keys to partitions.
     pub hashing: HashingScheme,
-    /// How messages without a key choose partitions.
+    /// Routing of messages without a key.
     pub routing: Routing,
-    /// First sequence id; goes on after the broker's last one otherwise.
+    /// First sequence id; by default the one after the broker's last.
     pub initial_sequence_id: Option<u64>,
-    /// Who else may produce.
+    /// Whether other producers may produce to the topic.
     pub access_mode: AccessMode,
-    /// Splits messages over the broker's limit.
+    /// Whether messages over the broker's size limit are split into chunks.
     pub chunking: bool,
-    /// Shown in the broker's statistics.
+    /// Properties shown in the broker's statistics.
     pub properties: Vec<(String, String)>,
 }
 
@@ -125,31 +125,31 @@ impl Default for ProducerOptions {
 /// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
-    /// Type of the subscription.
+    /// Subscription type.
     pub kind: SubType,
-    /// Where a new subscription begins.
+    /// Start position of a new subscription.
     pub position: MessageId,
-    /// Whether `position` itself is given, when it is the id of a message.
+    /// Whether the message at `position` is received, when it is the id of a message.
     pub start_inclusive: bool,
-    /// Whether the subscription outlives its consumers. A reader's does not.
+    /// Whether the subscription outlives its consumers. That of a reader does not.
     pub durable: bool,
-    /// Messages fetched ahead, per partition.
+    /// Number of messages fetched ahead, per partition.
     pub receiver_queue: u32,
-    /// Acknowledges single messages of a batch to the broker.
+    /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
-    /// How long acknowledgements are gathered.
+    /// Time for which acknowledgements are gathered.
     pub ack_group_time: Duration,
-    /// When a message that was nacked is asked for again.
+    /// Delay after which a negatively acknowledged message is delivered again.
     pub nack_delay: Duration,
-    /// Its name; chosen by the client otherwise.
+    /// Consumer name; by default the client chooses one.
     pub name: Option<String>,
-    /// Lower is served first, on Shared and Failover.
+    /// Priority on Shared and Failover subscriptions; lower numbers are served first.
     pub priority: i32,
-    /// Only the last message of each key, on compacted topics.
+    /// Whether a compacted topic delivers only the last message of each key.
     pub read_compacted: bool,
-    /// Shown in the broker's statistics.
+    /// Properties shown in the broker's statistics.
     pub properties: Vec<(String, String)>,
-    /// Kept with a new subscription.
+    /// Properties stored with a new subscription.
     pub subscription_properties: Vec<(String, String)>,
 }
 
