@@ -61,7 +61,7 @@ RULES = (
     ),
     Rule(
         "of 5.0",
-        re.compile(r"\bof (?:MQTT )?(?:3\.1(?:\.1)?|3\.x|5\.0)\b(?!,? section)"),
+        re.compile(r"\bof (?:3\.1(?:\.1)?|3\.x|5\.0)\b(?!,? section)"),
         "a bare version number is not a protocol",
         "'MQTT 5.0', 'in MQTT 3.1.1', 'MQTT 5.0 only'",
     ),
