@@ -1,4 +1,4 @@
-"""Fills fuzz/corpus from what tests/golden recorded. Safe to run again."""
+"""Fills fuzz/corpus from the traffic recorded in tests/golden. Safe to run again."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-GOLDEN = HERE.parent / "tests" / "golden" / "pulsar"
+PULSAR = HERE.parent / "tests" / "golden" / "pulsar"
 MQTT = HERE.parent / "tests" / "golden" / "mqtt"
 TUBEMQ = HERE.parent / "tests" / "golden" / "tubemq"
 
@@ -30,39 +30,40 @@ def entry(data: bytes) -> tuple[bytes, bytes] | None:
     return rest[4 : 4 + size], rest[4 + size :]
 
 
-def main() -> None:
-    index = json.loads((GOLDEN / "index.json").read_text())
+def pulsar() -> None:
+    """Streams and frames of either side, and the parts of the messages in them."""
+    index = json.loads((PULSAR / "index.json").read_text())
     kinds = {"NONE": 0, "LZ4": 1, "ZLIB": 2, "ZSTD": 3, "SNAPPY": 4}
     for connection in index["connections"]:
         streams = {
-            side: bytes.fromhex("".join((GOLDEN / name).read_text().split()))
+            side: bytes.fromhex("".join((PULSAR / name).read_text().split()))
             for side, name in connection["files"].items()
         }
         for stream in streams.values():
-            seed("frame", b"\x80" + stream[:8192])
-        seed("connection", streams.get("s2c", b"")[:8192])
+            seed("pulsar_frame", b"\x80" + stream[:8192])
+        seed("pulsar_connection", streams.get("s2c", b"")[:8192])
         for frame in connection["frames"]:
             data = streams[frame["dir"]][frame["offset"] : frame["offset"] + frame["length"]]
             if len(data) > 8192:
                 continue
-            seed("frame", b"\x40" + data)
-            seed("command", data[8 : 8 + int.from_bytes(data[4:8])])
+            seed("pulsar_frame", b"\x40" + data)
+            seed("pulsar_command", data[8 : 8 + int.from_bytes(data[4:8])])
             if parts := entry(data):
                 metadata, payload = parts
-                seed("metadata", metadata)
+                seed("pulsar_metadata", metadata)
                 meta = frame.get("meta", {})
                 if "compression" in meta:
                     size = meta["uncompressed_size"].to_bytes(3)
                     seed("compression", bytes([kinds[meta["compression"]]]) + size + payload)
-                seed("batch", len(metadata).to_bytes(4) + metadata + payload)
+                seed("pulsar_batch", len(metadata).to_bytes(4) + metadata + payload)
     for text in ("(1,2,-1,-1)", "(9223372036854775807,9223372036854775807,-1,-1)", "(-1,-1,3,10)"):
-        seed("message_id", text.encode())
+        seed("pulsar_message_id", text.encode())
     for data in (b"\x08\x07\x10\x03", b"\x08\x07\x10\x03\x18\x02\x20\x05\x30\x0a"):
-        seed("message_id", data)
+        seed("pulsar_message_id", data)
 
 
 def pieces(stream: bytes, peer: int) -> bytes:
-    """The script of mqtt_hub in which a client that has connected says this."""
+    """The script of mqtt_broker in which a connected client sends this stream."""
     script = b""
     while len(stream) >= 3:
         size = len(stream) if len(stream) < 43 else 40
@@ -72,7 +73,7 @@ def pieces(stream: bytes, peer: int) -> bytes:
 
 
 def mqtt() -> None:
-    """Both sides of each recorded connection; the first bytes say the version, the side and where to cut."""
+    """Both sides of each recorded connection; the first bytes choose the version, the side and the cut."""
     for path in MQTT.glob("*.jsonl"):
         streams: dict[tuple[int, str], bytes] = {}
         told: dict[int, bytes] = {}
@@ -93,7 +94,7 @@ def mqtt() -> None:
                 continue
             seed("mqtt_packet", bytes([version if side == "client" else 129 + version, 128]) + stream)
             if side == "client":
-                seed("mqtt_hub", b"\x01" + pieces(told.get(connection, b""), version))
+                seed("mqtt_broker", b"\x01" + pieces(told.get(connection, b""), version))
             else:
                 seed("mqtt_connection", bytes([version, 255]) + stream)
                 seed("mqtt_connection", bytes([version, 128]) + stream + stream)
@@ -112,7 +113,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def tubemq() -> None:
-    """Streams and frames of either side, messages as they were given out, and what is said about topics."""
+    """Streams and frames of either side, messages as delivered, and the texts about topics."""
     index = json.loads((TUBEMQ / "index.json").read_text())
     for connection in index["connections"]:
         for direction, name in connection["files"].items():
@@ -121,7 +122,8 @@ def tubemq() -> None:
             if direction == "c2s":
                 parts = [stream[at : at + 32] for at in range(0, min(len(stream), 8192), 32)]
                 seed(
-                    "tubemq_hub", b"\x01" + b"".join(bytes([(len(part) + 31) << 2]) + part for part in parts)
+                    "tubemq_broker",
+                    b"\x01" + b"".join(bytes([(len(part) + 31) << 2]) + part for part in parts),
                 )
             seed("tubemq_frame", side + stream[:8192])
             kinds = set()
@@ -140,6 +142,7 @@ def tubemq() -> None:
                     seed("tubemq_message", b"\x80" + text.encode())
 
 
-main()
-mqtt()
-tubemq()
+if __name__ == "__main__":
+    pulsar()
+    mqtt()
+    tubemq()

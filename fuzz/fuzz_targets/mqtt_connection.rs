@@ -1,6 +1,6 @@
 //! A broker's bytes into a client's connection and the session behind it: each publication ends once, a message
-//! of QoS 2 is given out once for each time its identifier is free, and there is never more output than input
-//! explains. The first byte chooses the version, the second when the connection is cut and taken up again.
+//! of QoS 2 is delivered once per use of its identifier, and output is bounded by input. The first byte chooses the
+//! version, the second the time of a cut and reconnect.
 #![no_main]
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The embedded broker as sentences of MQTT. No socket and no clock: a hub on a database is driven by hand.
+//! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database, is driven by hand.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn an_unknown_level_is_refused_in_a_form_that_its_client_may_know() {
         let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', level, 2, 0, 60, 0, 1, b'a'];
         assert!(bench.bytes(id, &connect).is_err());
         let mut output = Default::default();
-        bench.hub.take_output(bench.now, id, &mut output);
+        bench.broker.take_output(bench.now, id, &mut output);
         assert_eq!(&output.take()[..], answer);
     }
 }
@@ -71,7 +71,7 @@ fn a_client_without_a_name_gets_one_in_5_0_and_needs_one_for_a_session_that_stay
     {
         let (peer, heard) = bench.try_connect(connect);
         assert!(matches!(&heard[..], [Packet::ConnAck(a)] if a.reason == Reason::ClientIdentifierNotValid));
-        assert!(bench.hub.finished(peer.id));
+        assert!(bench.broker.finished(peer.id));
     }
 }
 
@@ -145,16 +145,16 @@ fn a_client_that_takes_aliases_gets_each_topic_in_full_once() {
 fn silence_of_one_and_a_half_times_the_keep_alive_ends_the_connection() {
     let mut bench = Bench::new();
     let peer = bench.connect_with(Connect { keep_alive: 10, ..Connect::new(Version::V5, "a") }, false);
-    let due = bench.hub.session_timeout(peer.id).unwrap();
+    let due = bench.broker.session_timeout(peer.id).unwrap();
     assert_eq!(due, bench.now + Duration::from_secs(15));
     bench.now = due;
-    assert!(bench.hub.handle_session_timeout(bench.now, peer.id).is_err());
+    assert!(bench.broker.handle_session_timeout(bench.now, peer.id).is_err());
     assert_eq!(bench.ended(&peer), Reason::KeepAliveTimeout);
     let peer = bench.connect("b");
-    assert_eq!(bench.hub.session_timeout(peer.id), None, "0 is for ever");
+    assert_eq!(bench.broker.session_timeout(peer.id), None, "0 is for ever");
     let silent = bench.open_peer();
-    bench.now = bench.hub.session_timeout(silent).unwrap();
-    assert!(bench.hub.handle_session_timeout(bench.now, silent).is_err());
+    bench.now = bench.broker.session_timeout(silent).unwrap();
+    assert!(bench.broker.handle_session_timeout(bench.now, silent).is_err());
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn users_need_their_password() {
         for version in VERSIONS {
             let (peer, heard) = bench.try_connect(connect(user, password, version));
             assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == reason), "{heard:?}");
-            assert!(bench.hub.finished(peer.id));
+            assert!(bench.broker.finished(peer.id));
         }
     }
 }
@@ -312,7 +312,7 @@ fn a_message_too_large_for_a_client_is_dropped_for_it_alone() {
     bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, &"y".repeat(60)))).unwrap();
     bench.send(&publisher, "t", "small");
     assert_eq!(bench.payloads(&small), ["small"]);
-    assert_eq!(bench.hub.stats().messages_dropped, 2);
+    assert_eq!(bench.broker.stats().messages_dropped, 2);
 }
 
 // Sessions
@@ -350,7 +350,7 @@ fn a_clean_start_forgets_the_session() {
     bench.send(&publisher, "t", "x");
     bench.connect("s");
     assert_eq!(bench.send(&publisher, "t", "x"), Reason::NoMatchingSubscribers);
-    assert_eq!(bench.hub.stats().subscriptions, 0);
+    assert_eq!(bench.broker.stats().subscriptions, 0);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_second_connection_takes_the_session_over() {
     assert_eq!(bench.ended(&first), Reason::SessionTakenOver);
     bench.drop_peer(first.id);
     assert_eq!(bench.send(&publisher, "t", "y"), Reason::Success);
-    assert_eq!(bench.hub.stats().connections, 2, "the old one's end does not end the new one");
+    assert_eq!(bench.broker.stats().connections, 2, "the old one's end does not end the new one");
 }
 
 #[test]
@@ -488,7 +488,7 @@ fn a_full_queue_is_never_a_silent_success_in_5_0() {
     let publisher = bench.connect("p");
     let reasons: Vec<_> = (0..3).map(|_| bench.send(&publisher, "t", "x")).collect();
     assert_eq!(reasons, [Reason::Success, Reason::Success, Reason::QuotaExceeded]);
-    assert_eq!(bench.hub.stats().messages_dropped, 1);
+    assert_eq!(bench.broker.stats().messages_dropped, 1);
     let refused = bench.ask(&publisher, Packet::Publish(publish("t", Q2, 3, "x")));
     assert_eq!(refused, Packet::PubRec(Ack::with_reason(id(3), Reason::QuotaExceeded)));
     let (_, _, heard) = bench.resume("s");
@@ -674,7 +674,7 @@ fn the_last_retained_message_awaits_new_subscribers_also_after_a_kill() {
         assert!(bench.subscribe(&peer, "$share/g/t/+", Q1).is_empty(), "not for shared subscriptions");
         bench.kill(usize::MAX);
     }
-    assert_eq!(bench.hub.stats().retained, 2);
+    assert_eq!(bench.broker.stats().retained, 2);
 }
 
 #[test]
@@ -688,7 +688,7 @@ fn retained_messages_are_limited_and_expire() {
     let refused = bench.ask(&publisher, Packet::Publish(retained("b", Q1, 2, "x")));
     assert_eq!(refused, Packet::PubAck(Ack::with_reason(id(2), Reason::QuotaExceeded)));
     bench.pass(6);
-    assert_eq!(bench.hub.stats().retained, 0);
+    assert_eq!(bench.broker.stats().retained, 0);
 }
 
 // Wills
@@ -810,7 +810,10 @@ fn a_store_that_failed_is_never_a_success() {
     bench.tell(&old, Packet::Publish(publish("t", Q1, 1, "x"))).unwrap();
     bench.fail();
     assert!(matches!(bench.one(&new), Packet::PubAck(ack) if ack.reason == Reason::Unspecified));
-    assert!(bench.hear(&old).is_empty() && bench.hub.finished(old.id), "no answer, and it will send again");
+    assert!(
+        bench.hear(&old).is_empty() && bench.broker.finished(old.id),
+        "no answer, and it will send again"
+    );
     assert!(bench.hear(&subscriber).is_empty());
     let answer = bench.ask(&new, Packet::Publish(publish("t", Q1, 2, "y")));
     assert!(matches!(answer, Packet::PubAck(ack) if ack.reason == Reason::Unspecified));
@@ -880,9 +883,9 @@ fn a_packet_cut_anywhere_is_a_packet_when_the_rest_comes() {
     for cut in 0..=whole.len() {
         let id = bench.open_peer();
         let mut input = bytes::BytesMut::from(&whole[..cut]);
-        bench.hub.handle_input(bench.now, id, &mut input).unwrap();
+        bench.broker.handle_input(bench.now, id, &mut input).unwrap();
         input.extend_from_slice(&whole[cut..]);
-        bench.hub.handle_input(bench.now, id, &mut input).unwrap();
+        bench.broker.handle_input(bench.now, id, &mut input).unwrap();
         bench.settle();
         assert_eq!(bench.hear_as(id, Version::V5).len(), 3, "CONNACK, PUBREC, PUBCOMP");
         let got = bench.messages(&watcher);
@@ -905,7 +908,7 @@ fn a_slow_subscriber_loses_qos_0_by_count_and_costs_no_more_than_its_share() {
     }
     let got = bench.messages(&slow).len() as u64;
     assert!((9..12).contains(&got), "{got}");
-    assert_eq!(bench.hub.stats().messages_dropped, 100 - got);
+    assert_eq!(bench.broker.stats().messages_dropped, 100 - got);
 }
 
 #[test]
@@ -920,29 +923,29 @@ fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_
         }
     };
     send(&mut bench, 10);
-    assert!(bench.hub.may_read(publisher.id));
+    assert!(bench.broker.may_read(publisher.id));
     send(&mut bench, 2);
-    assert!(!bench.hub.may_read(publisher.id) && bench.hub.may_read(slow.id));
+    assert!(!bench.broker.may_read(publisher.id) && bench.broker.may_read(slow.id));
     assert_eq!(bench.messages(&slow).len(), 12);
-    assert!(bench.hub.may_read(publisher.id));
+    assert!(bench.broker.may_read(publisher.id));
     send(&mut bench, 12);
     bench.pass(1);
     bench.pass(1);
-    assert!(bench.hub.may_read(publisher.id), "it took nothing: nobody waits for it");
+    assert!(bench.broker.may_read(publisher.id), "it took nothing: nobody waits for it");
     send(&mut bench, 100);
-    assert!(bench.hub.may_read(publisher.id));
-    assert!(bench.hub.stats().messages_dropped > 70);
+    assert!(bench.broker.may_read(publisher.id));
+    assert!(bench.broker.stats().messages_dropped > 70);
     assert!(bench.messages(&slow).len() > 20);
     send(&mut bench, 12);
-    assert!(!bench.hub.may_read(publisher.id), "it is back");
+    assert!(!bench.broker.may_read(publisher.id), "it is back");
     bench.drop_peer(slow.id);
-    assert!(bench.hub.may_read(publisher.id));
+    assert!(bench.broker.may_read(publisher.id));
     let own = bench.connect("own");
     bench.subscribe(&own, "own", Q0);
     for _ in 0..20 {
         bench.tell(&own, Packet::Publish(publish("own", Q0, 0, &payload))).unwrap();
     }
-    assert!(bench.hub.may_read(own.id), "nobody waits for itself");
+    assert!(bench.broker.may_read(own.id), "nobody waits for itself");
 }
 
 #[test]
@@ -978,7 +981,7 @@ fn publishers_wait_for_a_connected_subscriber_that_is_behind_but_not_for_one_tha
         }
         let second = acked(bench.hear(&publisher));
         assert_eq!([first, second].concat(), (1..=1300).collect::<Vec<_>>());
-        assert_eq!(bench.hub.stats().messages_dropped, 0);
+        assert_eq!(bench.broker.stats().messages_dropped, 0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The embedded broker as sentences of the protocol. No socket, no disk, no clock: a hub is driven by hand.
+//! The embedded Pulsar broker as commands and answers. No socket, no disk, no clock: its state machine is driven by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::pulsar::*;
 #[test]
 fn anything_before_connect_ends_the_connection() {
     let mut bench = Bench::new();
-    let peer = bench.hub.connect(bench.now, "x");
+    let peer = bench.broker.connect(bench.now, "x");
     assert!(bench.tell(peer, Command::Ping).is_err());
     let peer = bench.connect();
     assert!(bench.tell(peer, Command::Connect(connect())).is_err(), "a second CONNECT");
@@ -24,9 +24,9 @@ fn anything_before_connect_ends_the_connection() {
     assert!(bench.tell(peer, Command::Unknown(99)).is_err());
     let peer = bench.connect();
     assert!(bench.tell(peer, Command::Flow(hot::Flow { consumer_id: 1, permits: 0 })).is_err());
-    let peer = bench.hub.connect(bench.now, "x");
+    let peer = bench.broker.connect(bench.now, "x");
     let mut huge = BytesMut::from(&(100_u32 << 10).to_be_bytes()[..]);
-    assert!(bench.hub.handle_input(bench.now, peer, &mut huge).is_err(), "strangers get 64 KiB");
+    assert!(bench.broker.handle_input(bench.now, peer, &mut huge).is_err(), "strangers get 64 KiB");
 }
 
 #[test]
@@ -36,15 +36,15 @@ fn a_silent_peer_is_asked_once_and_then_left() {
     assert_eq!(bench.ask(peer, Command::Ping), Command::Pong);
     let mut pings = 0;
     let ended = (0..5).any(|_| {
-        bench.now = bench.hub.session_timeout(peer).unwrap();
-        let ended = bench.hub.handle_session_timeout(bench.now, peer).is_err();
+        bench.now = bench.broker.session_timeout(peer).unwrap();
+        let ended = bench.broker.handle_session_timeout(bench.now, peer).is_err();
         pings += bench.commands(peer).iter().filter(|c| **c == Command::Ping).count();
         ended
     });
     assert!(ended && pings == 1, "{pings}");
-    let stranger = bench.hub.connect(bench.now, "x");
+    let stranger = bench.broker.connect(bench.now, "x");
     bench.now += Duration::from_secs(10);
-    assert!(bench.hub.handle_session_timeout(bench.now, stranger).is_err(), "no CONNECT within 10 s");
+    assert!(bench.broker.handle_session_timeout(bench.now, stranger).is_err(), "no CONNECT within 10 s");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_store_that_fails_answers_nothing_with_success_any_more() {
     assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError);
     let answer = bench.produce(peer, 2, |_| {});
     assert_eq!(error_of(&answer), pb::ServerError::PersistenceError);
-    assert!(bench.hub.stats().failure.is_some());
+    assert!(bench.broker.stats().failure.is_some());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_sequence_id_that_was_there_gets_a_receipt_without_position() {
     bench.send(peer, 1, 6, |_| {});
     let receipts: Vec<_> = bench.commands(peer).iter().map(receipt_of).collect();
     assert_eq!(receipts, [(5, 7, 0), (5, u64::MAX, u64::MAX), (4, u64::MAX, u64::MAX), (6, 7, 1)]);
-    bench.hub.disconnect(bench.now, peer);
+    bench.broker.disconnect(bench.now, peer);
     let peer = bench.connect();
     let answer = bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
     assert!(matches!(answer, Command::ProducerSuccess(s) if s.last_sequence_id == Some(6)));
@@ -250,7 +250,7 @@ fn shared_consumers_take_turns_and_what_one_held_is_for_the_others() {
     assert_eq!(bench.entries(a), [0, 2, 4]);
     assert_eq!(bench.entries(b), [1, 3, 5]);
     bench.ack_entry(a, 1, 2);
-    bench.hub.disconnect(bench.now, a);
+    bench.broker.disconnect(bench.now, a);
     assert_eq!(bench.entries(b), [0, 4]);
 }
 
@@ -289,7 +289,7 @@ fn a_delayed_entry_waits_for_its_time_and_lets_others_pass() {
     assert_eq!(bench.entries(peer), [1]);
     bench.pass(Duration::from_millis(4_999));
     assert!(bench.entries(peer).is_empty());
-    assert!(bench.hub.poll_timeout().unwrap() <= bench.now + Duration::from_millis(1));
+    assert!(bench.broker.poll_timeout().unwrap() <= bench.now + Duration::from_millis(1));
     bench.pass(Duration::from_millis(1));
     assert_eq!(bench.entries(peer), [0]);
 }
@@ -312,7 +312,7 @@ fn failover_tells_who_is_active_and_moves_what_was_not_acknowledged() {
     }
     assert_eq!((bench.entries(a), bench.entries(b)), (vec![0, 1, 2], vec![]));
     bench.ack_entry(a, 1, 0);
-    bench.hub.disconnect(bench.now, a);
+    bench.broker.disconnect(bench.now, a);
     let heard = bench.commands(b);
     assert!(matches!(&heard[0], Command::ActiveConsumerChange(c) if c.is_active == Some(true)), "{heard:?}");
     assert_eq!(heard.len(), 3);
@@ -428,8 +428,8 @@ fn a_reader_leaves_nothing_behind_but_survives_its_seek() {
     bench.subscription(peer, 1, EXCLUSIVE, reader);
     bench.flow(peer, 1, 100);
     assert_eq!(bench.entries(peer), [1, 2, 3]);
-    bench.hub.disconnect(bench.now, peer);
-    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions, []);
+    bench.broker.disconnect(bench.now, peer);
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().subscriptions, []);
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn unsubscribing_deletes_the_subscription_unless_others_hold_it() {
         }),
     );
     assert!(matches!(bench.ask(peer, unsubscribe(1)), Command::Success(_)));
-    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions, []);
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().subscriptions, []);
     assert_eq!(error_of(&bench.ask(peer, unsubscribe(1))), pb::ServerError::MetadataError);
 }
 
@@ -527,9 +527,9 @@ fn a_full_store_refuses_producers_by_name() {
 fn partitions_are_kept_and_listed() {
     let mut bench = Bench::new();
     let peer = bench.connect();
-    bench.hub.create_topic("orders", 3).unwrap();
+    bench.broker.create_topic("orders", 3).unwrap();
     bench.settle();
-    assert!(bench.hub.create_topic("orders", 3).is_err());
+    assert!(bench.broker.create_topic("orders", 3).is_err());
     let ask = |bench: &mut Bench, topic: &str, create| {
         let command = pb::CommandPartitionedTopicMetadata {
             topic: topic.into(),
@@ -555,10 +555,10 @@ fn partitions_are_kept_and_listed() {
         (None, Some(pb::ServerError::TopicNotFound)),
         "a namespace that nobody named"
     );
-    bench.hub.create_topic("a/b/y", 0).unwrap();
+    bench.broker.create_topic("a/b/y", 0).unwrap();
     bench.settle();
     assert_eq!(ask(&mut bench, "persistent://a/b/x", true), (Some(0), None));
-    bench.hub.delete_topic("a/b/y").unwrap();
+    bench.broker.delete_topic("a/b/y").unwrap();
     bench.settle();
     let answer = bench.produce(peer, 1, |_| {});
     assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError, "the parent itself takes nothing");
@@ -580,7 +580,7 @@ fn partitions_are_kept_and_listed() {
         panic!()
     };
     assert_eq!((again.changed, again.topics.len()), (Some(false), 0));
-    assert_eq!(bench.hub.topics(), [(TOPIC.to_owned(), 3)]);
+    assert_eq!(bench.broker.topics(), [(TOPIC.to_owned(), 3)]);
 }
 
 #[test]
@@ -590,14 +590,14 @@ fn a_deleted_topic_sends_its_users_away_and_its_ids_are_not_used_again() {
     bench.producer(peer, 1);
     bench.subscribe(peer, 1, EXCLUSIVE);
     bench.fill(peer, 1, 0..1);
-    bench.hub.delete_topic("orders").unwrap();
+    bench.broker.delete_topic("orders").unwrap();
     bench.settle();
     let heard = bench.commands(peer);
     assert!(matches!(&heard[..], [Command::CloseProducer(_), Command::CloseConsumer(_)]), "{heard:?}");
     bench.producer(peer, 2);
     bench.send(peer, 2, 0, |_| {});
     assert_eq!(receipt_of(&bench.one(peer)), (0, 8, 0));
-    assert!(bench.hub.delete_topic("nothing").is_err());
+    assert!(bench.broker.delete_topic("nothing").is_err());
 }
 
 #[test]
@@ -648,7 +648,7 @@ fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
     let key = TokenKey::new(KEY).unwrap();
     let mut bench = Bench::with(|settings| settings.session.tokens = Some(Arc::new(key.clone())));
     let enter = |bench: &mut Bench, token: &str| {
-        let peer = bench.hub.connect(bench.now, "x");
+        let peer = bench.broker.connect(bench.now, "x");
         let connect = pb::CommandConnect {
             auth_method_name: Some("token".into()),
             auth_data: Some(Bytes::copy_from_slice(token.as_bytes())),
@@ -660,7 +660,7 @@ fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
     };
     let (_, result, answer) = enter(&mut bench, "not.a.token");
     assert!(result.is_err() && error_of(&answer) == pb::ServerError::AuthenticationError);
-    let stranger = bench.hub.connect(bench.now, "x");
+    let stranger = bench.broker.connect(bench.now, "x");
     assert!(bench.tell(stranger, Command::Connect(connect())).is_err());
 
     let (peer, result, _) = enter(&mut bench, &key.sign("till", Some(WALL_MS + 20_000)));
@@ -670,16 +670,16 @@ fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
         Command::AuthResponse(pb::CommandAuthResponse { response: Some(data), ..Default::default() })
     };
     bench.now = bench.start + Duration::from_secs(20);
-    bench.hub.handle_session_timeout(bench.now, peer).unwrap();
+    bench.broker.handle_session_timeout(bench.now, peer).unwrap();
     let Command::AuthChallenge(challenge) = bench.one(peer) else { panic!() };
     assert_eq!(challenge.challenge.unwrap().auth_data.unwrap(), "PulsarAuthRefresh");
     bench.tell(peer, renew(key.sign("till", Some(WALL_MS + 60_000)))).unwrap();
     bench.now = bench.start + Duration::from_secs(60);
-    bench.hub.handle_session_timeout(bench.now, peer).unwrap();
+    bench.broker.handle_session_timeout(bench.now, peer).unwrap();
     assert!(bench.commands(peer).iter().any(|c| matches!(c, Command::AuthChallenge(_))));
     assert!(bench.tell(peer, renew(key.sign("another", None))).is_err(), "the principal must not change");
     bench.now += Duration::from_secs(30);
-    assert!(bench.hub.handle_session_timeout(bench.now, peer).is_err(), "nobody answered the challenge");
+    assert!(bench.broker.handle_session_timeout(bench.now, peer).is_err(), "nobody answered the challenge");
 }
 
 #[test]
@@ -691,11 +691,11 @@ fn acknowledged_entries_go_after_their_time_or_when_memory_is_short() {
     bench.fill(peer, 1, 0..10);
     bench.ack(peer, 1, 1, vec![id(4)], None);
     bench.pass(Duration::from_secs(1));
-    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 10, "somebody may want to seek back");
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 10, "somebody may want to seek back");
     bench.pass(Duration::from_secs(601));
-    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 5);
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 5);
     bench.pass(Duration::from_secs(6010));
-    assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().entries, 5, "what is not acknowledged stays");
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 5, "what is not acknowledged stays");
 }
 
 #[test]
@@ -711,7 +711,7 @@ fn a_peer_that_does_not_read_is_not_sent_more_than_fits() {
     bench.hear(peer);
     bench.flow(peer, 1, 1000);
     let mut output = Transmit::default();
-    bench.hub.take_output(bench.now, peer, &mut output);
+    bench.broker.take_output(bench.now, peer, &mut output);
     assert!(output.len() < 2 << 20, "{}", output.len());
     let (mut frames, mut input) = (0, output.take());
     while Decoder::new(6 << 20).next(&mut input).unwrap().is_some() {
@@ -743,13 +743,13 @@ fn random_bytes_and_random_commands_never_panic() {
             frame.extend_from_slice(&(bytes.len() as u32 + 4).to_be_bytes());
             frame.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
             frame.extend_from_slice(&bytes);
-            let ended = bench.hub.handle_input(bench.now, peer, &mut frame).is_err();
+            let ended = bench.broker.handle_input(bench.now, peer, &mut frame).is_err();
             bench.settle();
             if ended {
                 break;
             }
         }
-        bench.hub.disconnect(bench.now, peer);
+        bench.broker.disconnect(bench.now, peer);
     }
-    assert_eq!(bench.hub.stats().connections, 0);
+    assert_eq!(bench.broker.stats().connections, 0);
 }

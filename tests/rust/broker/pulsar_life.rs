@@ -54,7 +54,7 @@ fn live(kind: i32, seed: u64) {
             }
             5 if readers.len() > 1 && !last => {
                 let gone = readers.swap_remove(random(readers.len() as u64) as usize);
-                bench.hub.disconnect(bench.now, gone.peer);
+                bench.broker.disconnect(bench.now, gone.peer);
             }
             6 => bench.held = !bench.held && !last,
             7 => bench.pass(Duration::from_millis(random(50))),
@@ -129,7 +129,7 @@ fn live(kind: i32, seed: u64) {
     }
     if !readers.is_empty() {
         assert_eq!(acked.len() as u64, sent, "everything comes in the end, seed {seed}");
-        assert_eq!(bench.hub.topic_stats(TOPIC).unwrap().subscriptions[0].backlog, 0);
+        assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().subscriptions[0].backlog, 0);
     }
 }
 

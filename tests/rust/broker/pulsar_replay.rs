@@ -78,7 +78,7 @@ fn official_clients_get_the_answers_of_the_real_broker() {
         for connection in connections {
             let Some(real) = frames(&folder.join(format!("{connection}.s2c.hex"))) else { continue };
             let asked = frames(&folder.join(format!("{connection}.c2s.hex"))).unwrap();
-            let peer = bench.hub.connect(bench.now, "x");
+            let peer = bench.broker.connect(bench.now, "x");
             let mut ours = Vec::new();
             for frame in &asked {
                 if let Err(error) = bench.frame(peer, frame) {
@@ -99,7 +99,7 @@ fn official_clients_get_the_answers_of_the_real_broker() {
                     assert_eq!(ours.get(&request), real.get(&request), "{connection}: {name} {request}");
                 }
             }
-            bench.hub.disconnect(bench.now, peer);
+            bench.broker.disconnect(bench.now, peer);
         }
     }
     assert!(compared > 500, "{compared}");

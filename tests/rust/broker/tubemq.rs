@@ -1,5 +1,5 @@
-//! The embedded master and broker as sentences of TubeMQ. No socket and no clock: a hub on a database is driven by
-//! hand.
+//! The embedded TubeMQ master and broker as calls and answers. No socket and no clock: the state machine, on a database,
+//! is driven by hand.
 
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ impl Bench {
     /// A topic with two partitions.
     fn demo() -> (Self, u64) {
         let mut bench = Self::new();
-        bench.hub.create_topic("demo", 2).unwrap();
+        bench.broker.create_topic("demo", 2).unwrap();
         bench.settle();
         let seat = bench.connect();
         (bench, seat)
@@ -203,7 +203,7 @@ fn a_producer_registers_and_is_told_where_its_topics_are() {
     let beat = bench.beat_producer(seat, "p", &["demo", "not a name"]);
     assert_eq!(beat.topic_infos, ["demo#1:2:1#1048576"], "it has come into being; the other cannot");
     assert_eq!(beat.broker_check_sum, registered.broker_check_sum);
-    assert_eq!(bench.hub.topics(), [("tubemq:demo".to_owned(), 2)]);
+    assert_eq!(bench.broker.topics(), [("tubemq:demo".to_owned(), 2)]);
 }
 
 #[test]
@@ -213,10 +213,10 @@ fn topics_do_not_come_into_being_unless_they_may() {
     bench.register_producer(seat, "p");
     assert!(bench.beat_producer(seat, "p", &["demo"]).topic_infos.is_empty());
     assert_eq!(bench.join(seat, "c", &["demo"], &[]).err_code, 431);
-    bench.hub.create_topic("demo", 5).unwrap();
+    bench.broker.create_topic("demo", 5).unwrap();
     assert_eq!(bench.beat_producer(seat, "p", &["demo"]).topic_infos, ["demo#1:5:1#1048576"]);
-    assert!(bench.hub.create_topic("demo", 5).is_err());
-    assert!(bench.hub.create_topic("de mo", 5).is_err());
+    assert!(bench.broker.create_topic("demo", 5).is_err());
+    assert!(bench.broker.create_topic("de mo", 5).is_err());
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn flags_come_out_as_they_went_in_from_memory_and_from_the_store() {
 #[test]
 fn a_full_store_pushes_producers_back() {
     let mut bench = Bench::with(|settings| settings.max_store = 1000);
-    bench.hub.create_topic("demo", 1).unwrap();
+    bench.broker.create_topic("demo", 1).unwrap();
     bench.settle();
     let seat = bench.connect();
     assert_eq!(bench.produce(seat, "demo", 0, b"x").err_code, 419);
@@ -475,10 +475,10 @@ fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() 
     let mut input = out.take();
     let (mut answered, mut turns) = (0, 0);
     while answered < GETS {
-        bench.hub.handle_input(bench.now, seat, &mut input).unwrap();
-        assert_eq!(bench.hub.may_read(seat), input.is_empty(), "no more of them is read meanwhile");
+        bench.broker.handle_input(bench.now, seat, &mut input).unwrap();
+        assert_eq!(bench.broker.may_read(seat), input.is_empty(), "no more of them is read meanwhile");
         let mut output = Transmit::default();
-        bench.hub.take_output(bench.now, seat, &mut output);
+        bench.broker.take_output(bench.now, seat, &mut output);
         assert!(output.len() < 9 << 20, "{} bytes wait", output.len());
         let (mut bytes, mut decoder) = (output.take(), Decoder::new(28 << 20));
         while let Some(frame) = decoder.next(&mut bytes).unwrap() {
@@ -505,7 +505,7 @@ fn offsets_and_messages_outlive_a_kill() {
     assert_eq!(bench.take(seat, "c", 1, |_| {}).curr_offset, Some(84));
     assert_eq!(bodies(&bench.get(seat, "c", 1, false, false)), ["d"]);
     assert_eq!(bench.produce(seat, "demo", 1, b"e").append_offset, Some(112));
-    assert_eq!(bench.hub.topics(), [("tubemq:demo".to_owned(), 2)]);
+    assert_eq!(bench.broker.topics(), [("tubemq:demo".to_owned(), 2)]);
 }
 
 #[test]
@@ -538,10 +538,10 @@ fn an_offset_that_came_with_a_get_is_written_soon_after() {
 fn a_group_is_forgotten_when_it_has_held_no_partition_for_long() {
     let minutes = |count: u64| Duration::from_secs(60 * count);
     let mut bench = Bench::with(|settings| settings.offset_retention = minutes(20));
-    bench.hub.create_topic("demo", 2).unwrap();
+    bench.broker.create_topic("demo", 2).unwrap();
     bench.settle();
     let mut seat = bench.connect();
-    let groups = |bench: &Bench| bench.hub.topic_stats("demo").unwrap().subscriptions.len();
+    let groups = |bench: &Bench| bench.broker.topic_stats("demo").unwrap().subscriptions.len();
     bench.produce(seat, "demo", 0, b"a");
     bench.take(seat, "c", 0, |_| {});
     bench.get(seat, "c", 0, false, false);
@@ -752,7 +752,7 @@ fn visit_token(bench: &mut Bench, seat: u64) -> i64 {
 #[test]
 fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
     let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
-    bench.hub.create_topic("demo", 1).unwrap();
+    bench.broker.create_topic("demo", 1).unwrap();
     bench.settle();
     let seat = bench.connect();
     assert_eq!(bench.register_producer(seat, "p").err_code, 415);
@@ -778,7 +778,7 @@ fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
 #[test]
 fn with_users_a_connection_without_a_token_learns_and_moves_nothing() {
     let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
-    bench.hub.create_topic("demo", 1).unwrap();
+    bench.broker.create_topic("demo", 1).unwrap();
     bench.settle();
     let rightful = bench.connect();
     let token = visit_token(&mut bench, rightful);

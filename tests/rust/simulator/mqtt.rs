@@ -232,7 +232,7 @@ impl World {
             }
         }
         // A connection that was taken over ends.
-        if client.peer.is_some_and(|peer| self.bench.hub.finished(peer.id)) {
+        if client.peer.is_some_and(|peer| self.bench.broker.finished(peer.id)) {
             panic!("{}: the broker ended the connection", client.name);
         }
     }

@@ -343,8 +343,8 @@ impl World {
     /// Does everything that is due now.
     fn pump(&mut self) {
         let now = self.bench.now;
-        if self.bench.hub.poll_timeout().is_some_and(|due| due <= now) {
-            self.bench.hub.handle_timeout(now);
+        if self.bench.broker.poll_timeout().is_some_and(|due| due <= now) {
+            self.bench.broker.handle_timeout(now);
         }
         self.bench.settle();
         for index in 0..self.clients.len() {
@@ -399,25 +399,25 @@ impl World {
             return;
         }
         let peer = link.session.0;
-        if self.bench.hub.may_read(peer) && link.up.read(now, &mut link.input) {
+        if self.bench.broker.may_read(peer) && link.up.read(now, &mut link.input) {
             let name = self.clients[link.node].name;
-            if let Err(error) = self.bench.hub.handle_input(now, peer, &mut link.input) {
+            if let Err(error) = self.bench.broker.handle_input(now, peer, &mut link.input) {
                 panic!("{name} broke the protocol: {error}");
             }
             self.bench.settle();
         }
         loop {
             let mut output = Transmit::default();
-            self.bench.hub.take_output(now, peer, &mut output);
+            self.bench.broker.take_output(now, peer, &mut output);
             self.bench.settle();
             if output.is_empty() {
                 break;
             }
             link.down.write(now, output.take().freeze(), self.slowness, &mut self.chance);
         }
-        let silent = self.bench.hub.session_timeout(peer).is_some_and(|due| due <= now)
-            && self.bench.hub.handle_session_timeout(now, peer).is_err();
-        let finished = silent || self.bench.hub.finished(peer);
+        let silent = self.bench.broker.session_timeout(peer).is_some_and(|due| due <= now)
+            && self.bench.broker.handle_session_timeout(now, peer).is_err();
+        let finished = silent || self.bench.broker.finished(peer);
         if finished || link.broker_end.is_some_and(|end| end <= now) {
             trace(format_args!("the broker lets go of {}", self.clients[link.node].name));
             link.close_broker(now, &mut self.chance);
@@ -433,8 +433,8 @@ impl World {
             None => Some(client.dial_at),
         });
         let peers = self.links.iter().filter(|link| !link.broker_gone);
-        let silence = peers.filter_map(|link| self.bench.hub.session_timeout(link.session.0));
-        let due = links.chain(clients).chain(silence).chain(self.bench.hub.poll_timeout()).min();
+        let silence = peers.filter_map(|link| self.bench.broker.session_timeout(link.session.0));
+        let due = links.chain(clients).chain(silence).chain(self.bench.broker.poll_timeout()).min();
         let limit = self.bench.now + Duration::from_secs(1);
         self.bench.now = due.map_or(limit, |due| due.clamp(self.bench.now, limit));
     }

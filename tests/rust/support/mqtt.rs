@@ -24,7 +24,7 @@ pub const Q2: QoS = QoS::ExactlyOnce;
 
 /// A broker, its store and its time.
 pub struct Bench {
-    pub hub: Broker,
+    pub broker: Broker,
     pub start: Instant,
     pub now: Instant,
     /// Whether the store holds its reports back.
@@ -74,8 +74,8 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
-        let hub = Self::open(&settings, &db, &directory, now);
-        Self { hub, start: now, now, held: false, ops: VecDeque::new(), db, directory, settings }
+        let broker = Self::open(&settings, &db, &directory, now);
+        Self { broker, start: now, now, held: false, ops: VecDeque::new(), db, directory, settings }
     }
 
     fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Broker {
@@ -99,7 +99,7 @@ impl Bench {
 
     /// Takes the changes; writes and reports them unless they are held.
     pub fn settle(&mut self) {
-        while let Some(op) = self.hub.poll_op() {
+        while let Some(op) = self.broker.poll_op() {
             self.ops.push_back(op);
         }
         if !self.held {
@@ -112,8 +112,8 @@ impl Bench {
         while !self.ops.is_empty() && count > 0 {
             let jobs = count.min(self.ops.len());
             self.apply(jobs);
-            self.hub.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
-            while let Some(op) = self.hub.poll_op() {
+            self.broker.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            while let Some(op) = self.broker.poll_op() {
                 self.ops.push_back(op);
             }
             if count != usize::MAX {
@@ -129,40 +129,40 @@ impl Bench {
     pub fn fail(&mut self) {
         let jobs = self.ops.drain(..).count() as u64;
         let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
-        self.hub.handle_report(self.now, Report { jobs, outcome });
+        self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 
     /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
     pub fn kill(&mut self, written: usize) {
-        while let Some(op) = self.hub.poll_op() {
+        while let Some(op) = self.broker.poll_op() {
             self.ops.push_back(op);
         }
         self.apply(written.min(self.ops.len()));
         self.ops.clear();
         let clock = Clock::new(self.now, WALL_MS + (self.now - self.start).as_millis() as u64);
         self.settings.clock = clock;
-        self.hub = Self::open(&self.settings, &self.db, &self.directory, self.now);
+        self.broker = Self::open(&self.settings, &self.db, &self.directory, self.now);
     }
 
     pub fn pass(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
-        self.hub.handle_timeout(self.now);
+        self.broker.handle_timeout(self.now);
         self.settle();
     }
 
     pub fn open_peer(&mut self) -> u64 {
-        self.hub.connect(self.now, "127.0.0.1:1")
+        self.broker.connect(self.now, "127.0.0.1:1")
     }
 
     /// The socket is lost.
     pub fn drop_peer(&mut self, peer: u64) {
-        self.hub.disconnect(self.now, peer);
+        self.broker.disconnect(self.now, peer);
         self.settle();
     }
 
     pub fn bytes(&mut self, peer: u64, bytes: &[u8]) -> Result<()> {
         let mut input = BytesMut::from(bytes);
-        let result = self.hub.handle_input(self.now, peer, &mut input);
+        let result = self.broker.handle_input(self.now, peer, &mut input);
         self.settle();
         result
     }
@@ -180,7 +180,7 @@ impl Bench {
         let mut input = BytesMut::new();
         loop {
             let mut output = Transmit::default();
-            self.hub.take_output(self.now, peer, &mut output);
+            self.broker.take_output(self.now, peer, &mut output);
             self.settle();
             if output.is_empty() {
                 break;
@@ -290,14 +290,14 @@ impl Bench {
 
     pub fn disconnect(&mut self, peer: &Peer, reason: Reason) {
         self.tell(peer, Packet::Disconnect(Disconnect::new(reason))).unwrap();
-        assert!(self.hub.finished(peer.id));
+        assert!(self.broker.finished(peer.id));
         self.drop_peer(peer.id);
     }
 
     /// The reason for the end of an MQTT 5.0 connection.
     pub fn ended(&mut self, peer: &Peer) -> Reason {
         let heard = self.hear(peer);
-        assert!(self.hub.finished(peer.id));
+        assert!(self.broker.finished(peer.id));
         match heard.last() {
             Some(Packet::Disconnect(disconnect)) => disconnect.reason,
             other => panic!("{other:?}"),

@@ -21,7 +21,7 @@ pub const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 /// A broker, its store and its time.
 pub struct Bench {
-    pub hub: Broker,
+    pub broker: Broker,
     pub start: Instant,
     pub now: Instant,
     /// Whether the store holds its reports back.
@@ -58,17 +58,17 @@ impl Bench {
             topic_ids: TopicIds::new(7),
         };
         change(&mut settings);
-        let hub = Broker::new(settings, Found::default(), None, now);
-        Self { hub, start: now, now, held: false, ops: 0, requests: 100 }
+        let broker = Broker::new(settings, Found::default(), None, now);
+        Self { broker, start: now, now, held: false, ops: 0, requests: 100 }
     }
 
     pub fn settle(&mut self) {
-        while self.hub.poll_op().is_some() {
+        while self.broker.poll_op().is_some() {
             self.ops += 1;
         }
         if !self.held && self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.hub.handle_report(self.now, Report { jobs, outcome: Ok(0) });
+            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(0) });
             self.settle();
         }
     }
@@ -76,12 +76,12 @@ impl Bench {
     pub fn fail(&mut self) {
         let jobs = std::mem::take(&mut self.ops);
         let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
-        self.hub.handle_report(self.now, Report { jobs, outcome });
+        self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.hub.handle_timeout(self.now);
+        self.broker.handle_timeout(self.now);
         self.settle();
     }
 
@@ -91,7 +91,7 @@ impl Bench {
 
     pub fn frame(&mut self, peer: u64, frame: &Frame) -> Result<()> {
         let mut input = BytesMut::from(&frame.to_bytes()[..]);
-        let result = self.hub.handle_input(self.now, peer, &mut input);
+        let result = self.broker.handle_input(self.now, peer, &mut input);
         self.settle();
         result
     }
@@ -105,7 +105,7 @@ impl Bench {
         let (mut frames, mut input) = (Vec::new(), BytesMut::new());
         loop {
             let mut output = Transmit::default();
-            self.hub.take_output(self.now, peer, &mut output);
+            self.broker.take_output(self.now, peer, &mut output);
             if output.is_empty() {
                 break;
             }
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     pub fn connect(&mut self) -> u64 {
-        let peer = self.hub.connect(self.now, "127.0.0.1:1");
+        let peer = self.broker.connect(self.now, "127.0.0.1:1");
         let connected = self.ask(peer, Command::Connect(connect()));
         assert!(matches!(connected, Command::Connected(c) if c.max_message_size == Some(5 << 20)));
         peer

@@ -20,7 +20,7 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 
 /// A master and broker, its store and its time.
 pub struct Bench {
-    pub hub: Broker,
+    pub broker: Broker,
     pub now: Instant,
     /// Whether the store holds its reports back.
     pub held: bool,
@@ -59,8 +59,8 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
-        let hub = Self::open(&settings, &db, &directory, now);
-        Self { hub, now, held: false, ops: VecDeque::new(), db, directory, settings, serial: 0 }
+        let broker = Self::open(&settings, &db, &directory, now);
+        Self { broker, now, held: false, ops: VecDeque::new(), db, directory, settings, serial: 0 }
     }
 
     fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Broker {
@@ -71,16 +71,16 @@ impl Bench {
     }
 
     pub fn connect(&mut self) -> u64 {
-        self.hub.connect(self.now, "127.0.0.1:1")
+        self.broker.connect(self.now, "127.0.0.1:1")
     }
 
     /// Takes the changes; writes and reports them unless they are held.
     pub fn settle(&mut self) {
-        self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
+        self.ops.extend(std::iter::from_fn(|| self.broker.poll_op()));
         if !self.held && !self.ops.is_empty() {
             let jobs = self.ops.len();
             self.apply(jobs);
-            self.hub.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            self.broker.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
             self.settle();
         }
     }
@@ -103,24 +103,24 @@ impl Bench {
     pub fn fail(&mut self) {
         let jobs = self.ops.drain(..).count() as u64;
         let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
-        self.hub.handle_report(self.now, Report { jobs, outcome });
+        self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 
     /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
     pub fn kill(&mut self, written: usize) {
-        self.ops.extend(std::iter::from_fn(|| self.hub.poll_op()));
+        self.ops.extend(std::iter::from_fn(|| self.broker.poll_op()));
         self.apply(written.min(self.ops.len()));
         self.ops.clear();
         self.held = false;
-        self.hub = Self::open(&self.settings, &self.db, &self.directory, self.now);
+        self.broker = Self::open(&self.settings, &self.db, &self.directory, self.now);
     }
 
     /// Lets time pass.
     pub fn pass(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(due) = self.hub.poll_timeout().filter(|due| *due <= end) {
+        while let Some(due) = self.broker.poll_timeout().filter(|due| *due <= end) {
             self.now = due;
-            self.hub.handle_timeout(due);
+            self.broker.handle_timeout(due);
             self.settle();
         }
         self.now = end;
@@ -128,7 +128,7 @@ impl Bench {
 
     /// Passes raw bytes to the broker.
     pub fn input(&mut self, seat: u64, bytes: &[u8]) -> penstock::error::Result<()> {
-        let result = self.hub.handle_input(self.now, seat, &mut BytesMut::from(bytes));
+        let result = self.broker.handle_input(self.now, seat, &mut BytesMut::from(bytes));
         self.settle();
         result
     }
@@ -136,7 +136,7 @@ impl Bench {
     /// Bytes that the broker has sent.
     pub fn replies(&mut self, seat: u64) -> Vec<(u32, Reply)> {
         let mut out = Transmit::default();
-        self.hub.take_output(self.now, seat, &mut out);
+        self.broker.take_output(self.now, seat, &mut out);
         let (mut bytes, mut decoder) = (out.take(), Decoder::new(28 << 20));
         let mut replies = Vec::new();
         while let Some(frame) = decoder.next(&mut bytes).unwrap() {

@@ -66,7 +66,7 @@ pub(crate) struct World {
     start: Instant,
     now: Instant,
     disk: Rc<RefCell<Disk>>,
-    hub: Option<Broker>,
+    broker: Option<Broker>,
     /// Number of the current run of the broker.
     run: u64,
     commits: VecDeque<(Instant, Vec<Op>)>,
@@ -166,7 +166,7 @@ impl World {
             start,
             now: start,
             disk: Rc::default(),
-            hub: None,
+            broker: None,
             run: 0,
             commits: VecDeque::new(),
             links: Vec::new(),
@@ -243,9 +243,12 @@ impl World {
         next = earliest(next, self.commits.front().map(|(at, _)| *at));
         for link in &self.links {
             next = earliest(next, link.next());
-            next = earliest(next, self.hub.as_ref().and_then(|hub| hub.session_timeout(link.session.1)));
+            next = earliest(
+                next,
+                self.broker.as_ref().and_then(|broker| broker.session_timeout(link.session.1)),
+            );
         }
-        next = earliest(next, self.hub.as_ref().and_then(Broker::poll_timeout));
+        next = earliest(next, self.broker.as_ref().and_then(Broker::poll_timeout));
         for node in &self.nodes {
             next = earliest(next, node.next());
         }
@@ -276,7 +279,7 @@ impl World {
                     let link = self.chance.below(self.links.len());
                     self.links[link].cut(self.now, &mut self.chance);
                 }
-                Some((_, Fault::Kill)) if self.hub.is_some() => self.kill(),
+                Some((_, Fault::Kill)) if self.broker.is_some() => self.kill(),
                 _ => {}
             }
         }
@@ -310,11 +313,11 @@ impl World {
             topic_ids: TopicIds::new(found.next_topic),
         };
         let source = Some(Box::new(Shelf(Rc::clone(&self.disk))) as _);
-        self.hub = Some(Broker::new(settings, found, source, self.now));
+        self.broker = Some(Broker::new(settings, found, source, self.now));
     }
 
     fn kill(&mut self) {
-        self.hub = None;
+        self.broker = None;
         self.commits.clear();
         for link in self.links.iter_mut().filter(|link| !link.broker_gone) {
             link.close_broker(self.now, &mut self.chance);
@@ -323,36 +326,37 @@ impl World {
     }
 
     fn broker(&mut self) -> Result<(), String> {
-        let Some(hub) = &mut self.hub else { return Ok(()) };
+        let Some(broker) = &mut self.broker else { return Ok(()) };
         while self.commits.front().is_some_and(|(at, _)| *at <= self.now) {
             let Some((_, ops)) = self.commits.pop_front() else { break };
             let jobs = ops.len() as u64;
             for op in ops {
                 self.disk.borrow_mut().commit(op)?;
             }
-            hub.handle_report(self.now, Report { jobs, outcome: Ok(self.disk.borrow().bytes()) });
+            broker.handle_report(self.now, Report { jobs, outcome: Ok(self.disk.borrow().bytes()) });
         }
-        if hub.poll_timeout().is_some_and(|at| at <= self.now) {
-            hub.handle_timeout(self.now);
+        if broker.poll_timeout().is_some_and(|at| at <= self.now) {
+            broker.handle_timeout(self.now);
         }
         for link in self.links.iter_mut().filter(|link| !link.broker_gone) {
             let id = link.session.1;
-            if hub.session_timeout(id).is_some_and(|at| at <= self.now)
-                && let Err(error) = hub.handle_session_timeout(self.now, id)
+            if broker.session_timeout(id).is_some_and(|at| at <= self.now)
+                && let Err(error) = broker.handle_session_timeout(self.now, id)
             {
                 if !link.is_broken() {
                     return Err(format!("the broker hung up: {error}"));
                 }
-                hub.disconnect(self.now, id);
+                broker.disconnect(self.now, id);
                 link.close_broker(self.now, &mut self.chance);
                 continue;
             }
             if link.up.read(self.now, &mut link.input) {
-                hub.handle_input(self.now, id, &mut link.input)
+                broker
+                    .handle_input(self.now, id, &mut link.input)
                     .map_err(|e| format!("the broker hung up: {e}"))?;
             }
             if link.broker_end.is_some_and(|at| at <= self.now) {
-                hub.disconnect(self.now, id);
+                broker.disconnect(self.now, id);
                 link.close_broker(self.now, &mut self.chance);
             }
         }
@@ -361,19 +365,19 @@ impl World {
 
     /// Passes changes to the store and answers to the network.
     fn broker_output(&mut self) -> Result<(), String> {
-        let Some(hub) = &mut self.hub else { return Ok(()) };
+        let Some(broker) = &mut self.broker else { return Ok(()) };
         let mut ops = Vec::new();
-        while let Some(op) = hub.poll_op() {
+        while let Some(op) = broker.poll_op() {
             ops.push(op);
         }
         if !ops.is_empty() {
             let before = self.commits.back().map_or(self.now, |(at, _)| *at);
             self.commits.push_back((before.max(self.now + self.chance.micros(self.weather.commit)), ops));
         }
-        while hub.poll_wake().is_some() {}
+        while broker.poll_wake().is_some() {}
         for link in self.links.iter_mut().filter(|link| !link.broker_gone) {
             let mut output = Transmit::default();
-            hub.take_output(self.now, link.session.1, &mut output);
+            broker.take_output(self.now, link.session.1, &mut output);
             link.down.write(self.now, output.take().freeze(), self.weather.slowness, &mut self.chance);
         }
         Ok(())
@@ -383,9 +387,9 @@ impl World {
         let (now, chance) = (self.now, &mut self.chance);
         let node = &mut self.nodes[index];
         if node.connection.is_none() && node.again.is_some_and(|at| at <= now) {
-            match &mut self.hub {
-                Some(hub) => {
-                    self.links.push(Link::new(index, (self.run, hub.connect(now, "simulated"))));
+            match &mut self.broker {
+                Some(broker) => {
+                    self.links.push(Link::new(index, (self.run, broker.connect(now, "simulated"))));
                     node.connect(now);
                 }
                 None => node.again = Some(now + Duration::from_millis(10) + chance.micros(100_000)),
@@ -473,13 +477,15 @@ impl World {
     }
 
     fn backlog(&self) -> Option<u64> {
-        let stats = self.hub.as_ref()?.topic_stats(TOPIC).ok()?;
+        let stats = self.broker.as_ref()?.topic_stats(TOPIC).ok()?;
         stats.subscriptions.iter().find(|s| s.name == SUBSCRIPTION).map(|s| s.backlog)
     }
 
     /// Both sides count the same permits once all bytes have arrived.
     fn permits_agree(&self) -> bool {
-        let Some(Ok(stats)) = self.hub.as_ref().map(|hub| hub.topic_stats(TOPIC)) else { return false };
+        let Some(Ok(stats)) = self.broker.as_ref().map(|broker| broker.topic_stats(TOPIC)) else {
+            return false;
+        };
         let consumers: Vec<_> = stats.subscriptions.iter().flat_map(|s| &s.consumers).collect();
         self.nodes.iter().flat_map(|n| &n.readers).all(|reader| {
             let name = format!("c{}", reader.id);
@@ -502,9 +508,9 @@ impl World {
             }
         }
         // After an orderly end the broker knows every acknowledgement.
-        if let Some(hub) = &mut self.hub {
-            hub.shut_down(self.now);
-            while let Some(op) = hub.poll_op() {
+        if let Some(broker) = &mut self.broker {
+            broker.shut_down(self.now);
+            while let Some(op) = broker.poll_op() {
                 self.disk.borrow_mut().commit(op)?;
             }
         }
@@ -538,7 +544,7 @@ impl World {
                 )
             })
             .collect();
-        let stats = self.hub.as_ref().map(|hub| hub.topic_stats(TOPIC));
+        let stats = self.broker.as_ref().map(|broker| broker.topic_stats(TOPIC));
         format!(
             "{:?}\nnot given {missing:?}\nwriters {writers:?}\nreaders {readers:?}\n{stats:?}",
             self.weather

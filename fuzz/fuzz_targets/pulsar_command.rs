@@ -1,4 +1,4 @@
-//! A `BaseCommand`: what decodes encodes to as many bytes as it says, and decodes to the same.
+//! A `BaseCommand`: a decoded command encodes to as many bytes as announced, which decode to the same.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,14 +1,14 @@
-//! Clients' bytes into the embedded master and broker, from several connections at once, with calls that make sense
-//! among them: each call has its answer, and no offset goes where no message is.
+//! Clients' bytes into the embedded master and broker, from several connections at once, with meaningful calls
+//! among them: each call has its answer, and no offset moves to a position without a message.
 #![no_main]
 
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use penstock::broker::log::TopicIds;
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::{Found, StoreUsage};
-use penstock::broker::log::TopicIds;
 use penstock::broker::tubemq::{Broker, Settings};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
@@ -20,7 +20,7 @@ const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
 const LARGEST: usize = 28 << 20;
 
 struct World {
-    hub: Broker,
+    broker: Broker,
     now: Instant,
     ops: u64,
     seats: [Seat; 3],
@@ -53,25 +53,26 @@ impl World {
             users: None,
             topic_ids: TopicIds::new(1),
         };
-        let mut hub = Broker::new(settings, Found::default(), None, now);
-        let seats = [(); 3].map(|()| Seat { id: hub.connect(now, "x"), input: BytesMut::new(), serial: 0 });
-        let mut world = Self { hub, now, ops: 0, seats };
-        world.hub.create_topic("demo", 2).unwrap();
+        let mut broker = Broker::new(settings, Found::default(), None, now);
+        let seats =
+            [(); 3].map(|()| Seat { id: broker.connect(now, "x"), input: BytesMut::new(), serial: 0 });
+        let mut world = Self { broker, now, ops: 0, seats };
+        world.broker.create_topic("demo", 2).unwrap();
         world.settle();
         world
     }
 
     fn settle(&mut self) {
-        while self.hub.poll_op().is_some() {
+        while self.broker.poll_op().is_some() {
             self.ops += 1;
         }
-        while self.hub.poll_wake().is_some() {}
+        while self.broker.poll_wake().is_some() {}
     }
 
     fn write(&mut self) {
         while self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.hub.handle_report(self.now, Report { jobs, outcome: Ok(self.hub.used_bytes()) });
+            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(self.broker.used_bytes()) });
             self.settle();
         }
     }
@@ -81,12 +82,12 @@ impl World {
         loop {
             let seat = &mut self.seats[index];
             let before = seat.input.len();
-            let ended = self.hub.handle_input(self.now, seat.id, &mut seat.input).is_err();
+            let ended = self.broker.handle_input(self.now, seat.id, &mut seat.input).is_err();
             self.settle();
             self.listen(index);
             if ended {
-                self.hub.disconnect(self.now, self.seats[index].id);
-                let id = self.hub.connect(self.now, "x");
+                self.broker.disconnect(self.now, self.seats[index].id);
+                let id = self.broker.connect(self.now, "x");
                 self.seats[index] = Seat { id, input: BytesMut::new(), serial: 0 };
             }
             // Calls may wait for room for their answers.
@@ -110,7 +111,7 @@ impl World {
     /// What the broker says can be read.
     fn listen(&mut self, index: usize) {
         let mut out = Transmit::default();
-        self.hub.take_output(self.now, self.seats[index].id, &mut out);
+        self.broker.take_output(self.now, self.seats[index].id, &mut out);
         let (mut bytes, mut decoder) = (out.take(), Decoder::new(LARGEST));
         while let Some(frame) = decoder.next(&mut bytes).expect("frames") {
             let Reply::Response { response, .. } = Reply::decode(&frame.payload).expect("an answer") else {
@@ -122,7 +123,7 @@ impl World {
                     let (first, end) = (pack.curr_offset.unwrap(), pack.max_offset.unwrap());
                     assert!(first % 28 == 0 && end % 28 == 0 && 0 <= first && first < end);
                     assert!(
-                        end as u64 <= self.hub.stats().messages_in * 28,
+                        end as u64 <= self.broker.stats().messages_in * 28,
                         "what was not sent is not given out"
                     );
                 }
@@ -243,7 +244,7 @@ fuzz_target!(|data: &[u8]| {
             1 => world.write(),
             2 => {
                 world.now += Duration::from_secs(7);
-                world.hub.handle_timeout(world.now);
+                world.broker.handle_timeout(world.now);
                 world.settle();
             }
             kind @ 3..32 => {
@@ -262,8 +263,8 @@ fuzz_target!(|data: &[u8]| {
     (0..3).for_each(|index| world.listen(index));
     // Whoever is silent has left, and holds nothing.
     world.now += Duration::from_secs(100);
-    world.hub.handle_timeout(world.now);
+    world.broker.handle_timeout(world.now);
     world.settle();
-    let stats = world.hub.stats();
+    let stats = world.broker.stats();
     assert_eq!((stats.producers, stats.consumers), (0, 0));
 });

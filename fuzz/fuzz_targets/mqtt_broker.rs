@@ -1,22 +1,22 @@
-//! Clients' bytes into the embedded broker's MQTT hub, from several connections at once: it answers or ends the
-//! connection, and whatever it says can be read.
+//! Clients' bytes into the embedded MQTT broker, from several connections at once: it answers or ends the connection,
+//! and its own packets can be decoded.
 #![no_main]
 
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
+use penstock::broker::mqtt::{Broker, Limits, Settings};
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::StoreUsage;
 use penstock::broker::store::mqtt::Found;
-use penstock::broker::mqtt::{Broker, Limits, Settings};
 use penstock::mqtt::packet::{Connect, Subscribe, SubscribeOptions};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use penstock::sqlite::Report;
 use penstock::transmit::Transmit;
 
 struct World {
-    hub: Broker,
+    broker: Broker,
     now: Instant,
     ops: u64,
     peers: [Peer; 3],
@@ -46,21 +46,21 @@ impl World {
             passwords: None,
             tokens: None,
         };
-        let hub = Broker::new(settings, Found::default(), None, now);
+        let broker = Broker::new(settings, Found::default(), None, now);
         let peers = [Version::V3_1, Version::V3_1_1, Version::V5].map(|version| Peer {
             id: 0,
             version,
             known: false,
             input: BytesMut::new(),
         });
-        let mut world = Self { hub, now, ops: 0, peers };
+        let mut world = Self { broker, now, ops: 0, peers };
         (0..3).for_each(|index| world.dial(index));
         world
     }
 
     fn dial(&mut self, index: usize) {
         let version = self.peers[index].version;
-        let id = self.hub.connect(self.now, "x");
+        let id = self.broker.connect(self.now, "x");
         self.peers[index] = Peer { id, version, known: true, input: BytesMut::new() };
         let mut connect = Connect::new(version, format!("c{index}"));
         connect.clean_start = false;
@@ -84,20 +84,20 @@ impl World {
     fn feed(&mut self, index: usize, bytes: &[u8]) {
         let peer = &mut self.peers[index];
         peer.input.extend_from_slice(bytes);
-        let ended = self.hub.handle_input(self.now, peer.id, &mut peer.input).is_err();
+        let ended = self.broker.handle_input(self.now, peer.id, &mut peer.input).is_err();
         self.settle();
         self.listen(index);
-        if ended || self.hub.finished(self.peers[index].id) {
-            self.hub.disconnect(self.now, self.peers[index].id);
+        if ended || self.broker.finished(self.peers[index].id) {
+            self.broker.disconnect(self.now, self.peers[index].id);
             self.settle();
-            let id = self.hub.connect(self.now, "x");
+            let id = self.broker.connect(self.now, "x");
             let version = self.peers[index].version;
             self.peers[index] = Peer { id, version, known: false, input: BytesMut::new() };
         }
     }
 
     fn settle(&mut self) {
-        while self.hub.poll_op().is_some() {
+        while self.broker.poll_op().is_some() {
             self.ops += 1;
         }
     }
@@ -105,7 +105,7 @@ impl World {
     fn write(&mut self) {
         while self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.hub.handle_report(self.now, Report { jobs, outcome: Ok(0) });
+            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(0) });
             self.settle();
         }
     }
@@ -116,7 +116,7 @@ impl World {
         let mut all = BytesMut::new();
         loop {
             let mut out = Transmit::default();
-            self.hub.take_output(self.now, id, &mut out);
+            self.broker.take_output(self.now, id, &mut out);
             self.settle();
             if out.is_empty() {
                 break;
@@ -140,14 +140,14 @@ fuzz_target!(|data: &[u8]| {
         let index = usize::from(op & 3) % 3;
         match op >> 2 {
             0 => {
-                world.hub.disconnect(world.now, world.peers[index].id);
+                world.broker.disconnect(world.now, world.peers[index].id);
                 world.settle();
                 world.dial(index);
             }
             1 => world.write(),
             2 => {
                 world.now += Duration::from_secs(7);
-                world.hub.handle_timeout(world.now);
+                world.broker.handle_timeout(world.now);
                 world.settle();
             }
             size => {
@@ -159,6 +159,6 @@ fuzz_target!(|data: &[u8]| {
     }
     world.write();
     (0..3).for_each(|index| world.listen(index));
-    let stats = world.hub.stats();
+    let stats = world.broker.stats();
     assert!(stats.sessions <= 10 + data.len() / 14, "each session had its CONNECT");
 });

@@ -1,4 +1,4 @@
-//! Metadata of messages: the hand-made coding against itself.
+//! Metadata of messages: the hand-written encoder against the decoder.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,5 +1,5 @@
-//! An entry on its way into a consumer. The first four bytes are the size of its metadata: any batch,
-//! compression, chunk or lie. What comes out fits into what came in, and permits balance.
+//! An entry delivered to a consumer. The first four bytes are the size of its metadata: any batch, compression, chunk
+//! or lie. The messages fit into the entry, and permits balance.
 #![no_main]
 
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A byte stream, cut in two at a place the input chooses: the same frames as in one piece, and whatever
-//! decodes encodes again to something that decodes to the same.
+//! A byte stream, cut in two at a position that the input chooses: the same frames as in one piece, and each decoded
+//! frame encodes to bytes that decode to the same.
 #![no_main]
 
 use bytes::BytesMut;
