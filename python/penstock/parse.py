@@ -212,6 +212,9 @@ def seconds(value: Any) -> float | None:
     """
     if value is None:
         return None
+    # Called for each receive: the usual types take the short way.
+    if (type(value) is int or type(value) is float) and 0 <= value <= 1e9:
+        return float(value)
     try:
         return duration(value)
     except ValueError as error:
