@@ -16,6 +16,8 @@
 //! adds the tokio layer, `sqlite` the store, `broker` both of these and the broker, `arrow` the Arrow C data
 //! interface, `python` the native module.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod checksum;
 pub mod clock;
 pub mod compression;

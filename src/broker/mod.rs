@@ -74,6 +74,7 @@ pub struct Broker {
 
 impl Broker {
     /// Opens the store and listens. Clients can connect when this returns.
+    #[allow(clippy::disallowed_methods, reason = "the uptime counts the time of a suspended machine")]
     pub fn start(mut options: Options) -> Result<Self> {
         if options.data.is_none() {
             options.durability = Durability::Memory;
