@@ -14,7 +14,7 @@
 //! | [`Broker`](Rank::Broker) | the embedded broker of a Python object | nothing: its thread answers over a channel |
 //! | [`Pump`](Rank::Pump) | the MQTT outbox session's turn | sends, sessions, the outbox |
 //! | [`Pool`](Rank::Pool) | the slots of a connection pool | hosts |
-//! | [`Host`](Rank::Host) | what a driver runs: protocol and routes | everything a turn or an event reaches |
+//! | [`Host`](Rank::Host) | the host of a driver: a protocol with its routes | everything a turn or an event reaches |
 //! | [`Receives`](Rank::Receives) | the waits of a consumer in the bindings | partitions, machines |
 //! | [`Sends`](Rank::Sends) | the waiters of a producer in the bindings, across a push | machines |
 //! | [`Partitions`](Rank::Partitions) | the partitions of a TubeMQ consumer | machines |
@@ -43,7 +43,7 @@ pub enum Rank {
     Pump,
     /// The slots of a connection pool.
     Pool,
-    /// What a driver runs.
+    /// The host of a driver: a protocol with its routes.
     Host,
     /// The waits of a consumer in the bindings.
     Receives,
@@ -55,7 +55,7 @@ pub enum Rank {
     Machine,
     /// Bookkeeping between an MQTT session and its outbox.
     OutboxSession,
-    /// What the outbox's writer has not reported.
+    /// Changes that the outbox's writer has not reported.
     Outbox,
     /// Messages of the bindings that end together.
     SendGroup,

@@ -1,4 +1,4 @@
-//! What a client has open, so that closing the client closes it too.
+//! The open producers and consumers of a client, so that closing the client closes them too.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use crate::sync::Mutex;
 
 /// A producer or consumer: a cheap handle around an [`Arc`].
 pub(super) trait Shared: Sized {
-    /// What the handle shares with its clones.
+    /// State that the handle shares with its clones.
     type Inner: Debug;
 
     fn inner(&self) -> &Arc<Self::Inner>;

@@ -440,7 +440,7 @@ mod tests {
             // What is left of the last one's buffer is where the thread will read next.
             for held in frames.into_iter().take(4) {
                 assert_eq!(held[..], frame(length));
-                let buffer = held.try_into_mut().expect("nobody else holds a part of it");
+                let buffer = held.try_into_mut().expect("the buffer is not shared");
                 assert!(buffer.capacity() < length + READ_CHUNK, "{length} bytes in {}", buffer.capacity());
             }
         }

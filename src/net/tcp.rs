@@ -7,7 +7,7 @@
 //! to read.
 //!
 //! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
-//! sides. Then the kernel collects [`GATHER`] of them before it reports the socket as readable:
+//! sides. Then the kernel collects `GATHER` of them before it reports the socket as readable:
 //!
 //! ```text
 //!          STREAM small reads in quick succession, nothing written between, no answer awaited
@@ -39,7 +39,7 @@ const GATHER: u32 = 16;
 /// Longest time for which the kernel collects; also the resolution of the timer.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// How a socket acknowledges and wakes its reader. On systems other than Linux always as [`Pacing::Kernel`].
+/// Policy for acknowledgements and wake-ups. On systems other than Linux always as [`Pacing::Kernel`].
 #[derive(Clone, Debug)]
 pub enum Pacing {
     /// Leaves both to the kernel.

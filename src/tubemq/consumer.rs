@@ -11,9 +11,9 @@
 //!
 //!   Idle, Holding ── leave: unregister ──► Calling ──► Left ◄── leave, when not registered or not connected
 //! ```
-//! One call is open at a time ([`Call`]). What the user wants meanwhile waits for its answer: a seek in the state
-//! `Calling`, and pause and leave as the [`Intent`], which holds in every state. A seek is a registration too: it is
-//! marked in the [`Attempt`] that `Out` carries to the call.
+//! One call is open at a time (`Call`). What the user wants meanwhile waits for its answer: a seek in the state
+//! `Calling`, and pause and leave as the `Intent`, which holds in every state. A seek is a registration too: it is
+//! marked in the `Attempt` that `Out` carries to the call.
 //!
 //! **Acknowledgement** is by message here and by pack at the broker. One get returns one pack, and the next get says
 //! whether the last pack was consumed. Therefore one pack at a time is fetched, as soon as the one before is
@@ -154,7 +154,7 @@ enum Call {
     Unregister,
 }
 
-/// What depends on the outcome of a registration.
+/// Consequences of a registration's outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempt {
     /// No registration has been answered yet: [`Event::Tried`] is owed.
@@ -165,7 +165,7 @@ struct Attempt {
     occupied: bool,
 }
 
-/// What the user wants of the partition.
+/// The user's wish for the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     /// Fetch packs.

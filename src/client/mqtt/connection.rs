@@ -40,7 +40,7 @@ const TURN: usize = 256 << 10;
 /// on the same socket.
 const OVERDRAFT: usize = 4;
 
-/// What the driver runs: the protocol, and the session behind it.
+/// Host of the driver: the protocol, with the session behind it.
 #[derive(Debug)]
 pub(super) struct Attached {
     protocol: Connection,

@@ -49,7 +49,7 @@ pub use subscription::Message;
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
-/// What users hold. The supervisor does not hold it, so that a client that is dropped ends.
+/// Shared by the clones of a client. The supervisor does not hold it, so that a client that is dropped ends.
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
@@ -126,7 +126,7 @@ impl Client {
         Consumer::open(Arc::clone(&self.0.shared), options, events).await
     }
 
-    /// What the server said in the last CONNACK.
+    /// The server's answer to the last CONNECT.
     pub fn server(&self) -> Option<Server> {
         self.0.shared.server.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! What the client knows of a producer: the publications without an outcome.
+//! Client side of a producer: the count of its publications without an outcome, and the way of outcomes to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The session of a client, and what its producers, consumers and connections share.
+//! The session of a client, shared by its producers, consumers and connections.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,8 +26,8 @@ use crate::mqtt::session::{Event, Session};
 use crate::mqtt::{Reason, Version};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// How long close waits for a socket that accepts no bytes.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Time for which close waits for a socket that accepts no bytes.
+const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// The current connection, as the session sees it.
 pub(super) trait Link: std::fmt::Debug + Send + Sync {
@@ -41,7 +41,7 @@ pub(super) trait Link: std::fmt::Debug + Send + Sync {
     fn authenticate(&self, now: Instant, data: Bytes) -> Result<()>;
 }
 
-/// What the server said in CONNACK.
+/// The server's answer to CONNECT: CONNACK.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// The client identifier in use.
@@ -345,7 +345,7 @@ impl Shared {
         link.wake();
         // The connection is gone when its last reference is dropped, of which this is one.
         drop(link);
-        let _ = tokio::time::timeout(GOODBYE, gone).await;
+        let _ = tokio::time::timeout(LAST_WRITE, gone).await;
     }
 
     /// Moves messages on whenever the outbox's thread has reported something.

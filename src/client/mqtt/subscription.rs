@@ -1,4 +1,4 @@
-//! A received message, and what the client knows of a consumer: the queue of its messages.
+//! Received messages, and the client side of a consumer: the queue of its messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Message {
     }
 }
 
-/// What the client knows of a consumer.
+/// Client side of a consumer: its filters and the queue of its messages.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) options: ConsumerOptions,

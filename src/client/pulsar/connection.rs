@@ -25,7 +25,7 @@ use crate::pulsar::{hot, pb};
 use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
-/// How a partition lost its place at the broker.
+/// Cause of the loss of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     /// The connection ended.
@@ -64,7 +64,7 @@ pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
     fn detach(&self, loss: Loss);
 }
 
-/// What the driver runs: the protocol and the routes.
+/// Host of the driver: the protocol with its routes.
 #[derive(Debug)]
 pub(super) struct Attached {
     protocol: Protocol,
@@ -187,7 +187,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// What the broker said in CONNECTED.
+    /// The broker's answer to CONNECT: CONNECTED.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
     }

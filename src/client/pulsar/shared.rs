@@ -1,4 +1,4 @@
-//! What the producers and consumers of one client share.
+//! State shared by the producers and consumers of one client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -75,7 +75,7 @@ pub(super) enum Route {
     Partition(Arc<dyn PartitionRoute>),
 }
 
-/// What the driver runs: the protocol and the routes.
+/// Host of the driver: the protocol with its routes.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) protocol: Protocol<Route>,

@@ -42,14 +42,14 @@ use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
 use shared::{Shared, keep_session};
 
-/// How long close waits until the master has been told.
+/// Time for which close waits for the master.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// A client of one TubeMQ cluster. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
-/// What users hold. The session's task does not hold it, so that a client that is dropped ends.
+/// Shared by the clones of a client. The session's task does not hold it, so that a client that is dropped ends.
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,

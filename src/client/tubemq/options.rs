@@ -80,7 +80,7 @@ pub struct ConsumerOptions {
     pub offsets: BTreeMap<Partition, i64>,
     /// Message types to receive, by topic; a topic without an entry receives all.
     pub filters: BTreeMap<String, BTreeSet<String>>,
-    /// How partitions are assigned to the members of the group.
+    /// Assignment of partitions to the members of the group.
     pub balance: Balance,
     /// Whether messages are acknowledged when they are taken.
     pub auto_ack: bool,

@@ -1,4 +1,4 @@
-//! What the producers and consumers of one client share, and the registration that its producers have in common.
+//! State shared by the producers and consumers of one client, and the registration of its producers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use crate::sync::Mutex;
 use crate::tubemq::master::{Event, Identity, Known, ProducerMaster};
 use crate::tubemq::topic::Broker;
 
-/// How long a topic that the master does not list is requested again before it counts as missing: brokers announce
-/// new topics to the master with their own heartbeats.
+/// Time for which a topic that the master does not list is requested again before it counts as missing: brokers
+/// announce new topics to the master with their own heartbeats.
 const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 const TOPIC_RETRY: Duration = Duration::from_millis(100);
 

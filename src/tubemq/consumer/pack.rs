@@ -1,4 +1,4 @@
-//! What came in one answer, and what of it has been acknowledged.
+//! The messages of one answer, and which of them are acknowledged.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,45 +9,45 @@ use crate::tubemq::balance::Place;
 use crate::tubemq::message::{Attributes, unpack};
 use crate::tubemq::pb;
 
-/// What came in one answer.
+/// The messages of one answer.
 #[derive(Debug)]
 pub struct Pack {
     /// The partition.
     pub place: Place,
-    /// Where it begins in the index of the store.
+    /// Offset in the index of the store.
     pub offset: i64,
-    /// How often some of it had been given before.
+    /// Number of earlier deliveries of some of it.
     pub redelivered: u32,
     pub(super) number: u64,
 }
 
-/// A message that was received. Cheap to clone.
+/// A received message. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// What it came with.
+    /// The pack it belongs to.
     pub pack: Arc<Pack>,
-    /// Without attributes.
+    /// Payload, without attributes.
     pub payload: Bytes,
     /// Key, type, time and properties.
     pub attributes: Attributes,
-    /// The broker's number of it.
+    /// The broker's number of the message.
     pub message_id: i64,
     index: u32,
 }
 
-/// A pack of which something is not acknowledged.
+/// A pack that is not wholly acknowledged.
 #[derive(Debug)]
 pub(super) struct Held {
     pack: Arc<Pack>,
-    /// Of each message of the pack.
+    /// Id of each message of the pack.
     ids: Vec<i64>,
     acked: Vec<bool>,
     left: usize,
 }
 
 impl Held {
-    /// Unpacks `messages` into `queue`. What is broken, what `filters` do not want (the broker compares only hash
-    /// codes) and what is in `done`, and is taken out of it, counts as acknowledged.
+    /// Unpacks `messages` into `queue`. These count as acknowledged: broken messages, messages that `filters` do not
+    /// select (the broker compares only hash codes), and messages in `done`, which are removed from it.
     pub(super) fn new(
         pack: Pack,
         messages: Vec<pb::TransferedMessage>,
@@ -83,7 +83,7 @@ impl Held {
         self.left -= usize::from(!std::mem::replace(&mut self.acked[index], true));
     }
 
-    /// A message of this pack is done with, or one that has come again with it.
+    /// Acknowledges a message of this pack, or an earlier delivery of one.
     pub(super) fn ack(&mut self, message: &Message) {
         let index = if self.is_of(message) {
             Some(message.index as usize)
@@ -95,7 +95,7 @@ impl Held {
         }
     }
 
-    /// A message of this pack and all before it are done with.
+    /// Acknowledges a message of this pack and all before it.
     pub(super) fn ack_cumulative(&mut self, message: &Message) {
         if self.is_of(message) {
             (0..=message.index as usize).for_each(|index| self.mark(index));
@@ -116,12 +116,12 @@ impl Held {
         &self.pack
     }
 
-    /// All messages of the pack.
+    /// Ids of all messages of the pack.
     pub(super) fn into_ids(self) -> Vec<i64> {
         self.ids
     }
 
-    /// Those that are done with.
+    /// Ids of the acknowledged messages.
     pub(super) fn acked(&self) -> impl Iterator<Item = i64> {
         self.ids.iter().zip(&self.acked).filter(|(_, acked)| **acked).map(|(id, _)| *id)
     }

@@ -268,7 +268,7 @@ fn what_a_cut_may_have_given_unseen_is_asked_for_again() {
     case.consumer.detach();
     case.consumer.attach();
     case.wait();
-    // "consumed" would acknowledge a pack that nobody has seen.
+    // "consumed" would acknowledge a pack that was never seen.
     case.get(false);
     case.answer(got(200, "", &[("a", ""), ("b", ""), ("c", "")]));
     assert_eq!(texts(&case.take()), ["c"]);
@@ -479,7 +479,7 @@ fn leaving_says_whether_the_last_pack_was_consumed() {
         assert!(matches!(case.consumer.poll_event(), Some(Event::Left)));
         assert!(case.ask().is_none());
     }
-    // What was never held need not be given back; without a connection nobody can be told.
+    // A partition that was never held need not be given back; without a connection the broker cannot be told.
     let mut consumer = Consumer::new(options(), Instant::now());
     consumer.leave();
     assert!(matches!(consumer.poll_event(), Some(Event::Left)));

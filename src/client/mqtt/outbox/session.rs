@@ -53,7 +53,7 @@ pub(in crate::client::mqtt) struct OutboxSession {
     pumping: Mutex<()>,
 }
 
-/// What [`OutboxSession::take_progress`] found.
+/// Result of [`OutboxSession::take_progress`].
 #[derive(Debug, Default)]
 pub(in crate::client::mqtt) struct Progress {
     /// Messages for the session, with their keys.

@@ -21,7 +21,7 @@ use crate::pulsar::{MessageId, hot, pb};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
 
-/// How long a seek that was answered waits for the broker to close the old subscription.
+/// Time for which a seek that was answered waits for the broker to close the old subscription.
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
 
 /// Target of [`Consumer::seek`](super::Consumer::seek).

@@ -41,7 +41,7 @@ pub(super) struct PartitionProducer {
     task: Mutex<Option<AbortHandle>>,
 }
 
-/// What the broker said when it opened the producer, to be repeated when it is opened again.
+/// Name and epoch that the broker assigned when it opened the producer; repeated when it is opened again.
 #[derive(Clone, Debug)]
 struct Registration {
     name: Option<String>,

@@ -22,7 +22,7 @@ use crate::tubemq::flow::Flow;
 use crate::tubemq::topic::SubscribeInfo;
 use crate::tubemq::{Code, Partition, Response};
 
-/// How long a partition that is given back waits for its broker.
+/// Time for which a partition that is given back waits for its broker.
 pub(super) const LEAVE: Duration = Duration::from_secs(3);
 
 pub(super) type Parts = BTreeMap<(Arc<str>, Partition), Arc<PartitionConsumer>>;
