@@ -12,7 +12,7 @@ use crate::broker::auth::TokenKey;
 use crate::broker::listener::{Port, Transport, accept, acceptor, check_bind};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options, Urls};
-use crate::broker::protocol::{Clock, Topics};
+use crate::broker::protocol::{Clock, Protocol, Topics};
 use crate::broker::runner::Runner;
 use crate::broker::service::{Context, Framing, Service};
 use crate::broker::stats::{ProtocolStats, TopicStats};
@@ -83,10 +83,18 @@ pub(super) fn run(
     });
 }
 
-/// A protocol before its tasks run.
-struct Configured {
+/// A protocol with its ports, before the store is open.
+struct Bound {
     name: &'static str,
     service: Box<dyn Service>,
+    ports: Vec<(Port, Framing)>,
+}
+
+/// A protocol that is open on the store, before its tasks run.
+struct Opened {
+    name: &'static str,
+    topic_prefix: Option<&'static str>,
+    protocol: Box<dyn Protocol>,
     ports: Vec<(Port, Framing)>,
 }
 
@@ -111,63 +119,16 @@ impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
         let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
-        let mut services = Vec::new();
-        for (name, configure) in PROTOCOLS {
-            services.extend(configure(options)?.map(|service| (name, service)));
-        }
-        if !options.allow_insecure_bind {
-            if tls.is_none() || tokens.is_none() {
-                check_bind(&options.host, "tls and token_key").await?;
-            }
-            for missing in services.iter().filter_map(|(_, service)| service.missing_for_public_bind()) {
-                check_bind(&options.host, missing).await?;
-            }
-        }
-        let mut urls = Urls::default();
-        let mut configured = Vec::new();
-        for (name, service) in services {
-            let mut ports = Vec::new();
-            for listen in service.listen() {
-                let port = Port::bind(&options.host, listen.port).await?;
-                let scheme = listen.schemes[usize::from(tls.is_some())];
-                (listen.publish)(&mut urls, port.url(scheme, &options.host, listen.path));
-                ports.push((port, listen.framing));
-            }
-            configured.push(Configured { name, service, ports });
-        }
-
+        let (bound, urls) = bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
         let database = open_database(options)?;
-        let topic_ids = TopicIds::new(match &database {
-            Some(database) => database.next_topic()?,
-            // Message ids of an earlier run must not mean anything in this one.
-            None => wall_ms() / 1000,
-        });
         let usage = StoreUsage::default();
-        let now = Instant::now();
-        let clock = Clock::new(now, wall_ms());
-        let mut opened = Vec::new();
-        for Configured { name, service, ports } in configured {
-            let topic_prefix = service.topic_prefix();
-            let protocol = service.open(&Context {
-                database: database.as_ref(),
-                urls: &urls,
-                ports: ports.iter().map(|(port, _)| port.number).collect(),
-                clock,
-                now,
-                topic_ids: &topic_ids,
-                usage: &usage,
-                max_store: options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 }),
-                seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), wall_ms()),
-                tokens: tokens.as_ref(),
-            })?;
-            opened.push((name, topic_prefix, protocol, ports));
-        }
+        let clock = Clock::new(Instant::now(), wall_ms());
+        let opened = open(options, bound, database.as_ref(), &usage, clock, &urls, tokens.as_ref())?;
 
-        let queues = queues(database, opened.len())?;
-        let connections = Rc::<Cell<usize>>::default();
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
-        let mut protocols = Vec::new();
-        for ((name, topic_prefix, protocol, ports), (queue, reports)) in opened.into_iter().zip(queues) {
+        let connections = Rc::<Cell<usize>>::default();
+        let queues = queues(database, opened.len())?;
+        let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let runner = Runner::new(protocol, queue, connections.clone());
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
@@ -176,8 +137,9 @@ impl Server {
                     Transport { tls: tls.clone(), framing, max_connections: options.max_connections };
                 listening.spawn_local(accept(runner.clone(), port, transport));
             }
-            protocols.push(Running { name, topic_prefix, runner });
-        }
+            Running { name, topic_prefix, runner }
+        };
+        let protocols = opened.into_iter().zip(queues).map(run).collect();
         Ok((Self { protocols, usage, listening, reporting }, urls))
     }
 
@@ -259,6 +221,68 @@ impl Server {
             None => Err(no_owner(name)),
         });
     }
+}
+
+/// Configures every protocol that is enabled and binds its ports. `secured` tells whether connections are encrypted
+/// and authenticated, `tls` whether they are encrypted.
+async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>, Urls)> {
+    let mut services = Vec::new();
+    for (name, configure) in PROTOCOLS {
+        services.extend(configure(options)?.map(|service| (name, service)));
+    }
+    if !options.allow_insecure_bind {
+        let missing = services.iter().filter_map(|(_, service)| service.missing_for_public_bind());
+        for missing in (!secured).then_some("tls and token_key").into_iter().chain(missing) {
+            check_bind(&options.host, missing).await?;
+        }
+    }
+    let (mut bound, mut urls) = (Vec::new(), Urls::default());
+    for (name, service) in services {
+        let mut ports = Vec::new();
+        for listen in service.listen() {
+            let port = Port::bind(&options.host, listen.port).await?;
+            let scheme = listen.schemes[usize::from(tls)];
+            (listen.publish)(&mut urls, port.url(scheme, &options.host, listen.path));
+            ports.push((port, listen.framing));
+        }
+        bound.push(Bound { name, service, ports });
+    }
+    Ok((bound, urls))
+}
+
+/// Opens every protocol on the store.
+fn open(
+    options: &Options,
+    bound: Vec<Bound>,
+    database: Option<&Database>,
+    usage: &StoreUsage,
+    clock: Clock,
+    urls: &Urls,
+    tokens: Option<&Arc<TokenKey>>,
+) -> Result<Vec<Opened>> {
+    let topic_ids = TopicIds::new(match database {
+        Some(database) => database.next_topic()?,
+        // Message ids of an earlier run must not mean anything in this one.
+        None => wall_ms() / 1000,
+    });
+    let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
+    let open = |Bound { name, service, ports }: Bound| {
+        let topic_prefix = service.topic_prefix();
+        let protocol = service.open(&Context {
+            database,
+            urls,
+            ports: ports.iter().map(|(port, _)| port.number).collect(),
+            clock,
+            now: clock.base(),
+            topic_ids: &topic_ids,
+            usage,
+            max_store,
+            seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), wall_ms()),
+            tokens,
+        })?;
+        Ok(Opened { name, topic_prefix, protocol, ports })
+    };
+    bound.into_iter().map(open).collect()
 }
 
 fn no_owner(name: &str) -> Error {

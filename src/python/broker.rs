@@ -154,8 +154,7 @@ fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResul
 fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     let py = options.py();
     let fields = Fields(options);
-    let mut to = native::Options::default();
-    to.data = fields.text("data")?.map(Into::into);
+    let mut to = native::Options { data: fields.text("data")?.map(Into::into), ..native::Options::default() };
     if let Some(host) = fields.text("host")? {
         to.host = host;
     }

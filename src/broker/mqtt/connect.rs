@@ -26,8 +26,8 @@ impl Broker {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.version = version;
         }
-        if let Some((reason, words)) = self.objection(id, &connect) {
-            return self.refuse(id, reason, &words);
+        if let Some((reason, text)) = self.reason_to_refuse(id, &connect) {
+            return self.refuse(id, reason, &text);
         }
         let mut answer = ConnAck::new(Reason::Success);
         if connect.client_id.is_empty() {
@@ -66,8 +66,8 @@ impl Broker {
     }
 
     /// The reason why a client is refused, if there is one.
-    fn objection(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
-        let no = |reason, words: &str| Some((reason, words.to_owned()));
+    fn reason_to_refuse(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
+        let no = |reason, text: &str| Some((reason, text.to_owned()));
         if connect.properties.authentication_method().is_some() {
             return no(Reason::BadAuthenticationMethod, "extended authentication is not supported");
         }
@@ -118,12 +118,12 @@ impl Broker {
         None
     }
 
-    fn refuse(&mut self, id: u64, reason: Reason, words: &str) -> Result<(), Violation> {
+    fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
         let mut answer = ConnAck::new(reason);
-        answer.properties.push(Property::ReasonString(words.into()));
+        answer.properties.push(Property::ReasonString(text.into()));
         self.send(id, &mut Packet::ConnAck(answer));
         self.counters.refused += 1;
-        self.end_connection(id, reason, words);
+        self.end_connection(id, reason, text);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Broker {
     }
 
     /// Handles a timer that is due. The session may have changed since it was set.
-    pub(super) fn fall_due(&mut self, at: Instant, due: Due) {
+    pub(super) fn handle_timer(&mut self, at: Instant, due: Due) {
         match due {
             Due::Will(number) if self.sessions.get(&number).is_some_and(|s| s.will_at == Some(at)) => {
                 self.publish_will(number);

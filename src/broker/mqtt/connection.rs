@@ -187,11 +187,11 @@ impl Connection {
     }
 
     /// Ends the connection. An MQTT 5 client is told the reason; an MQTT 3.x client sees the connection close.
-    pub(super) fn end(&mut self, reason: Reason, words: &str) {
+    pub(super) fn end(&mut self, reason: Reason, text: &str) {
         if self.version == Version::V5 && self.session().is_some() {
             let mut disconnect = Disconnect::new(reason);
-            if !words.is_empty() {
-                disconnect.properties.push(Property::ReasonString(words.into()));
+            if !text.is_empty() {
+                disconnect.properties.push(Property::ReasonString(text.into()));
             }
             self.send(&mut Packet::Disconnect(disconnect));
         }

@@ -328,8 +328,8 @@ impl Broker {
     /// The reason why no message can be accepted, if there is one.
     fn refusal(&self) -> Option<(Reason, String)> {
         if let Some(error) = self.commits.failure() {
-            let words = format!("{}: restart the broker", error.message());
-            return Some((Reason::Unspecified, words));
+            let text = format!("{}: restart the broker", error.message());
+            return Some((Reason::Unspecified, text));
         }
         let full = self.used_bytes() > self.settings.max_store;
         full.then(|| {
@@ -464,10 +464,10 @@ impl Broker {
     }
 
     /// Ends a connection after a protocol violation or a timeout.
-    fn end_connection(&mut self, id: u64, reason: Reason, words: &str) {
+    fn end_connection(&mut self, id: u64, reason: Reason, text: &str) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let session = connection.session();
-        connection.end(reason, words);
+        connection.end(reason, text);
         let pacing = std::mem::take(&mut connection.pacing);
         self.resume_reading(pacing);
         self.wakes.push_back(id);
@@ -525,14 +525,14 @@ impl Protocol for Broker {
             return Ok(());
         }
         let expired = connection.expires_at.is_some_and(|at| at <= now);
-        let (reason, words) = match (expired, connection.state) {
+        let (reason, text) = match (expired, connection.state) {
             (true, _) => (Reason::NotAuthorized, "the token has expired"),
             (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT within 10 s"),
             (false, _) => (Reason::KeepAliveTimeout, "no packet within one and a half times the keep-alive"),
         };
-        self.end_connection(id, reason, words);
+        self.end_connection(id, reason, text);
         self.pump();
-        Err(Error::new(ErrorKind::Timeout, words))
+        Err(Error::new(ErrorKind::Timeout, text))
     }
 
     fn session_timeout(&self, id: u64) -> Option<Instant> {
@@ -598,7 +598,7 @@ impl Protocol for Broker {
         self.now = now;
         while let Some((at, due)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, due));
-            self.fall_due(at, due);
+            self.handle_timer(at, due);
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;

@@ -73,13 +73,13 @@ impl Broker {
             // Sent again because our PUBREC was lost: acknowledge it again without a second delivery.
         } else if own {
             ack.reason = if version == Version::V5 { Reason::NotAuthorized } else { Reason::Success };
-        } else if let Some((reason, words)) = self.refusal() {
+        } else if let Some((reason, text)) = self.refusal() {
             if version != Version::V5 {
                 // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it again.
-                return Err(Violation { reason, message: words });
+                return Err(Violation { reason, message: text });
             }
             ack.reason = reason;
-            ack.properties.push(Property::ReasonString(words.into()));
+            ack.properties.push(Property::ReasonString(text.into()));
         } else {
             let outcome = self.distribute(publish, Some(number));
             behind = outcome.behind;

@@ -268,7 +268,7 @@ impl Broker {
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
         subscription.seek(sequence, &set);
         // The consumers are closed before the answer, because the messages in their queues are no longer valid.
-        self.send_away(&reader, true);
+        self.close_consumers(&reader, true);
         self.flush_cursor(reader.topic, &reader.subscription);
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
         self.reply_written(id, Command::Success(Box::new(success)));
@@ -276,7 +276,7 @@ impl Broker {
     }
 
     /// Closes all consumers of a subscription.
-    pub(super) fn send_away(&mut self, reader: &Reader, expected_back: bool) {
+    pub(super) fn close_consumers(&mut self, reader: &Reader, expected_back: bool) {
         let Some(subscription) = self.subscription(reader) else { return };
         let keys: Vec<ConsumerKey> = subscription.consumers().iter().map(|consumer| consumer.key).collect();
         for key in keys {
@@ -315,7 +315,7 @@ impl Broker {
         if let Some(subscription) = self.subscription(&reader) {
             subscription.detach(key);
         }
-        self.send_away(&reader, true);
+        self.close_consumers(&reader, true);
         self.drop_subscription(reader.topic, &reader.subscription);
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
         self.reply_written(id, Command::Success(Box::new(success)));

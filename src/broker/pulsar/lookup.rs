@@ -143,7 +143,7 @@ impl Broker {
             };
             producers.into_iter().for_each(|key| self.fence(key));
             for subscription in subscriptions {
-                self.send_away(&Reader { topic: id, subscription }, true);
+                self.close_consumers(&Reader { topic: id, subscription }, true);
             }
             self.topics.remove(&id);
             self.commits.write(Op::DeleteTopic { id });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::partition::{Lease, OFFSET_UNIT, Position, Refusal, held, offset_of};
 use super::produce::message_id;
-use super::{Asker, Broker};
+use super::{Broker, CallId};
 use crate::broker::log::Entry;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::{HAS_ATTRIBUTES, TYPE};
@@ -35,10 +35,10 @@ const MAX_HELD: usize = 1 << 16;
 const NONE: i64 = -1;
 
 impl Broker {
-    pub(super) fn partition_register(&mut self, asker: Asker, request: pb::RegisterRequestC2b) {
+    pub(super) fn partition_register(&mut self, call_id: CallId, request: pb::RegisterRequestC2b) {
         let result =
-            self.check_visit(asker, request.auth_info.as_ref()).and_then(|()| match request.op_type {
-                REGISTER => self.take_partition(asker, &request),
+            self.check_visit(call_id, request.auth_info.as_ref()).and_then(|()| match request.op_type {
+                REGISTER => self.take_partition(call_id, &request),
                 UNREGISTER => self.leave_partition(&request),
                 other => Err((Code::BadRequest, format!("unknown operation {other}"))),
             });
@@ -54,12 +54,12 @@ impl Broker {
                 pb::RegisterResponseB2c { err_code: code as i32, err_msg, ..Default::default() }
             }
         };
-        self.answer_written(asker, Response::PartitionRegister(response));
+        self.answer_written(call_id, Response::PartitionRegister(response));
     }
 
     fn take_partition(
         &mut self,
-        asker: Asker,
+        call_id: CallId,
         request: &pb::RegisterRequestC2b,
     ) -> Result<(i64, Option<i64>), Refusal> {
         check_group(&request.group_name).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
@@ -93,7 +93,7 @@ impl Broker {
         };
         let lease = Lease {
             client: request.client_id.clone(),
-            connection: asker.connection,
+            connection: call_id.connection,
             expires,
             filters: filters.clone(),
             pack: None,
@@ -126,12 +126,16 @@ impl Broker {
         self.find_partition(topic, id).ok_or_else(missing)
     }
 
-    pub(super) fn partition_heartbeat(&mut self, asker: Asker, request: pb::HeartBeatRequestC2b) -> Response {
+    pub(super) fn partition_heartbeat(
+        &mut self,
+        call_id: CallId,
+        request: pb::HeartBeatRequestC2b,
+    ) -> Response {
         let refuse = |code: Code, text: &str| {
             let (err_code, err_msg) = (code as i32, text.to_owned());
             Response::PartitionHeartbeat(pb::HeartBeatResponseB2c { err_code, err_msg, ..Default::default() })
         };
-        if let Err((code, text)) = self.check_visit(asker, request.auth_info.as_ref()) {
+        if let Err((code, text)) = self.check_visit(call_id, request.auth_info.as_ref()) {
             return refuse(code, &text);
         }
         if request.partition_info.len() > MAX_HELD {
@@ -149,7 +153,7 @@ impl Broker {
                 None => Err((Code::NoNode, String::new())),
             };
             match lease {
-                Ok(lease) => (lease.expires, lease.connection) = (expires, asker.connection),
+                Ok(lease) => (lease.expires, lease.connection) = (expires, call_id.connection),
                 Err((code, _)) => failure_info.push(format!("{}:{info}", code as i32)),
             }
         }
@@ -163,8 +167,8 @@ impl Broker {
         })
     }
 
-    pub(super) fn get_messages(&mut self, asker: Asker, request: &pb::GetMessageRequestC2b) -> Response {
-        Response::GetMessages(self.read_pack(asker, request).unwrap_or_else(|(code, text)| {
+    pub(super) fn get_messages(&mut self, call_id: CallId, request: &pb::GetMessageRequestC2b) -> Response {
+        Response::GetMessages(self.read_pack(call_id, request).unwrap_or_else(|(code, text)| {
             pb::GetMessageResponseB2c {
                 err_code: code as i32,
                 err_msg: Some(text),
@@ -179,11 +183,11 @@ impl Broker {
 
     fn read_pack(
         &mut self,
-        asker: Asker,
+        call_id: CallId,
         request: &pb::GetMessageRequestC2b,
     ) -> Result<pb::GetMessageResponseB2c, Refusal> {
-        self.check_admitted(asker)?;
-        let bound = self.settings.users.is_some().then_some(asker.connection);
+        self.check_admitted(call_id)?;
+        let bound = self.settings.users.is_some().then_some(call_id.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let manual = request.manual_commit_offset == Some(true);
@@ -249,8 +253,8 @@ impl Broker {
         })
     }
 
-    pub(super) fn commit_offset(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) {
-        let response = match self.commit(asker, request) {
+    pub(super) fn commit_offset(&mut self, call_id: CallId, request: &pb::CommitOffsetRequestC2b) {
+        let response = match self.commit(call_id, request) {
             Ok((curr_offset, max_offset)) => pb::CommitOffsetResponseB2c {
                 success: true,
                 err_code: Code::Success as i32,
@@ -265,12 +269,16 @@ impl Broker {
                 ..Default::default()
             },
         };
-        self.answer_written(asker, Response::CommitOffset(response));
+        self.answer_written(call_id, Response::CommitOffset(response));
     }
 
-    fn commit(&mut self, asker: Asker, request: &pb::CommitOffsetRequestC2b) -> Result<(i64, i64), Refusal> {
-        self.check_admitted(asker)?;
-        let bound = self.settings.users.is_some().then_some(asker.connection);
+    fn commit(
+        &mut self,
+        call_id: CallId,
+        request: &pb::CommitOffsetRequestC2b,
+    ) -> Result<(i64, i64), Refusal> {
+        self.check_admitted(call_id)?;
+        let bound = self.settings.users.is_some().then_some(call_id.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;

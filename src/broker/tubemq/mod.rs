@@ -82,7 +82,7 @@ struct Connection {
 
 /// The connection and serial number that a response is for.
 #[derive(Clone, Copy, Debug)]
-struct Asker {
+struct CallId {
     connection: u64,
     serial: u32,
 }
@@ -91,9 +91,9 @@ struct Asker {
 #[derive(Debug)]
 enum Action {
     /// Makes a written message available to consumers and answers its producer.
-    Sent { partition: u64, sequence: u64, stored_ms: u64, asker: Asker },
+    Sent { partition: u64, sequence: u64, stored_ms: u64, call_id: CallId },
     /// Sends a response that depends on a written change.
-    Answer { asker: Asker, response: Box<Response> },
+    Answer { call_id: CallId, response: Box<Response> },
 }
 
 /// TubeMQ's master and broker, as the [module](self) describes.
@@ -157,7 +157,7 @@ impl Broker {
         self.settings.clock.wall_ms(self.now)
     }
 
-    fn handle_call(&mut self, asker: Asker, call: Call, bytes: usize) {
+    fn handle_call(&mut self, call_id: CallId, call: Call, bytes: usize) {
         let service = call.request.method().service();
         // Like the real broker, accept messages through the consumers' service, too.
         let served = match (service, call.service) {
@@ -168,7 +168,7 @@ impl Broker {
         };
         if !served {
             let text = format!("service {:?} has no method {:?}", call.service, call.request.method());
-            return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
+            return self.refuse(call_id, call.version, false, "corerpc.exception.ServiceException", text);
         }
         let response = match call.request {
             Request::ProducerRegister(request) => self.producer_register(request),
@@ -180,33 +180,33 @@ impl Broker {
             Request::BalanceRegister(request) => self.balance_register(*request),
             Request::BalanceHeartbeat(request) => self.balance_heartbeat(*request),
             Request::PartitionMetadata(request) => self.partition_metadata(request),
-            Request::SendMessage(request) => return self.send_message(asker, *request, bytes),
-            Request::PartitionRegister(request) => return self.partition_register(asker, *request),
-            Request::PartitionHeartbeat(request) => self.partition_heartbeat(asker, *request),
-            Request::GetMessages(request) => self.get_messages(asker, &request),
-            Request::CommitOffset(request) => return self.commit_offset(asker, &request),
+            Request::SendMessage(request) => return self.send_message(call_id, *request, bytes),
+            Request::PartitionRegister(request) => return self.partition_register(call_id, *request),
+            Request::PartitionHeartbeat(request) => self.partition_heartbeat(call_id, *request),
+            Request::GetMessages(request) => self.get_messages(call_id, &request),
+            Request::CommitOffset(request) => return self.commit_offset(call_id, &request),
             Request::BrokerRegister(_) | Request::BrokerHeartbeat(_) | Request::BrokerClose(_) => {
                 let text =
                     "the embedded master is its own only broker: no other broker can register".to_owned();
-                return self.refuse(asker, call.version, false, "corerpc.exception.ServiceException", text);
+                return self.refuse(call_id, call.version, false, "corerpc.exception.ServiceException", text);
             }
         };
-        self.answer(asker, response);
+        self.answer(call_id, response);
     }
 
     /// Sends a response immediately.
-    fn answer(&mut self, asker: Asker, response: Response) {
-        self.reply(asker, &Reply::response(response));
+    fn answer(&mut self, call_id: CallId, response: Response) {
+        self.reply(call_id, &Reply::response(response));
     }
 
     /// Sends a response once every change issued so far is written.
-    fn answer_written(&mut self, asker: Asker, response: Response) {
-        self.when_written(Action::Answer { asker, response: Box::new(response) });
+    fn answer_written(&mut self, call_id: CallId, response: Response) {
+        self.when_written(Action::Answer { call_id, response: Box::new(response) });
     }
 
     /// Reports that the RPC itself failed. The class name depends on the caller's version, as in the real
     /// servers.
-    fn refuse(&mut self, asker: Asker, version: Option<i32>, fatal: bool, class: &str, text: String) {
+    fn refuse(&mut self, call_id: CallId, version: Option<i32>, fatal: bool, class: &str, text: String) {
         let package = match version {
             Some(1) => "com.tencent.tubemq",
             Some(2) => "com.apache.tubemq",
@@ -218,15 +218,15 @@ impl Broker {
             name: format!("{package}.{class}"),
             text: Some(text),
         };
-        self.reply(asker, &Reply::Exception(exception));
+        self.reply(call_id, &Reply::Exception(exception));
     }
 
-    fn reply(&mut self, asker: Asker, reply: &Reply) {
-        let Some(connection) = self.connections.get_mut(&asker.connection) else { return };
+    fn reply(&mut self, call_id: CallId, reply: &Reply) {
+        let Some(connection) = self.connections.get_mut(&call_id.connection) else { return };
         if connection.output.is_empty() {
-            self.wakes.push_back(asker.connection);
+            self.wakes.push_back(call_id.connection);
         }
-        let encoded = reply.encode(asker.serial, &mut connection.output);
+        let encoded = reply.encode(call_id.serial, &mut connection.output);
         debug_assert!(encoded.is_ok(), "responses fit into a frame");
     }
 
@@ -238,22 +238,22 @@ impl Broker {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Sent { partition, sequence, stored_ms, asker } => {
+            Action::Sent { partition, sequence, stored_ms, call_id } => {
                 let response = self.sent(partition, sequence, stored_ms);
-                self.answer(asker, response);
+                self.answer(call_id, response);
             }
-            Action::Answer { asker, mut response } => {
+            Action::Answer { call_id, mut response } => {
                 if let Some(error) = self.commits.failure() {
                     fail(&mut response, Code::InternalServerError, error.message());
                 }
-                self.answer(asker, *response);
+                self.answer(call_id, *response);
             }
         }
     }
 
     /// Checks the visit token of a call and, if it is valid, admits the connection. Calls that carry no token
     /// (`get`, `commit`) are answered on admitted connections only. Without users every connection is admitted.
-    fn check_visit(&mut self, asker: Asker, info: Option<&pb::AuthorizedInfo>) -> Result<(), Refusal> {
+    fn check_visit(&mut self, call_id: CallId, info: Option<&pb::AuthorizedInfo>) -> Result<(), Refusal> {
         if self.settings.users.is_none() {
             return Ok(());
         }
@@ -261,16 +261,16 @@ impl Broker {
             let text = "the visit token is not one that this master issued: register with the master again";
             return Err((Code::CertificateFailure, text.to_owned()));
         }
-        if let Some(connection) = self.connections.get_mut(&asker.connection) {
+        if let Some(connection) = self.connections.get_mut(&call_id.connection) {
             connection.admitted = true;
         }
         Ok(())
     }
 
     /// Refuses a call without a token on a connection that has not shown one.
-    fn check_admitted(&self, asker: Asker) -> Result<(), Refusal> {
+    fn check_admitted(&self, call_id: CallId) -> Result<(), Refusal> {
         if self.settings.users.is_none()
-            || self.connections.get(&asker.connection).is_some_and(|connection| connection.admitted)
+            || self.connections.get(&call_id.connection).is_some_and(|connection| connection.admitted)
         {
             return Ok(());
         }
@@ -358,12 +358,12 @@ impl Protocol for Broker {
                 break;
             }
             let Some(frame) = connection.decoder.next(input)? else { break };
-            let asker = Asker { connection: id, serial: frame.serial };
+            let call_id = CallId { connection: id, serial: frame.serial };
             match Call::decode(&frame.payload) {
-                Ok(call) => self.handle_call(asker, call, frame.payload.len()),
+                Ok(call) => self.handle_call(call_id, call, frame.payload.len()),
                 Err(error) => {
                     let class = "corerpc.exception.UnknownProtocolException";
-                    self.refuse(asker, None, true, class, error.message().to_owned());
+                    self.refuse(call_id, None, true, class, error.message().to_owned());
                 }
             }
         }

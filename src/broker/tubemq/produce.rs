@@ -1,7 +1,7 @@
 //! Messages from producers.
 
 use super::partition::offset_of;
-use super::{Action, Asker, Broker, fail};
+use super::{Action, Broker, CallId, fail};
 use crate::broker::log::Entry;
 use crate::broker::store::Op;
 use crate::tubemq::command::Response;
@@ -23,25 +23,25 @@ fn refused(code: Code, text: impl Into<String>) -> Response {
 }
 
 impl Broker {
-    pub(super) fn send_message(&mut self, asker: Asker, request: pb::SendMessageRequestP2b, bytes: usize) {
-        match self.take_in(asker, request) {
+    pub(super) fn send_message(&mut self, call_id: CallId, request: pb::SendMessageRequestP2b, bytes: usize) {
+        match self.append_message(call_id, request) {
             Ok((partition, sequence, stored_ms)) => {
-                let sent = Action::Sent { partition, sequence, stored_ms, asker };
-                if let Some(action) = self.commits.when_written_charging(asker.connection, bytes, sent) {
+                let sent = Action::Sent { partition, sequence, stored_ms, call_id };
+                if let Some(action) = self.commits.when_written_charging(call_id.connection, bytes, sent) {
                     self.act(action);
                 }
             }
-            Err(response) => self.answer(asker, *response),
+            Err(response) => self.answer(call_id, *response),
         }
     }
 
-    fn take_in(
+    fn append_message(
         &mut self,
-        asker: Asker,
+        call_id: CallId,
         request: pb::SendMessageRequestP2b,
     ) -> Result<(u64, u64, u64), Box<Response>> {
         let refuse = |code, text: &str| Err(Box::new(refused(code, text)));
-        self.check_visit(asker, request.auth_info.as_ref())
+        self.check_visit(call_id, request.auth_info.as_ref())
             .map_err(|(code, text)| Box::new(refused(code, text)))?;
         if let Some(error) = self.commits.failure() {
             return refuse(Code::ServiceUnavailable, error.message());
