@@ -18,13 +18,13 @@ fn frames(size: usize) -> BytesMut {
     let now = Instant::now();
     let mut producer =
         Producer::new(1, ProducerOptions { batch_max_bytes: 4 << 20, ..ProducerOptions::default() });
-    producer.attach(now, "bench", -1, DEFAULT_MAX_MESSAGE_SIZE);
+    producer.attach("bench", -1, DEFAULT_MAX_MESSAGE_SIZE);
     let payload = vec![7; size];
     for _ in 0..BATCH {
         producer.push(now, 1, &Outgoing { payload: &payload, ..Outgoing::default() }).expect("there is room");
     }
     let mut out = Transmit::default();
-    producer.poll_transmit(now, &mut out, usize::MAX);
+    producer.poll_transmit(&mut out, usize::MAX);
     out.take()
 }
 
@@ -52,7 +52,7 @@ fn hot_path(criterion: &mut Criterion) {
             let mut out: Vec<Message> = Vec::with_capacity(BATCH as usize);
             bench.iter(|| {
                 let mut consumer = Consumer::new(1, ConsumerOptions::default());
-                consumer.attach(Instant::now());
+                consumer.attach();
                 let mut input = BytesMut::from(&bytes[..]);
                 let frame = Decoder::new(DEFAULT_MAX_MESSAGE_SIZE).next(&mut input);
                 let frame = frame.expect("a frame").expect("whole");

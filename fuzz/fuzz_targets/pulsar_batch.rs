@@ -17,7 +17,7 @@ const LIMIT: usize = 1 << 20;
 fuzz_target!(|data: &[u8]| {
     let now = Instant::now();
     let mut consumer = Consumer::new(0, Options { max_message_size: LIMIT, ..Options::default() });
-    consumer.attach(now);
+    consumer.attach();
     // Twice: the second time as a redelivery with some of the batch acknowledged.
     for ack_set in [vec![], vec![5]] {
         let delivery = hot::Delivery {
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let mut transmit = Transmit::default();
         consumer.flush_acks();
-        consumer.poll_transmit(now, &mut transmit);
+        consumer.poll_transmit(&mut transmit);
         assert!(transmit.len() <= 64 * (out.len() + 4));
     }
 });

@@ -39,9 +39,9 @@ pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
     /// Adds what is due to `out`; returns the time of the next turn.
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
 
-    fn handle_receipt(&self, now: Instant, receipt: &hot::SendReceipt) -> Result<()>;
+    fn handle_receipt(&self, receipt: &hot::SendReceipt) -> Result<()>;
 
-    fn handle_send_error(&self, now: Instant, error: &pb::CommandSendError) -> Result<()>;
+    fn handle_send_error(&self, error: &pb::CommandSendError) -> Result<()>;
 
     /// The route is gone: stop sending at once.
     fn detach(&self, now: Instant, loss: Loss);
@@ -90,14 +90,14 @@ impl Attached {
             Command::SendReceipt(receipt) => {
                 // A receipt for a producer that has been closed is late, not wrong.
                 if let Some(part) = self.producers.get(&receipt.producer_id).cloned()
-                    && let Err(error) = part.handle_receipt(now, &receipt)
+                    && let Err(error) = part.handle_receipt(&receipt)
                 {
                     self.broken = Some(error);
                 }
             }
             Command::SendError(error) => {
                 if let Some(part) = self.producers.get(&error.producer_id).cloned()
-                    && let Err(error) = part.handle_send_error(now, &error)
+                    && let Err(error) = part.handle_send_error(&error)
                 {
                     self.broken = Some(error);
                 }

@@ -170,7 +170,7 @@ impl Consumer {
     }
 
     /// Handles the subscription's success: grants permits for a full queue, once.
-    pub fn attach(&mut self, _now: Instant) {
+    pub fn attach(&mut self) {
         self.state = State::Attached;
         self.permits = Permits::default();
         self.grant(self.options.receiver_queue.max(1));
@@ -307,7 +307,7 @@ impl Consumer {
     }
 
     /// Requests redelivery of all unacknowledged messages, including those waiting in the queue.
-    pub fn redeliver_unacknowledged(&mut self, _now: Instant) {
+    pub fn redeliver_unacknowledged(&mut self) {
         self.nacks.clear();
         if self.state == State::Attached {
             self.redeliver(Vec::new());
@@ -398,7 +398,7 @@ impl Consumer {
     }
 
     /// Writes the ACK, REDELIVER and FLOW frames that are due.
-    pub fn poll_transmit(&mut self, _now: Instant, out: &mut Transmit) {
+    pub fn poll_transmit(&mut self, out: &mut Transmit) {
         if self.state == State::Detached {
             return;
         }

@@ -7,7 +7,7 @@ use crate::pulsar::pb::command_ack::ValidationError;
 
 fn consumer(options: Options) -> Consumer {
     let mut consumer = Consumer::new(7, Options { receiver_queue: 10, ..options });
-    consumer.attach(Instant::now());
+    consumer.attach();
     consumer
 }
 
@@ -55,7 +55,7 @@ fn take(consumer: &mut Consumer) -> Vec<Message> {
 
 fn written(consumer: &mut Consumer) -> Vec<Command> {
     let mut out = Transmit::default();
-    consumer.poll_transmit(Instant::now(), &mut out);
+    consumer.poll_transmit(&mut out);
     let mut bytes = out.take();
     let mut decoder = Decoder::new(1 << 20);
     std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).map(|frame| frame.command).collect()
@@ -78,7 +78,7 @@ fn a_full_flow_once_and_refills_at_half() {
     take(&mut c);
     assert_eq!(written(&mut c), [flow(5)]);
     c.detach();
-    c.attach(Instant::now());
+    c.attach();
     assert_eq!(written(&mut c), [flow(10)], "permits of the old connection have lapsed");
 }
 
@@ -157,7 +157,7 @@ fn what_was_acknowledged_does_not_come_again_after_a_cut() {
     let got = take(&mut c);
     c.ack(Instant::now(), &got[1].id);
     c.detach();
-    c.attach(Instant::now());
+    c.attach();
     give(&mut c, 0, batch(3)).unwrap();
     assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [0, 2]);
 }
@@ -172,7 +172,7 @@ fn acks_are_gathered_for_a_time_or_a_number_and_survive_a_cut() {
     assert_eq!(written(&mut c), []);
     c.detach();
     assert_eq!(c.poll_timeout(), None);
-    c.attach(now);
+    c.attach();
     c.handle_timeout(now + Duration::from_millis(100));
     assert!(
         matches!(&written(&mut c)[..], [Command::Flow(_), Command::Ack(ack)] if ack.message_ids.len() == 1)
@@ -225,7 +225,7 @@ fn a_seek_is_exclusive_of_its_id_unless_asked_otherwise() {
         give(&mut c, 9, single("old")).unwrap();
         c.end_seek(Some(MessageId::new(1, 0).in_batch(1, 3)), inclusive);
         c.detach();
-        c.attach(Instant::now());
+        c.attach();
         give(&mut c, 0, batch(3)).unwrap();
         assert_eq!(take(&mut c)[0].id.batch_index, first);
     }
@@ -233,7 +233,7 @@ fn a_seek_is_exclusive_of_its_id_unless_asked_otherwise() {
     c.begin_seek();
     c.end_seek(Some(MessageId::new(1, 4)), false);
     c.detach();
-    c.attach(Instant::now());
+    c.attach();
     give(&mut c, 4, batch(3)).unwrap();
     assert_eq!(c.available(), 0, "the id of a whole entry stands for all in it");
 }
@@ -245,7 +245,7 @@ fn what_a_seek_passed_over_does_not_stay_in_the_backlog() {
         c.begin_seek();
         c.end_seek(Some(MessageId::new(1, 0)), false);
         c.detach();
-        c.attach(Instant::now());
+        c.attach();
         give(&mut c, 0, batch(3)).unwrap();
         c.flush_acks();
         let acks = written(&mut c).into_iter().filter(|command| matches!(command, Command::Ack(_))).count();
@@ -262,7 +262,7 @@ fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
     c.flush_acks();
     written(&mut c);
     c.detach();
-    c.attach(Instant::now());
+    c.attach();
     give(&mut c, 0, batch(3)).unwrap();
     assert_eq!(c.available(), 0);
     c.flush_acks();
@@ -277,7 +277,7 @@ fn a_reader_goes_on_behind_what_was_taken() {
     c.take(2, &mut out);
     assert_eq!(c.resume_position(), Some(out[1].id));
     c.detach();
-    c.attach(Instant::now());
+    c.attach();
     give(&mut c, 0, batch(3)).unwrap();
     assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [2]);
 }
@@ -357,7 +357,7 @@ fn a_cut_does_not_lose_the_first_chunk_of_an_incomplete_message() {
     let now = Instant::now();
     let mut c = acknowledged_past_a_first_chunk(now);
     c.detach();
-    c.attach(now);
+    c.attach();
     assert_eq!(acks(&mut c, now), []);
     // The broker redelivers the entries whose acknowledgement it has not received.
     give(&mut c, 1, chunk("u", 0, 2)).unwrap();

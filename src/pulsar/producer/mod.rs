@@ -1,7 +1,7 @@
 //! A producer, independent of its connection.
 //!
 //! ```text
-//!   push ──► open batch ──► window: unsent │ in flight ──► receipt ──► Event::Sent
+//!   push ──► open batch ──► window: unsent │ in flight ──► receipt ──► Event::Stored
 //!              (closes when it holds half as many messages as are in flight, so immediately if none are;
 //!               when it is full; or when the batch delay has passed)
 //!
@@ -81,7 +81,7 @@ impl Default for Options {
 pub enum Event {
     /// The broker has stored the messages. `u64::MAX:u64::MAX` means that it already had them (deduplication)
     /// or that a non-persistent topic dropped them.
-    Sent {
+    Stored {
         /// Number of messages.
         count: u32,
         /// Ledger of the entry.
@@ -238,13 +238,7 @@ impl Producer {
     }
 
     /// Handles PRODUCER_SUCCESS: the window is sent again from its start.
-    pub fn attach(
-        &mut self,
-        _now: Instant,
-        producer_name: &str,
-        last_sequence_id: i64,
-        max_message_size: usize,
-    ) {
+    pub fn attach(&mut self, producer_name: &str, last_sequence_id: i64, max_message_size: usize) {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
@@ -284,7 +278,7 @@ impl Producer {
 
     /// Handles a receipt. An error means that receipts were lost: the caller must close the connection, so that
     /// the window is sent again.
-    pub fn handle_receipt(&mut self, _now: Instant, receipt: &hot::SendReceipt) -> Result<()> {
+    pub fn handle_receipt(&mut self, receipt: &hot::SendReceipt) -> Result<()> {
         let Some(head) = self.window.front() else { return Ok(()) };
         // Brokers acknowledge a batch by its first or its last id. Ids below the head belong to messages that
         // have timed out or have already been acknowledged.
@@ -302,7 +296,7 @@ impl Producer {
         let (ledger, number) =
             receipt.message_id.as_ref().map_or((u64::MAX, u64::MAX), |id| (id.ledger_id, id.entry_id));
         if entry.count > 0 {
-            self.events.push_back(Event::Sent {
+            self.events.push_back(Event::Stored {
                 count: entry.count,
                 ledger,
                 entry: number,
@@ -317,7 +311,7 @@ impl Producer {
 
     /// Handles SEND_ERROR. An error return means that the caller must close the connection, so that the window
     /// is sent again. Other errors end only the entry that they name.
-    pub fn handle_send_error(&mut self, _now: Instant, error: &pb::CommandSendError) -> Result<()> {
+    pub fn handle_send_error(&mut self, error: &pb::CommandSendError) -> Result<()> {
         let typed = server_error(error.error, &error.message);
         let ends_entry = matches!(
             typed.kind(),
@@ -376,7 +370,7 @@ impl Producer {
     }
 
     /// Writes about `budget` bytes of what may be sent now; true if more may be sent.
-    pub fn poll_transmit(&mut self, _now: Instant, out: &mut Transmit, budget: usize) -> bool {
+    pub fn poll_transmit(&mut self, out: &mut Transmit, budget: usize) -> bool {
         if !matches!(self.state, State::Attached) {
             return false;
         }

@@ -9,7 +9,7 @@ const WALL: u64 = 1_700_000_000_000;
 
 fn producer(options: Options) -> Producer {
     let mut producer = Producer::new(3, options);
-    producer.attach(Instant::now(), "p", -1, 1000);
+    producer.attach("p", -1, 1000);
     producer
 }
 
@@ -19,7 +19,7 @@ fn push(p: &mut Producer, payload: &[u8]) -> Result<u64> {
 
 fn bytes(p: &mut Producer) -> BytesMut {
     let mut out = Transmit::default();
-    while p.poll_transmit(Instant::now(), &mut out, usize::MAX) {}
+    while p.poll_transmit(&mut out, usize::MAX) {}
     out.take()
 }
 
@@ -48,13 +48,13 @@ fn receipt(p: &mut Producer, sequence_id: u64) -> Result<()> {
     let id = hot::IdData { ledger_id: 9, entry_id: sequence_id, ..Default::default() };
     let receipt =
         hot::SendReceipt { producer_id: 3, sequence_id, message_id: Some(id), highest_sequence_id: None };
-    p.handle_receipt(Instant::now(), &receipt)
+    p.handle_receipt(&receipt)
 }
 
 fn outcomes(p: &mut Producer) -> Vec<(u32, bool)> {
     std::iter::from_fn(|| p.poll_event())
         .map(|event| match event {
-            Event::Sent { count, .. } => (count, true),
+            Event::Stored { count, .. } => (count, true),
             Event::Failed { count, .. } => (count, false),
         })
         .collect()
@@ -122,7 +122,7 @@ fn after_a_cut_the_same_bytes_go_again_before_anything_new() {
     assert!(bytes(&mut p).is_empty());
     push(&mut p, b"new").unwrap();
     push(&mut p, b"new").unwrap();
-    p.attach(Instant::now(), "p", -1, 1000);
+    p.attach("p", -1, 1000);
     let again = bytes(&mut p);
     assert_eq!(again[..first.len()], first[..]);
     assert!(again.len() > first.len());
@@ -264,7 +264,7 @@ fn key_based_batches_hold_one_key() {
 #[test]
 fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alone() {
     let mut p = Producer::new(3, Options::default());
-    p.attach(Instant::now(), "p", 41, 1000);
+    p.attach("p", 41, 1000);
     assert_eq!((push(&mut p, b"x").unwrap(), p.last_sequence_id()), (42, 42));
     let again = Outgoing { sequence_id: Some(7), ..Default::default() };
     assert_eq!(p.push(Instant::now(), WALL, &again).unwrap(), 7);
@@ -276,7 +276,7 @@ fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alo
 #[test]
 fn the_last_possible_sequence_ids_do_not_overflow() {
     let mut p = Producer::new(3, Options::default());
-    p.attach(Instant::now(), "p", i64::MAX, 1000);
+    p.attach("p", i64::MAX, 1000);
     let last = Outgoing { sequence_id: Some(u64::MAX), ..Default::default() };
     assert_eq!(p.push(Instant::now(), WALL, &last).unwrap(), u64::MAX);
     push(&mut p, b"x").unwrap();
@@ -309,12 +309,12 @@ fn a_send_error_ends_its_entry_in_its_turn_or_asks_for_a_new_connection() {
         error: error as i32,
         message: "no".into(),
     };
-    p.handle_send_error(Instant::now(), &error(1, pb::ServerError::ChecksumError)).unwrap();
+    p.handle_send_error(&error(1, pb::ServerError::ChecksumError)).unwrap();
     assert_eq!(outcomes(&mut p), [], "the head comes first");
     receipt(&mut p, 0).unwrap();
     receipt(&mut p, 2).unwrap();
     assert_eq!(outcomes(&mut p), [(1, true), (1, false), (1, true)]);
-    assert!(p.handle_send_error(Instant::now(), &error(9, pb::ServerError::PersistenceError)).is_err());
+    assert!(p.handle_send_error(&error(9, pb::ServerError::PersistenceError)).is_err());
 }
 
 #[test]
@@ -331,11 +331,11 @@ fn close_fails_everything_and_every_later_push() {
 #[test]
 fn a_broker_with_a_smaller_limit_fails_what_no_longer_fits() {
     let mut p = Producer::new(3, Options { batching: false, ..Options::default() });
-    p.attach(Instant::now(), "p", -1, 100_000);
+    p.attach("p", -1, 100_000);
     push(&mut p, b"small").unwrap();
     push(&mut p, &[0; 50_000]).unwrap();
     p.detach();
-    p.attach(Instant::now(), "p", -1, 1000);
+    p.attach("p", -1, 1000);
     assert_eq!(sent(&mut p), [(0, 0)]);
     receipt(&mut p, 0).unwrap();
     assert_eq!(outcomes(&mut p), [(1, true), (1, false)]);
@@ -359,7 +359,7 @@ proptest! {
     ], 0..120)) {
         let mut now = Instant::now();
         let mut p = Producer::new(3, Options { max_pending: 8, batch_max_messages: 3, chunking: true, ..Options::default() });
-        p.attach(now, "p", -1, 700);
+        p.attach("p", -1, 700);
         let (mut pushed, mut ended) = (0_u32, 0_u32);
         // Entries that the broker has received and not yet acknowledged.
         let mut wire = BytesMut::new();
@@ -373,7 +373,7 @@ proptest! {
                 }
                 Step::Transmit(budget) => {
                     let mut out = Transmit::default();
-                    p.poll_transmit(now, &mut out, budget);
+                    p.poll_transmit(&mut out, budget);
                     wire.extend_from_slice(&out.take());
                     while let Some(frame) = Decoder::new(1 << 20).next(&mut wire).unwrap() {
                         let Command::Send(send) = frame.command else { unreachable!() };
@@ -382,13 +382,13 @@ proptest! {
                 }
                 Step::Receipt => if let Some(sequence_id) = unanswered.pop_front() {
                     let receipt = hot::SendReceipt { producer_id: 3, sequence_id, ..Default::default() };
-                    p.handle_receipt(now, &receipt).unwrap();
+                    p.handle_receipt(&receipt).unwrap();
                 }
                 Step::Cut => {
                     p.detach();
                     wire.clear();
                     unanswered.clear();
-                    p.attach(now, "p", -1, 700);
+                    p.attach("p", -1, 700);
                 }
                 Step::Flush => p.flush(),
                 Step::Later(ms) => {
@@ -397,13 +397,13 @@ proptest! {
                 }
             }
             while let Some(event) = p.poll_event() {
-                ended += match event { Event::Sent { count, .. } | Event::Failed { count, .. } => count };
+                ended += match event { Event::Stored { count, .. } | Event::Failed { count, .. } => count };
             }
             prop_assert_eq!(pushed - ended, p.pending_messages() as u32);
         }
         p.close(Error::new(ErrorKind::Closed, "end"));
         while let Some(event) = p.poll_event() {
-            ended += match event { Event::Sent { count, .. } | Event::Failed { count, .. } => count };
+            ended += match event { Event::Stored { count, .. } | Event::Failed { count, .. } => count };
         }
         prop_assert_eq!((pushed, p.pending_bytes()), (ended, 0));
     }

@@ -199,9 +199,8 @@ impl Consumer {
     /// Asks the broker to deliver again everything that is not acknowledged.
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
-        let now = Instant::now();
         for part in &self.0.parts {
-            part.change(|machine| machine.redeliver_unacknowledged(now));
+            part.change(|machine| machine.redeliver_unacknowledged());
         }
         Ok(())
     }

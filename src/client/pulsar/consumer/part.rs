@@ -249,7 +249,7 @@ impl ConsumerRoute for PartitionConsumer {
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
         let mut machine = self.machine();
         machine.handle_timeout(now);
-        machine.poll_transmit(now, out);
+        machine.poll_transmit(out);
         machine.poll_timeout()
     }
 
@@ -350,7 +350,7 @@ impl Supervised for Supervisor {
                 let text = "the consumer was closed while it subscribed";
                 return Err(Error::new(ErrorKind::Disconnected, text));
             }
-            part.machine().attach(Instant::now());
+            part.machine().attach();
         }
         std::mem::forget(withdraw);
         connection.session().wake();

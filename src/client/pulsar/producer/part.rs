@@ -143,7 +143,7 @@ impl PartitionProducer {
         let mut bytes = 0;
         while let Some(event) = machine.poll_event() {
             let (freed, outcome) = match event {
-                Event::Sent { count, ledger, entry, batch, bytes, .. } => {
+                Event::Stored { count, ledger, entry, batch, bytes, .. } => {
                     let mut id = MessageId::new(ledger, entry).in_partition(self.partition);
                     if batch {
                         id.batch_size = count as i32;
@@ -205,22 +205,22 @@ impl ProducerRoute for PartitionProducer {
         self.notified.store(false, Ordering::Release);
         let mut machine = self.machine();
         machine.handle_timeout(now);
-        let more = machine.poll_transmit(now, out, TURN);
+        let more = machine.poll_transmit(out, TURN);
         let due = if more { Some(now) } else { machine.poll_timeout() };
         self.deliver(machine);
         due
     }
 
-    fn handle_receipt(&self, now: Instant, receipt: &hot::SendReceipt) -> Result<()> {
+    fn handle_receipt(&self, receipt: &hot::SendReceipt) -> Result<()> {
         let mut machine = self.machine();
-        let result = machine.handle_receipt(now, receipt);
+        let result = machine.handle_receipt(receipt);
         self.deliver(machine);
         result
     }
 
-    fn handle_send_error(&self, now: Instant, error: &pb::CommandSendError) -> Result<()> {
+    fn handle_send_error(&self, error: &pb::CommandSendError) -> Result<()> {
         let mut machine = self.machine();
-        let result = machine.handle_send_error(now, error);
+        let result = machine.handle_send_error(error);
         self.deliver(machine);
         result
     }
@@ -317,7 +317,6 @@ impl Supervised for Supervisor {
             }
             part.registration.lock().name = Some(success.producer_name.clone());
             part.machine().attach(
-                Instant::now(),
                 &success.producer_name,
                 success.last_sequence_id(),
                 connection.info().max_message_size,

@@ -21,7 +21,7 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 pub(crate) fn outcomes(writer: &mut Writer, disk: &Disk, may_fail: bool) -> Result<(), String> {
     while let Some(event) = writer.machine.poll_event() {
         let (count, bytes) = match &event {
-            Event::Sent { count, bytes, .. } | Event::Failed { count, bytes, .. } => {
+            Event::Stored { count, bytes, .. } | Event::Failed { count, bytes, .. } => {
                 (*count as usize, *bytes)
             }
         };
@@ -33,13 +33,13 @@ pub(crate) fn outcomes(writer: &mut Writer, disk: &Disk, may_fail: bool) -> Resu
             return Err(format!("{names:?} of {sizes:?} bytes gave {bytes} back"));
         }
         match event {
-            Event::Sent { ledger: u64::MAX, .. } => {
+            Event::Stored { ledger: u64::MAX, .. } => {
                 if let Some(lost) = names.iter().find(|name| !disk.messages.contains_key(name)) {
                     return Err(format!("{lost:?} was dropped as a duplicate and is not in the log"));
                 }
                 writer.stored.extend(names);
             }
-            Event::Sent { entry, batch, .. } => {
+            Event::Stored { entry, batch, .. } => {
                 if disk.contents.get(&entry) != Some(&names) || (!batch && count != 1) {
                     return Err(format!(
                         "{names:?} acknowledged at {entry}, which holds {:?}",

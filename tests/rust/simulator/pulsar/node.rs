@@ -195,7 +195,7 @@ impl Node {
             match result {
                 Ok(Command::ProducerSuccess(success)) => {
                     let last = success.last_sequence_id();
-                    writer.machine.attach(now, &success.producer_name, last, self.max_message_size);
+                    writer.machine.attach(&success.producer_name, last, self.max_message_size);
                     writer.opening.attached = true;
                 }
                 Ok(other) => return Err(format!("PRODUCER was answered by {other:?}")),
@@ -207,7 +207,7 @@ impl Node {
             reader.opening.request = None;
             match result {
                 Ok(Command::Success(_)) => {
-                    reader.machine.attach(now);
+                    reader.machine.attach();
                     reader.opening.attached = true;
                 }
                 Ok(other) => return Err(format!("SUBSCRIBE was answered by {other:?}")),
@@ -227,7 +227,7 @@ impl Node {
                     .iter_mut()
                     .find(|w| w.id == receipt.producer_id)
                     .ok_or("a stranger's receipt")?;
-                writer.machine.handle_receipt(now, &receipt).map_err(|e| e.to_string())
+                writer.machine.handle_receipt(&receipt).map_err(|e| e.to_string())
             }
             Command::CloseProducer(close) => {
                 for writer in self.writers.iter_mut().filter(|w| w.id == close.producer_id) {
@@ -261,13 +261,13 @@ impl Node {
             writer.machine.handle_timeout(now);
             if let Some(connection) = &mut self.connection {
                 // Small turns, so that several are needed.
-                while writer.machine.poll_transmit(now, connection.transmit(), 200) {}
+                while writer.machine.poll_transmit(connection.transmit(), 200) {}
             }
         }
         for reader in &mut self.readers {
             reader.machine.handle_timeout(now);
             if let Some(connection) = &mut self.connection {
-                reader.machine.poll_transmit(now, connection.transmit());
+                reader.machine.poll_transmit(connection.transmit());
             }
         }
         Ok(result)
