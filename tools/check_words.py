@@ -81,7 +81,9 @@ RULES = (
     ),
     Rule(
         "doc that begins with a question word",
-        re.compile(r'^\s*(?:r?"""|//[/!] )(?:What|Who|Whose|Whom|Where|How)\b(?! (?:to|much|many)\b)'),
+        re.compile(
+            r'^\s*(?:r?"""|//[/!] )(?:What|Who|Whose|Whom|Where|How)\b(?! (?:to|much|many|long|often)\b)'
+        ),
         "a doc comment begins with a noun phrase or a verb",
         "'Limits of a session', 'Returns the ...'",
     ),
