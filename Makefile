@@ -30,7 +30,7 @@ PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
 # Trees that are free of the words that tools/check_words.py knows; its --report shows the others.
-WORDS_CHECKED := README.md CHANGELOG.md CONTRIBUTING.md docs examples benches tests/docs tools/docs_pages.py \
+WORDS_CHECKED := README.md CHANGELOG.md CONTRIBUTING.md docs examples benches tests/docs tests/support tests/conftest.py tools/docs_pages.py \
 	python/penstock/commands python/penstock/spark python/penstock/pulsar python/penstock/mqtt python/penstock/tubemq \
 	src/broker src/pulsar src/mqtt src/clock.rs src/error.rs src/wire.rs src/checksum.rs src/compression.rs src/transmit.rs \
 	src/machine.rs src/lib.rs

@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// What the broker says is MQTT.
+    /// Decodes the broker's output, which must be MQTT.
     fn listen(&mut self, index: usize) {
         let Peer { id, version, known, .. } = self.peers[index];
         let mut all = BytesMut::new();

@@ -31,7 +31,7 @@ fn open(now: Instant, version: Version) -> Connection {
     Connection::new(now, connect, Duration::from_secs(30)).expect("it is short")
 }
 
-/// What became of the publications, and which messages wait to be acknowledged.
+/// The outcomes of the publications, and the messages that wait to be acknowledged.
 #[derive(Default)]
 struct Seen {
     ended: u32,

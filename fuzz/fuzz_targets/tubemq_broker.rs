@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// What the broker says can be read.
+    /// Decodes the broker's output, which must be TubeMQ.
     fn listen(&mut self, index: usize) {
         let mut out = Transmit::default();
         self.broker.take_output(self.now, self.seats[index].id, &mut out);
@@ -261,7 +261,7 @@ fuzz_target!(|data: &[u8]| {
     }
     world.write();
     (0..3).for_each(|index| world.listen(index));
-    // Whoever is silent has left, and holds nothing.
+    // Silent members have left and hold nothing.
     world.now += Duration::from_secs(100);
     world.broker.handle_timeout(world.now);
     world.settle();

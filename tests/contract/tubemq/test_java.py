@@ -142,7 +142,7 @@ def test_java_to_java(tube: TubeMqService, java: Java, balance: str) -> None:
     # The group has passed them.
     with consume(tube, name, topic, position="first") as consumer:
         consumer.nothing()
-    # Another group has not.
+    # Another group has not passed them.
     with consume(tube, group(), topic, position="first") as consumer:
         assert len(consumer.receive(500)) == 500
 

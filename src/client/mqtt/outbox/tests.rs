@@ -255,7 +255,7 @@ fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     let (outbox, ..) = open(&options);
     let error = load(&outbox, None, 1000).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Persistence);
-    assert!(error.message().contains("key 7"), "{error}");
+    assert!(error.message().contains("row 7"), "{error}");
     // The row is bad, the file is not.
     assert!(outbox.failure().is_none());
     outbox.close();
