@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._base import Consumer as Consumer
     from ._base import Producer as Producer
     from ._connect import connect as connect
-    from ._engine import Message as Message
+    from ._native import Message as Message
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit

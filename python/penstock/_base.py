@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from . import frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
 from ._missing import missing
+from ._typing import M_co
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ._engine import FrameRows, Message
+    from ._engine import FrameRows
     from ._typing import Duration, Pending
 
 
@@ -176,7 +177,7 @@ class Producer(ProducerHandle):
         return f"<penstock.{type(self).__name__} {self._native.topic}>"
 
 
-class Consumer(ConsumerHandle):
+class Consumer(ConsumerHandle[M_co]):
     """Receives messages. Made by :meth:`Client.consumer`.
 
     Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
@@ -193,7 +194,7 @@ class Consumer(ConsumerHandle):
         """Name of the subscription or group."""
         return self._native.subscription
 
-    def receive(self, timeout: Duration | None = None) -> Awaitable[Message]:
+    def receive(self, timeout: Duration | None = None) -> Awaitable[M_co]:
         """The next message.
 
         Args:
@@ -206,7 +207,7 @@ class Consumer(ConsumerHandle):
         self._check()
         return self._native.receive(parse.seconds(timeout))
 
-    def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> Awaitable[list[Message]]:
+    def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> Awaitable[list[M_co]]:
         """The messages that have arrived, up to ``max``; if there is no message, waits for one.
 
         Args:
@@ -237,12 +238,12 @@ class Consumer(ConsumerHandle):
         self._check()
         return frames.incoming(await self._native.read_arrow(max_rows, parse.seconds(timeout)))
 
-    def ack(self, message: Message) -> Awaitable[None]:
+    def ack(self, message: M_co) -> Awaitable[None]:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges a message."""
         self._native.ack(message)
         return self._done
 
-    def ack_many(self, messages: Sequence[Message]) -> Awaitable[None]:
+    def ack_many(self, messages: Sequence[M_co]) -> Awaitable[None]:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges each of the messages."""
         self._native.ack_many(messages)
         return self._done

@@ -49,7 +49,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
         loop = asyncio.get_running_loop()
         bridge = _native.Loop(loop)
         try:
-            native = await _native.connect(
+            native = await row.native_client_class().connect(
                 broker.url if broker else base, options.to_engine(row.tables["client"], values), bridge
             )
         except BaseException:

@@ -1,8 +1,8 @@
-# The native module. What a handle that was made with a loop returns is an ``asyncio.Future``; without a
-# loop it is a :class:`Waiter`. The names with a leading underscore exist for type checkers only.
+# The native module. An operation of a handle that was made with a loop returns an ``asyncio.Future``;
+# without a loop it returns a :class:`Waiter`. Names with a leading underscore exist for type checkers only.
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, final, type_check_only
 
 from typing_extensions import Buffer
@@ -12,22 +12,28 @@ from .mqtt import ReasonCode
 __all__ = [
     "ArrowBatch",
     "Broker",
-    "Client",
-    "Consumer",
     "EngineError",
     "FrameRows",
     "Loop",
-    "Message",
     "MessageId",
     "MessageIds",
+    "MqttClient",
+    "MqttConsumer",
+    "MqttMessage",
     "MqttProducer",
     "Position",
-    "Producer",
-    "TubeProducer",
+    "PulsarClient",
+    "PulsarConsumer",
+    "PulsarMessage",
+    "PulsarProducer",
+    "TubeMqClient",
+    "TubeMqConsumer",
+    "TubeMqMessage",
+    "TubeMqProducer",
     "Waiter",
-    "connect",
     "encode_frame",
     "set_error_factory",
+    "set_missing_factory",
     "set_reason_codes",
     "template_columns",
     "topic_matches",
@@ -35,49 +41,59 @@ __all__ = [
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
+_Client = TypeVar("_Client")
+_Message = TypeVar("_Message")
+_Target_contra = TypeVar("_Target_contra", contravariant=True)
+_Receipts_co = TypeVar("_Receipts_co", covariant=True)
 
 @type_check_only
 class _Pending(Protocol[_T_co]):
+    """A future of an event loop, or a :class:`Waiter`."""
     def __await__(self) -> Generator[Any, Any, _T_co]: ...
     def wait(self, timeout: float | None = None) -> _T_co: ...
 
 @final
 class Loop:
-    """The way of results to one event loop: made in it, used in it alone."""
+    """The path of results to one event loop. Created on that loop and used by it alone."""
     def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self: ...
     def close(self) -> None:
-        """Ends it; results that come later are dropped."""
+        """Closes the path. Results that arrive later are dropped."""
 
 @final
 class Waiter(Generic[_T]):
     """The result of an operation that was started without a loop. It can be taken once."""
     def wait(self, timeout: float | None = None) -> _T:
-        """Blocks until the result is there; signals are handled meanwhile.
+        """Blocks until the result arrives; signals are handled meanwhile.
 
         Args:
             timeout: seconds; no limit by default.
 
         Raises:
             Timeout: no result in time; it can still be waited for.
-            InvalidArgument: it was taken before.
-            Error: what the operation failed with.
+            InvalidArgument: the result has been taken already.
+            Error: the operation's own error.
         """
     def done(self) -> bool:
-        """Whether the result is there and was not taken."""
+        """Whether the result has arrived and has not been taken."""
 
 class EngineError(Exception): ...
 
 def set_error_factory(factory: Callable[[str, str, str | None, bool, str | None], BaseException]) -> None:
-    """Has errors made by ``factory(code, message, topic, retriable, broker_text)``."""
+    """Registers the function that makes an exception from ``(code, message, topic, retriable,
+    broker_text)``."""
+
+def set_missing_factory(factory: Callable[[str, str], BaseException]) -> None:
+    """Registers the function that makes an exception from ``(class_name, attribute)``, for an attribute that
+    a message class does not have."""
 
 def set_reason_codes(codes: Callable[[int], Any]) -> None:
-    """Has MQTT's reason codes made by ``codes(number)``."""
+    """Registers the function that makes MQTT's reason codes from their numbers."""
 
 def topic_matches(filter: str, topic: str) -> bool:
-    """Whether a message of ``topic`` is for ``filter``, a filter of MQTT, shared or not.
+    """Whether messages of ``topic`` match ``filter``, a topic filter of MQTT, shared or not.
 
     Raises:
-        InvalidTopic: no filter, or no topic.
+        InvalidTopic: not a valid filter, or not a valid topic.
     """
 
 def encode_frame(
@@ -92,106 +108,189 @@ def encode_frame(
     first_row: int = 0,
     id: tuple[str, str] | None = None,
 ) -> FrameRows:
-    """Makes messages of the rows of anything with the Arrow PyCapsule interface.
+    """Makes messages of the rows of an object with the Arrow PyCapsule interface.
 
     Args:
         frame: the rows.
         value: the column with the payloads.
-        encoding: ``"raw"``: ``value`` as it is; ``"json"``: an object of each row.
+        encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as a JSON object.
         key: the column with the keys; none by default.
         topic: the column with the topics, or a template of them, instead of keys.
         properties: a column of maps or structs, text to text.
         event_time: a column of timestamps, or of milliseconds since 1970, not negative.
         first_row: number of the first row.
-        id: a property with an id: its name, and what comes before the row's number.
+        id: a property with an id for each row: its name, and the text before the row's number.
 
     Raises:
-        InvalidArgument: no such column, a type that does not fit, a negative time.
+        InvalidArgument: a missing column, a type that does not fit, or a negative time.
     """
 
 def template_columns(template: str) -> list[str]:
     """The columns that a template of topics names, in order.
 
     Raises:
-        InvalidArgument: no template.
+        InvalidArgument: not a valid template.
     """
 
-def connect(url: str, options: Mapping[str, Any], loop: Loop | None) -> _Pending[Client]:
-    """Connects to a service; the scheme of ``url`` says of which protocol.
+# ---------------------------------------------------------------------------- shared by the protocols
 
-    Args:
-        url: one or several addresses.
-        options: by name, as :mod:`penstock.options` has checked them; durations are seconds, sizes bytes.
-        loop: where results go; ``None``: results are :class:`Waiter`.
-
-    Raises:
-        InvalidArgument: an option that does not fit the URL.
-        ConnectFailed, AuthenticationError, TlsError, Timeout: when awaited.
-    """
-
-@final
-class Client:
-    """A client of one service of any protocol. Its methods give what ends with the result."""
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called, or the process forked since."""
-    def producer(self, topic: str, options: Mapping[str, Any]) -> _Pending[Producer]:
-        """Opens a producer.
+@type_check_only
+class _ClientOf(Generic[_Client]):
+    @staticmethod
+    def connect(url: str, options: Mapping[str, Any], loop: Loop | None) -> _Pending[_Client]:
+        """Connects to a service.
 
         Args:
-            topic: its name.
-            options: by name, as :mod:`penstock.options` has checked them; durations are seconds, sizes bytes.
+            url: one or several addresses.
+            options: by name, as the protocol's table has checked them; durations are seconds, sizes bytes.
+            loop: the path of results; ``None`` makes results :class:`Waiter` objects.
 
-        Returns:
-            Ends with a :class:`Producer`, :class:`MqttProducer` or :class:`TubeProducer`.
+        Raises:
+            InvalidArgument: an option that does not fit the URL.
+            ConnectFailed, AuthenticationError, TlsError, Timeout: when awaited.
+        """
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the process has forked since."""
+    def stats(self) -> dict[str, Any]:
+        """Counters: ``memory_used_bytes``, and those of the protocol."""
+    def close(self) -> _Pending[None]:
+        """Closes the producers and consumers of this client, then its connections."""
+
+@type_check_only
+class _ProducerOf(Generic[_Receipts_co]):
+    @property
+    def topic(self) -> str:
+        """The full name of the topic."""
+    @property
+    def pending(self) -> int:
+        """Number of messages without an outcome."""
+    def send_rows(self, rows: FrameRows) -> _Pending[_Receipts_co]:
+        """Sends the rows of :func:`encode_frame` as a group, like ``send_many``, and takes them out of
+        ``rows``."""
+    def flush(self) -> _Pending[None]:
+        """Waits for the outcomes of everything sent before.
+
+        Raises:
+            Error: the first error of the messages sent with ``send_nowait``, with their number (when
+                awaited).
+        """
+    def close(self) -> _Pending[None]:
+        """Waits for the outcomes of the messages, at most the operation timeout, and closes the producer."""
+
+@type_check_only
+class _ConsumerOf(Generic[_Message, _Target_contra]):
+    @property
+    def topic(self) -> str:
+        """The topics, joined by commas."""
+    @property
+    def subscription(self) -> str:
+        """The subscription or group."""
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> _Pending[_Message]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> _Message:
+        """The next message, for a consumer without a loop. Blocks until one arrives; signals are handled
+        meanwhile.
+
+        Raises:
+            NotAllowed: the consumer belongs to an event loop.
+            Closed: after :meth:`close`.
+        """
+    def receive(self, timeout: float | None) -> _Pending[_Message]:
+        """The next message.
+
+        Args:
+            timeout: seconds; ``None`` is no limit.
+
+        Raises:
+            Timeout: no message in time; nothing is lost (when awaited).
+            Closed: after :meth:`close` (when awaited).
+        """
+    def receive_many(self, max: int, timeout: float | None) -> _Pending[list[_Message]]:
+        """The messages that have arrived, up to ``max``; waits for the first one.
+
+        Args:
+            max: maximum number of messages.
+            timeout: seconds until the list is returned empty; ``None`` is no limit.
+        """
+    def read_arrow(self, max_rows: int, timeout: float | None) -> _Pending[ArrowBatch]:
+        """Messages as columns, without a Python object for each.
+
+        Args:
+            max_rows: completes with this many rows ...
+            timeout: ... or after this many seconds, with the rows so far; ``None`` is no limit.
+        """
+    def ack(self, message: _Target_contra) -> None:
+        """Acknowledges a message; returns at once."""
+    def ack_many(self, messages: Iterable[_Target_contra]) -> None:
+        """Acknowledges each of the messages; returns at once."""
+    def unsubscribe(self) -> _Pending[None]:
+        """Deletes the subscription and closes the consumer."""
+    def close(self) -> _Pending[None]:
+        """Hands over the acknowledgements and closes. Messages without one are delivered to other
+        consumers."""
+
+@type_check_only
+class _Redelivering(_ConsumerOf[_Message, _Target_contra]):
+    def ack_cumulative(self, message: _Target_contra) -> None:
+        """Acknowledges a message and all before it in its partition; returns at once.
+
+        Raises:
+            NotAllowed: the subscription is Shared or Key_Shared (Pulsar).
+        """
+    def nack(self, message: _Target_contra, delay: float | None) -> None:
+        """Asks for a message again. TubeMQ redelivers the whole pack, without the messages that were
+        acknowledged.
+
+        Args:
+            message: the message.
+            delay: seconds; the consumer's ``nack_delay`` by default.
+        """
+    def nack_many(self, messages: Iterable[_Target_contra], delay: float | None) -> None:
+        """As :meth:`nack`, for several messages."""
+    def redeliver_unacknowledged(self) -> None:
+        """Asks again for everything that was received and not acknowledged."""
+
+@type_check_only
+class _AnyMessage:
+    @property
+    def data(self) -> bytes:
+        """The payload; copied on each access."""
+    @property
+    def topic(self) -> str: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+# ---------------------------------------------------------------------------- Pulsar
+
+@final
+class PulsarClient(_ClientOf[PulsarClient]):
+    """A client of a Pulsar cluster."""
+    def producer(self, topic: str, options: Mapping[str, Any]) -> _Pending[PulsarProducer]:
+        """Opens a producer.
 
         Raises:
             InvalidTopic, TopicNotFound, AuthorizationError, Timeout: when awaited.
         """
     def consumer(
         self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
-    ) -> _Pending[Consumer]:
-        """Opens a consumer.
-
-        Args:
-            topics: names, or filters of MQTT.
-            subscription: subscription, shared subscription group of MQTT ("" is none) or group of TubeMQ.
-            options: as of :meth:`producer`.
-        """
+    ) -> _Pending[PulsarConsumer]:
+        """Opens a consumer."""
     def partitions(self, topic: str) -> _Pending[int]:
-        """Number of partitions of a topic; of Pulsar 0 is one that has none."""
+        """Number of partitions of a topic; 0 for a topic that is not partitioned."""
     def topics(self, namespace: str) -> _Pending[list[str]]:
-        """Names of a namespace's topics.
-
-        Raises:
-            Unsupported: not Pulsar's.
-        """
-    def reauthenticate(self) -> _Pending[None]:
-        """Starts a new extended authentication of MQTT 5.0.
-
-        Raises:
-            Unsupported: not MQTT's.
-        """
-    def close(self) -> _Pending[None]:
-        """Closes what was made with it, then the connections."""
-    def stats(self) -> dict[str, Any]:
-        """Counts: ``memory_used_bytes``, and what MQTT's server granted."""
+        """The names of a namespace's topics."""
 
 @final
-class Producer:
-    """A producer of one topic of Pulsar."""
-    @property
-    def topic(self) -> str:
-        """Its full name."""
+class PulsarProducer(_ProducerOf[MessageIds]):
+    """A producer of one topic."""
     @property
     def name(self) -> str:
-        """Its name, which the broker may have given."""
+        """The name of the producer, given or chosen by the broker."""
     @property
     def last_sequence_id(self) -> int:
-        """Of the last message with a receipt; -1: none."""
-    @property
-    def pending(self) -> int:
-        """Messages without an outcome."""
+        """Sequence id of the last message with a receipt; -1 without one."""
     def send(
         self,
         payload: Buffer,
@@ -203,12 +302,12 @@ class Producer:
         deliver_at: int | None = None,
         null_value: bool = False,
     ) -> Any:
-        """Hands a message over; the payload is copied before this returns.
+        """Sends a message; the payload is copied before this returns.
 
         Args:
             payload: bytes-like.
-            key: of the message; decides the partition.
-            ordering_key: decides the Key_Shared consumer instead of ``key``.
+            key: chooses the partition.
+            ordering_key: chooses the Key_Shared consumer instead of ``key``.
             properties: text to text.
             event_time: milliseconds since 1970, not negative; none by default.
             sequence_id: for deduplication; the producer's own by default.
@@ -216,14 +315,13 @@ class Producer:
             null_value: a tombstone; the payload is empty then.
 
         Returns:
-            Ends with its :class:`MessageId`.
-            Cancelling it does not unsend.
+            Completes with the :class:`MessageId`. Cancelling it does not unsend.
 
         Raises:
-            QueueFull: the window, and as many parked messages again, have no outcome yet.
-            MemoryLimit: the client's ``memory_limit`` bytes are in use.
-            MessageTooLarge, InvalidArgument: at once, and nothing is sent.
-            Timeout: no answer within ``send_timeout``; it may have been stored (when awaited).
+            QueueFull: the window and its overflow queue are full.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            MessageTooLarge, InvalidArgument: at once; nothing is sent.
+            Timeout: no answer within ``send_timeout``; the message may have been stored (when awaited).
             Closed: after :meth:`close`.
         """
     def send_nowait(
@@ -237,367 +335,90 @@ class Producer:
         deliver_at: int | None = None,
         null_value: bool = False,
     ) -> None:
-        """As :meth:`send`, without a result: :meth:`flush` tells what failed.
+        """As :meth:`send`, without a result: :meth:`flush` reports failures.
 
         Raises:
-            QueueFull: the window is full; nothing is parked.
+            QueueFull: the window is full; the overflow queue is not used.
         """
     def send_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+        self, payloads: Iterable[Buffer], keys: Iterable[str | None] | None = None
     ) -> _Pending[MessageIds]:
-        """Sends payloads as a group, in their order; ends when the broker has all of them.
+        """Sends payloads as a group, in their order; completes when the broker has all of them.
 
         Args:
-            payloads: any iterable of bytes-like objects; beyond the window the rest is copied and follows.
+            payloads: bytes-like objects; beyond the window the rest is copied and follows.
             keys: one for each payload, or none.
 
         Raises:
-            TypeError: a payload without a buffer, or keys as one text.
+            TypeError: a payload that is not bytes-like, or keys as a single text.
             ValueError: ``keys`` and ``payloads`` differ in number.
             Error: the first error of the group, with the number of messages that failed (when awaited).
         """
-    def send_rows(self, rows: FrameRows) -> _Pending[MessageIds]:
-        """Sends rows of :func:`encode_frame` as a group, as :meth:`send_many`; takes them out of ``rows``."""
-    def flush(self) -> _Pending[None]:
-        """Ends when everything that was sent before has an outcome.
-
-        Raises:
-            Error: the first error of the messages that nobody awaits, with their number (when awaited).
-        """
-    def close(self) -> _Pending[None]:
-        """Waits for the outcomes of what was sent, at most the operation timeout, and ends the producer."""
 
 @final
-class MqttProducer:
-    """A publisher of MQTT."""
-    @property
-    def topic(self) -> str:
-        """The topic of messages that name none."""
-    @property
-    def pending(self) -> int:
-        """Messages without an outcome."""
-    def send(self, payload: Buffer, extras: Mapping[str, Any] | None = None) -> _Pending[ReasonCode]:
-        """Hands a message over; the payload is copied before this returns.
+class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
+    """A consumer of one or several topics."""
+    def ack_receipt(self, messages: Iterable[PulsarMessage | MessageId], cumulative: bool) -> _Pending[None]:
+        """Acknowledges, and completes with the broker's answer.
 
         Args:
-            payload: bytes-like.
-            extras: by name: ``topic``, ``qos`` (0 to 2), ``retain``, ``message_expiry`` (seconds),
-                ``content_type``, ``response_topic``, ``correlation_data``, ``is_text``, ``properties``.
-
-        Returns:
-            Ends with a reason code, of PUBACK or PUBCOMP; with QoS 0 once it is written.
-            Cancelling it does not unsend.
-
-        Raises:
-            QueueFull: the window, and as many parked messages again, have no outcome yet.
-            MemoryLimit: the client's ``memory_limit`` bytes are in use.
-            MessageTooLarge, InvalidArgument: at once, and nothing is sent.
-            Timeout: no answer within ``send_timeout``; it may have been stored (when awaited).
-            Closed: after :meth:`close`.
-        """
-    def send_nowait(self, payload: Buffer, extras: Mapping[str, Any] | None = None) -> None:
-        """As :meth:`send`, without a result: :meth:`flush` tells what failed.
-
-        Raises:
-            QueueFull: the window is full; nothing is parked.
-        """
-    def send_many(
-        self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
-    ) -> _Pending[list[ReasonCode]]:
-        """Sends payloads as a group, in their order; ends when the broker has all of them.
-
-        Args:
-            payloads: any iterable of bytes-like objects; beyond the window the rest is copied and follows.
-            topics: one for each payload, or none.
-
-        Raises:
-            TypeError: a payload without a buffer, or topics as one text.
-            ValueError: ``topics`` and ``payloads`` differ in number.
-            Error: the first error of the group, with the number of messages that failed (when awaited).
-        """
-    def send_rows(self, rows: FrameRows) -> _Pending[list[ReasonCode]]:
-        """Sends rows of :func:`encode_frame` as a group, as :meth:`send_many`; takes them out of ``rows``."""
-    def flush(self) -> _Pending[None]:
-        """Ends when everything that was sent before has an outcome.
-
-        Raises:
-            Error: the first error of the messages that nobody awaits, with their number (when awaited).
-        """
-    def close(self) -> _Pending[None]:
-        """Waits for the outcomes of what was sent, at most the operation timeout, and ends the producer."""
-
-@final
-class TubeProducer:
-    """A producer of one topic of TubeMQ."""
-    @property
-    def topic(self) -> str:
-        """Its name."""
-    @property
-    def pending(self) -> int:
-        """Messages without an outcome."""
-    def send(
-        self,
-        payload: Buffer,
-        key: str | None = None,
-        properties: dict[str, str] | None = None,
-        message_type: str | None = None,
-        event_time: int | None = None,
-    ) -> Any:
-        """Hands a message over; the payload is copied before this returns.
-
-        Args:
-            payload: bytes-like, not empty.
-            key: messages with the same key go to the same partition; without one they take turns.
-            properties: text to text, with neither ``,`` nor ``=``.
-            message_type: for filters, 1 to 256 bytes with neither ``,`` nor ``=``; the producer's by default.
-            event_time: milliseconds since 1970, up to the year 9999, kept to the minute; with a type now by
-                default, without one none.
-
-        Returns:
-            Ends with its :class:`Position`, when a broker has it.
-            Cancelling it does not unsend.
-
-        Raises:
-            QueueFull: the window, and as many parked messages again, have no outcome yet.
-            MemoryLimit: the client's ``memory_limit`` bytes are in use.
-            MessageTooLarge, InvalidArgument: at once, and nothing is sent.
-            Timeout: no answer within ``send_timeout``; it may have been stored (when awaited).
-            Closed: after :meth:`close`.
-        """
-    def send_nowait(
-        self,
-        payload: Buffer,
-        key: str | None = None,
-        properties: dict[str, str] | None = None,
-        message_type: str | None = None,
-        event_time: int | None = None,
-    ) -> None:
-        """As :meth:`send`, without a result: :meth:`flush` tells what failed.
-
-        Raises:
-            QueueFull: the window is full; nothing is parked.
-        """
-    def send_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
-    ) -> _Pending[list[Position]]:
-        """Sends payloads as a group, in their order; ends when the broker has all of them.
-
-        Args:
-            payloads: any iterable of bytes-like objects; beyond the window the rest is copied and follows.
-            keys: one for each payload, or none.
-
-        Raises:
-            TypeError: a payload without a buffer, or keys as one text.
-            ValueError: ``keys`` and ``payloads`` differ in number.
-            Error: the first error of the group, with the number of messages that failed (when awaited).
-        """
-    def send_rows(self, rows: FrameRows) -> _Pending[list[Position]]:
-        """Sends rows of :func:`encode_frame` as a group, as :meth:`send_many`; takes them out of ``rows``."""
-    def flush(self) -> _Pending[None]:
-        """Ends when everything that was sent before has an outcome.
-
-        Raises:
-            Error: the first error of the messages that nobody awaits, with their number (when awaited).
-        """
-    def close(self) -> _Pending[None]:
-        """Waits for the outcomes of what was sent, at most the operation timeout, and ends the producer."""
-
-@final
-class Consumer:
-    """A consumer of any protocol. What a protocol cannot do raises Unsupported."""
-    @property
-    def topic(self) -> str:
-        """The topics, joined by commas."""
-    @property
-    def subscription(self) -> str:
-        """Subscription or group."""
-    def __aiter__(self) -> Consumer: ...
-    def __anext__(self) -> _Pending[Message]: ...
-    def receive(self, timeout: float | None) -> _Pending[Message]:
-        """The next message.
-
-        Args:
-            timeout: seconds; ``None`` is no limit.
-
-        Raises:
-            Timeout: nothing came in time; nothing is lost (when awaited).
-            Closed: after :meth:`close` (when awaited).
-        """
-    def receive_many(self, max: int, timeout: float | None) -> _Pending[list[Message]]:
-        """What is there, up to ``max`` messages; waits for the first of them.
-
-        Args:
-            max: most messages.
-            timeout: seconds, then the list is empty; ``None`` is no limit.
-        """
-    def ack(self, message: Message | MessageId) -> None:
-        """Acknowledges a message; returns at once."""
-    def ack_many(self, messages: Sequence[Message | MessageId]) -> None:
-        """Acknowledges each of them; returns at once."""
-    def ack_receipt(self, messages: Sequence[Message | MessageId], cumulative: bool) -> _Pending[None]:
-        """Acknowledges, and ends when the broker has answered.
-
-        Args:
-            messages: which.
+            messages: the messages.
             cumulative: with all before them in their partition.
         """
-    def ack_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledges a message and all before it in its partition; returns at once.
-
-        Raises:
-            NotAllowed: Shared and Key_Shared subscriptions.
-        """
-    def nack(self, message: Message | MessageId, delay: float | None) -> None:
-        """Wants a message again; TubeMQ gives the whole pack without what was acknowledged.
-
-        Args:
-            message: which.
-            delay: seconds; the consumer's ``nack_delay`` by default.
-        """
-    def nack_many(self, messages: Sequence[Message | MessageId], delay: float | None) -> None:
-        """As :meth:`nack`, for several."""
-    def redeliver_unacknowledged(self) -> None:
-        """Wants all again that was received and not acknowledged."""
-    def seek(self, position: MessageId | Position | int, inclusive: bool) -> _Pending[None]:
+    def seek(self, position: MessageId | int, inclusive: bool) -> _Pending[None]:
         """Moves the subscription.
 
         Args:
-            position: a place, or milliseconds since 1970, where the protocol has either.
-            inclusive: of Pulsar: gives the message of the id again, too.
+            position: an id, or milliseconds since 1970.
+            inclusive: whether the message of the id is delivered too.
 
         Raises:
-            InvalidArgument: a position of a partition that is not held here.
-            Unsupported: what the protocol cannot do.
+            InvalidArgument: an id of a partition that this consumer does not hold.
             Timeout: not done within the operation timeout (when awaited).
         """
-    def set_paused(self, partitions: Sequence[tuple[int, int]] | None, paused: bool) -> None:
-        """Stops fetching from partitions of TubeMQ, or goes on.
-
-        Args:
-            partitions: pairs of broker and partition; ``None``: all, those to come too.
-            paused: which of both.
-
-        Raises:
-            InvalidArgument: one that is not this consumer's.
-        """
-    def partitions(self) -> list[dict[str, Any]]:
-        """What is known of each partition of TubeMQ: ``topic``, ``broker_id``, ``partition``, ``state``,
-        ``offset`` and ``max_offset`` (of the index), ``lag`` (messages of the store, at most), ``lag_bytes``.
-        What is not known yet is ``None``."""
-    def unsubscribe(self) -> _Pending[None]:
-        """Deletes the subscription."""
-    def close(self) -> _Pending[None]:
-        """Hands over the acknowledgements and ends; what is not acknowledged goes to others."""
     def last_message_ids(self) -> _Pending[list[MessageId]]:
-        """Id of the last message of each partition of Pulsar."""
-    def read_arrow(self, max_rows: int, timeout: float | None) -> _Pending[ArrowBatch]:
-        """Messages as columns, without a Python object for each.
-
-        Args:
-            max_rows: ends when there are so many ...
-            timeout: ... or after so many seconds, with those that came; ``None`` is no limit.
-        """
+        """Id of the last message of each partition."""
 
 @final
-class FrameRows:
-    """Rows of a frame as messages, made by :func:`encode_frame`; a producer takes them once."""
-    def __len__(self) -> int: ...
+class PulsarMessage(_AnyMessage):
+    """A received message."""
     @property
-    def payload_bytes(self) -> int:
-        """Bytes of all payloads, before compression."""
-
-@final
-class ArrowBatch:
-    """Received messages as columns, by the Arrow PyCapsule interface."""
-    def __len__(self) -> int: ...
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
-@final
-class Message:
-    """A message that was received, of any protocol. What a protocol does not have is ``None`` or empty, or
-    raises Unsupported."""
-    @property
-    def data(self) -> bytes:
-        """The payload; a copy for each access."""
+    def id(self) -> MessageId: ...
     @property
     def key(self) -> str | None: ...
     @property
     def ordering_key(self) -> bytes | None: ...
     @property
-    def properties(self) -> dict[str, str]: ...
-    @property
-    def id(self) -> Any:
-        """Its :class:`MessageId` or :class:`Position`."""
-    @property
-    def topic(self) -> str: ...
+    def partition(self) -> int:
+        """Number of the partition; -1 if the topic is not partitioned."""
     @property
     def publish_time(self) -> int:
-        """When it was sent, in milliseconds since 1970; of Pulsar."""
+        """When the producer sent it, in milliseconds since 1970."""
     @property
     def event_time(self) -> int | None:
-        """When it happened, in milliseconds since 1970; of TubeMQ to the minute."""
+        """When the event happened, in milliseconds since 1970."""
     @property
     def broker_time(self) -> int | None:
-        """When the broker took it, in milliseconds since 1970, where brokers tell."""
+        """When the broker stored it, in milliseconds since 1970, if brokers report it."""
     @property
     def redelivery_count(self) -> int:
-        """How often it was given before."""
+        """Number of earlier deliveries."""
     @property
     def sequence_id(self) -> int: ...
     @property
     def producer_name(self) -> str: ...
     @property
-    def is_null(self) -> bool: ...
+    def is_null(self) -> bool:
+        """Whether it is a tombstone."""
     @property
-    def index(self) -> int | None: ...
+    def index(self) -> int | None:
+        """Its number in the topic, if brokers report it."""
     @property
     def schema_version(self) -> bytes | None: ...
-    @property
-    def user_properties(self) -> list[tuple[str, str]]: ...
-    @property
-    def received_time(self) -> int | None:
-        """When it came, in milliseconds since 1970; of MQTT."""
-    @property
-    def qos(self) -> int | None: ...
-    @property
-    def packet_id(self) -> int | None: ...
-    @property
-    def retain(self) -> bool: ...
-    @property
-    def dup(self) -> bool: ...
-    @property
-    def content_type(self) -> str | None: ...
-    @property
-    def response_topic(self) -> str | None: ...
-    @property
-    def correlation_data(self) -> bytes | None: ...
-    @property
-    def is_text(self) -> bool: ...
-    @property
-    def message_expiry(self) -> int | None:
-        """Seconds that are left; of MQTT."""
-    @property
-    def subscription_ids(self) -> list[int]: ...
-    @property
-    def message_type(self) -> str | None:
-        """What filters of TubeMQ name."""
-    @property
-    def broker_id(self) -> int | None:
-        """Number of the broker; of TubeMQ."""
-    @property
-    def partition(self) -> int | None:
-        """Number of the partition."""
-    @property
-    def offset(self) -> int | None:
-        """Where its pack begins in the index of the store; of TubeMQ."""
-    @property
-    def message_id(self) -> int | None:
-        """Number that the broker gave; of TubeMQ, not unique over brokers."""
 
 @final
 class MessageId:
-    """Where a message is, of Pulsar. Ordered, hashable, picklable; ``str`` and :meth:`parse` are inverse."""
+    """The position of a message. Ordered, hashable, picklable; ``str`` and :meth:`parse` are inverse."""
 
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
@@ -609,22 +430,22 @@ class MessageId:
     def partition(self) -> int: ...
     @property
     def batch_index(self) -> int:
-        """Its index in its entry; -1: the entry is no batch."""
+        """Index in the batch; -1 if the entry is not a batch."""
     @property
     def batch_size(self) -> int: ...
     @staticmethod
     def parse(text: str) -> MessageId:
-        """From ``str``.
+        """Parses the result of ``str``.
 
         Raises:
-            InvalidArgument: no id.
+            InvalidArgument: not a message id.
         """
     @staticmethod
     def from_bytes(data: bytes) -> MessageId:
-        """From :meth:`to_bytes` or the official clients' ``serialize``.
+        """Reads the result of :meth:`to_bytes` or of the official clients' ``serialize``.
 
         Raises:
-            InvalidArgument: no id.
+            InvalidArgument: not a message id.
         """
     def to_bytes(self) -> bytes: ...
     def __eq__(self, value: object, /) -> bool: ...
@@ -635,17 +456,264 @@ class MessageId:
     def __ge__(self, value: MessageId, /) -> bool: ...
 
 @final
+class MessageIds(Sequence[MessageId]):
+    """The ids of messages that were sent together, in their order. The ids are created on access."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+# ---------------------------------------------------------------------------- MQTT
+
+@final
+class MqttClient(_ClientOf[MqttClient]):
+    """A session with an MQTT server."""
+    def producer(self, topic: str, options: Mapping[str, Any]) -> _Pending[MqttProducer]:
+        """Opens a producer. The result is there at once, because the server is not asked.
+
+        Raises:
+            InvalidTopic: when awaited.
+        """
+    def consumer(
+        self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
+    ) -> _Pending[MqttConsumer]:
+        """Subscribes.
+
+        Args:
+            topics: topic filters.
+            subscription: group of a shared subscription; ``""`` without one.
+            options: as of :meth:`producer`.
+        """
+    def reauthenticate(self) -> _Pending[None]:
+        """Starts an extended re-authentication, which MQTT 5 has."""
+
+@final
+class MqttProducer(_ProducerOf[list[ReasonCode]]):
+    """A publisher. Its topic is that of messages that do not name one."""
+    def send(self, payload: Buffer, extras: Mapping[str, Any] | None = None) -> _Pending[ReasonCode]:
+        """Publishes a message; the payload is copied before this returns.
+
+        Args:
+            payload: bytes-like.
+            extras: by name: ``topic``, ``qos`` (0 to 2), ``retain``, ``message_expiry`` (seconds),
+                ``content_type``, ``response_topic``, ``correlation_data``, ``is_text``, ``properties``.
+
+        Returns:
+            Completes with the reason code of PUBACK or PUBCOMP; with QoS 0 when the message is written.
+            Cancelling it does not unsend.
+
+        Raises:
+            QueueFull: the window and its overflow queue are full.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            MessageTooLarge, InvalidArgument: at once; nothing is sent.
+            Closed: after :meth:`close`.
+        """
+    def send_nowait(self, payload: Buffer, extras: Mapping[str, Any] | None = None) -> None:
+        """As :meth:`send`, without a result: :meth:`flush` reports failures.
+
+        Raises:
+            QueueFull: the window is full; the overflow queue is not used.
+        """
+    def send_many(
+        self, payloads: Iterable[Buffer], topics: Iterable[str | None] | None = None
+    ) -> _Pending[list[ReasonCode]]:
+        """Publishes payloads as a group, in their order; completes when the server has all of them.
+
+        Args:
+            payloads: bytes-like objects; beyond the window the rest is copied and follows.
+            topics: one for each payload, or none.
+
+        Raises:
+            TypeError: a payload that is not bytes-like, or topics as a single text.
+            ValueError: ``topics`` and ``payloads`` differ in number.
+            Error: the first error of the group, with the number of messages that failed (when awaited).
+        """
+
+@final
+class MqttConsumer(_ConsumerOf[MqttMessage, MqttMessage]):
+    """A consumer of one or several topic filters."""
+
+@final
+class MqttMessage(_AnyMessage):
+    """A received message."""
+    @property
+    def user_properties(self) -> list[tuple[str, str]]:
+        """The user properties in their order; a name may be repeated."""
+    @property
+    def received_time(self) -> int:
+        """When the client received it, in milliseconds since 1970."""
+    @property
+    def qos(self) -> int: ...
+    @property
+    def packet_id(self) -> int | None:
+        """The packet identifier; ``None`` with QoS 0."""
+    @property
+    def retain(self) -> bool: ...
+    @property
+    def dup(self) -> bool:
+        """Whether the server may have sent it before."""
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def response_topic(self) -> str | None: ...
+    @property
+    def correlation_data(self) -> bytes | None: ...
+    @property
+    def is_text(self) -> bool:
+        """Whether the publisher declared the payload to be UTF-8."""
+    @property
+    def message_expiry(self) -> int | None:
+        """Seconds until it expires."""
+    @property
+    def subscription_ids(self) -> list[int]: ...
+
+# ---------------------------------------------------------------------------- TubeMQ
+
+@final
+class TubeMqClient(_ClientOf[TubeMqClient]):
+    """A client of a TubeMQ cluster."""
+    def producer(self, topic: str, options: Mapping[str, Any]) -> _Pending[TubeMqProducer]:
+        """Opens a producer.
+
+        Raises:
+            InvalidTopic, TopicNotFound, AuthorizationError, Timeout: when awaited.
+        """
+    def consumer(
+        self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
+    ) -> _Pending[TubeMqConsumer]:
+        """Joins the consumer group ``subscription``."""
+    def partitions(self, topic: str) -> _Pending[int]:
+        """Number of partitions of a topic, on all brokers."""
+
+@final
+class TubeMqProducer(_ProducerOf[list[Position]]):
+    """A producer of one topic."""
+    def send(
+        self,
+        payload: Buffer,
+        key: str | None = None,
+        properties: dict[str, str] | None = None,
+        message_type: str | None = None,
+        event_time: int | None = None,
+    ) -> Any:
+        """Sends a message; the payload is copied before this returns.
+
+        Args:
+            payload: bytes-like, not empty.
+            key: messages with the same key go to the same partition; without keys the partitions take turns.
+            properties: text to text, without ``,`` and ``=``.
+            message_type: type for filters, 1 to 256 bytes without ``,`` and ``=``; the producer's by default.
+            event_time: milliseconds since 1970, up to the year 9999, stored to the minute. Default: now for a
+                message with a type, none otherwise.
+
+        Returns:
+            Completes with the :class:`Position`, when a broker has the message. Cancelling it does not
+            unsend.
+
+        Raises:
+            QueueFull: the window and its overflow queue are full.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            MessageTooLarge, InvalidArgument: at once; nothing is sent.
+            Timeout: no answer within ``send_timeout``; the message may have been stored (when awaited).
+            Closed: after :meth:`close`.
+        """
+    def send_nowait(
+        self,
+        payload: Buffer,
+        key: str | None = None,
+        properties: dict[str, str] | None = None,
+        message_type: str | None = None,
+        event_time: int | None = None,
+    ) -> None:
+        """As :meth:`send`, without a result: :meth:`flush` reports failures.
+
+        Raises:
+            QueueFull: the window is full; the overflow queue is not used.
+        """
+    def send_many(
+        self, payloads: Iterable[Buffer], keys: Iterable[str | None] | None = None
+    ) -> _Pending[list[Position]]:
+        """Sends payloads as a group, in their order; completes when the brokers have all of them.
+
+        Args:
+            payloads: bytes-like objects; beyond the window the rest is copied and follows.
+            keys: one for each payload, or none.
+
+        Raises:
+            TypeError: a payload that is not bytes-like, or keys as a single text.
+            ValueError: ``keys`` and ``payloads`` differ in number.
+            Error: the first error of the group, with the number of messages that failed (when awaited).
+        """
+
+@final
+class TubeMqConsumer(_Redelivering[TubeMqMessage, TubeMqMessage]):
+    """A member of a consumer group."""
+    def seek(self, position: Position | str) -> _Pending[None]:
+        """Moves the group.
+
+        Args:
+            position: a position, which is inclusive, or ``"first"`` or ``"latest"`` for all partitions that
+                this consumer holds.
+
+        Raises:
+            InvalidArgument: a position of a partition that this consumer does not hold.
+            Timeout: not done within the operation timeout (when awaited).
+        """
+    def set_paused(self, partitions: Sequence[tuple[int, int]] | None, paused: bool) -> None:
+        """Stops or resumes fetching from partitions.
+
+        Args:
+            partitions: pairs of broker and partition; ``None`` for all, including those assigned later.
+            paused: true stops, false resumes.
+
+        Raises:
+            InvalidArgument: a partition that is not this consumer's.
+        """
+    def partitions(self) -> list[dict[str, Any]]:
+        """The state of each partition: ``topic``, ``broker_id``, ``partition``, ``state``, ``offset`` and
+        ``max_offset`` (in the index), ``lag`` (messages of the store, at most) and ``lag_bytes``. A value
+        that is not known yet is ``None``."""
+
+@final
+class TubeMqMessage(_AnyMessage):
+    """A received message."""
+    @property
+    def id(self) -> Position:
+        """The position of its pack."""
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def message_type(self) -> str | None:
+        """The type that filters name."""
+    @property
+    def event_time(self) -> int | None:
+        """When the event happened, in milliseconds since 1970, to the minute."""
+    @property
+    def redelivery_count(self) -> int:
+        """Number of earlier deliveries of its pack."""
+    @property
+    def broker_id(self) -> int:
+        """Number of the broker."""
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+    @property
+    def offset(self) -> int:
+        """Offset of its pack in the index of the store."""
+    @property
+    def message_id(self) -> int:
+        """Number assigned by the broker; not unique across brokers."""
+
+@final
 class Position:
-    """Where a message is, of TubeMQ. Equality, order and hash go by broker, partition and offset; pickling
-    keeps no more. ``str`` and :meth:`parse` are inverse.
+    """The position of a message in the store of a broker. Equality, order and hash compare broker, partition
+    and offset; pickling keeps only these. ``str`` and :meth:`parse` are inverse.
 
     Args:
         broker_id: number of the broker.
         partition: number of the partition: 10,000 times that of the store, plus its own.
-        offset: place in the store's index, 28 bytes a message; of a received message, where its pack begins.
+        offset: offset in the store's index, 28 bytes a message; for a received message that of its pack.
 
     Raises:
-        OverflowError: a negative ``broker_id`` or ``partition``, or one beyond 32 bits.
+        OverflowError: ``broker_id`` or ``partition`` is negative or beyond 32 bits.
     """
     def __new__(cls, broker_id: int, partition: int, offset: int) -> Self: ...
     @property
@@ -656,19 +724,20 @@ class Position:
         """Number of the partition."""
     @property
     def offset(self) -> int:
-        """Place in the index of the store."""
+        """Offset in the index of the store."""
     @property
     def time(self) -> int | None:
-        """When the broker took it, in milliseconds since 1970; ``None`` unless a send gave the position."""
+        """When the broker stored it, in milliseconds since 1970; ``None`` unless the position is the result
+        of a send."""
     @property
     def message_id(self) -> int | None:
-        """Number that the broker gave; ``None``: none was told."""
+        """Number assigned by the broker; ``None`` if it is not known."""
     @staticmethod
     def parse(text: str) -> Position:
-        """From ``broker:partition:offset``.
+        """Parses ``broker:partition:offset``.
 
         Raises:
-            InvalidArgument: no position.
+            InvalidArgument: not a position.
         """
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -677,11 +746,22 @@ class Position:
     def __gt__(self, value: Position, /) -> bool: ...
     def __ge__(self, value: Position, /) -> bool: ...
 
+# ---------------------------------------------------------------------------- frames and the broker
+
 @final
-class MessageIds(Sequence[MessageId]):
-    """Ids of messages sent together, in their order; made one by one when they are looked at."""
+class FrameRows:
+    """The rows of a frame as messages, made by :func:`encode_frame`. A producer takes them once."""
     def __len__(self) -> int: ...
-    def __getitem__(self, key: Any, /) -> Any: ...
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all payloads, before compression."""
+
+@final
+class ArrowBatch:
+    """Received messages as columns, with the Arrow PyCapsule interface."""
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 @final
 class Broker:

@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from ._typing import M_co
 from .errors import Closed, InvalidArgument
 
 if TYPE_CHECKING:
-    from . import _engine
-    from ._engine import Message
     from ._native import Loop
     from ._typing import Pending
     from .broker import Broker
@@ -105,7 +104,7 @@ class ClientHandle(Handle):
 
     def __init__(
         self,
-        native: _engine.Client,
+        native: Any,
         loop: asyncio.AbstractEventLoop,
         bridge: Loop,
         url: str,
@@ -195,7 +194,7 @@ class ProducerHandle(ChildHandle):
             await self._native.close()
 
 
-class ConsumerHandle(ChildHandle):
+class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an asynchronous iterator of its messages."""
 
     def __init__(self, native: Any, client: ClientHandle) -> None:
@@ -203,11 +202,11 @@ class ConsumerHandle(ChildHandle):
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[M_co]:
         self._check()
         return self._native.__aiter__()
 
-    def __anext__(self) -> Awaitable[Message]:
+    def __anext__(self) -> Awaitable[M_co]:
         return self._native.__anext__()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The native module, with the package's errors plugged in. Everything else imports it from here."""
+"""The native module, with the package's exceptions plugged in. The package imports it from here only."""
 # pyright: reportPrivateUsage=false
 
 from . import _engine
@@ -6,21 +6,30 @@ from ._engine import (
     ArrowBatch,
     FrameRows,
     Loop,
-    Message,
     MessageId,
     MessageIds,
+    MqttClient,
+    MqttMessage,
     Position,
+    PulsarClient,
+    PulsarMessage,
+    TubeMqClient,
+    TubeMqMessage,
     Waiter,
-    connect,
     encode_frame,
     set_reason_codes,
     template_columns,
     topic_matches,
 )
+from ._missing import missing
 from .errors import from_engine
 
 _engine.set_error_factory(from_engine)
+_engine.set_missing_factory(missing)
 start_broker = _engine.Broker.start
+
+Message = PulsarMessage | MqttMessage | TubeMqMessage
+"""A received message of any protocol. All have ``data``, ``topic`` and ``properties``."""
 
 __all__ = [
     "ArrowBatch",
@@ -29,9 +38,14 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageIds",
+    "MqttClient",
+    "MqttMessage",
     "Position",
+    "PulsarClient",
+    "PulsarMessage",
+    "TubeMqClient",
+    "TubeMqMessage",
     "Waiter",
-    "connect",
     "encode_frame",
     "set_reason_codes",
     "start_broker",

@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from ._native import Message
+
+    M_co = TypeVarWithDefault("M_co", bound=Message, default=Message, covariant=True)
+    """The messages of a consumer."""
+else:
+    M_co = TypeVar("M_co", covariant=True)
 
 Duration = float | timedelta | str
 """Seconds, a ``timedelta``, or text such as ``"250ms"``."""

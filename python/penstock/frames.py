@@ -1,4 +1,5 @@
 """DataFrames in and out, by the Arrow PyCapsule interface alone."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

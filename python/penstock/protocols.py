@@ -41,6 +41,8 @@ class Protocol(NamedTuple):
     """The schemes of its URLs."""
     keywords: Mapping[str, str]
     """The ``TypedDict`` of each scope of :data:`penstock.options.SCOPES`."""
+    native_client: str
+    """Its client in the native module."""
     client: str
     """Its asyncio client."""
     blocking_client: str
@@ -63,6 +65,10 @@ class Protocol(NamedTuple):
             self.tables[scope], given, inherited, lambda: _names_elsewhere(self.key, scope)
         )
 
+    def native_client_class(self) -> type[Any]:
+        """The client in the native module, loaded."""
+        return _load(self.native_client)
+
     def client_class(self) -> type[Any]:
         """The asyncio client, loaded."""
         return _load(self.client)
@@ -83,6 +89,7 @@ def _row(key: str, title: str, prefix: str, *schemes: str) -> Protocol:
         title=title,
         schemes=schemes,
         keywords={scope: f"{package}.options:{prefix}{scope.capitalize()}Options" for scope in SCOPES},
+        native_client=f"penstock._native:{prefix}Client",
         client=f"{package}.client:{prefix}Client",
         blocking_client=f"{package}.blocking:{prefix}Client",
         lacks=f"{package}._lacks:LACKS",

@@ -1,7 +1,6 @@
 //! Clients, producers and consumers, and the engine thread that runs them.
 //!
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: one client for each protocol; none of them imports another
-//! * [`handle`]: a client, consumer or message of any protocol, for the bindings
 //! * [`events`]: callbacks from producers and consumers to their owner
 //! * [`credentials`]: tokens and passwords
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
@@ -22,7 +21,6 @@ use crate::error::{Error, ErrorKind, Result};
 mod budget;
 pub mod credentials;
 pub mod events;
-pub mod handle;
 pub mod mqtt;
 mod outcomes;
 pub mod pulsar;

@@ -3,10 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
-    TimestampMillisecondBuilder, UInt8Builder, UInt32Builder,
-};
+use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::cast::AsArray as _;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
@@ -19,11 +16,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::client::handle::{Consumer, Message};
-use crate::client::mqtt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar;
-use crate::tubemq::consumer as tubemq;
+use crate::python::value::IntoPython;
 
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";
@@ -133,159 +127,37 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
     )))
 }
 
-/// Messages of `consumer` as columns; the same ones when there are no messages.
-pub(super) fn to_batch(consumer: &Consumer, messages: &[Message]) -> Result<RecordBatch> {
-    match consumer {
-        Consumer::Pulsar(_) => pulsar_batch(messages.iter().filter_map(|message| match message {
-            Message::Pulsar(message) => Some(message),
-            Message::Mqtt(_) | Message::TubeMq(_) => None,
-        })),
-        Consumer::Mqtt(_) => mqtt_batch(messages.iter().filter_map(|message| match message {
-            Message::Mqtt(message) => Some(message),
-            Message::Pulsar(_) | Message::TubeMq(_) => None,
-        })),
-        Consumer::TubeMq(_) => tube_batch(messages.iter().filter_map(|message| match message {
-            Message::TubeMq(message) => Some(message),
-            Message::Pulsar(_) | Message::Mqtt(_) => None,
-        })),
-    }
-}
-
-/// Text to text, a map for each row.
-fn properties_builder() -> MapBuilder<StringBuilder, StringBuilder> {
+/// A builder of maps from text to text, one for each row.
+pub(super) fn properties_builder() -> MapBuilder<StringBuilder, StringBuilder> {
     let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
     MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new())
 }
 
-fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
+/// A batch of named columns, all nullable.
+pub(super) fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
     let fields: Vec<Field> =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(arrow_error)
 }
 
-fn mqtt_batch<'a>(messages: impl Iterator<Item = &'a mqtt::Message>) -> Result<RecordBatch> {
-    let mut value = BinaryBuilder::new();
-    let mut topic = StringBuilder::new();
-    let mut qos = UInt8Builder::new();
-    let mut retain = BooleanBuilder::new();
-    let mut received = TimestampMillisecondBuilder::new().with_timezone("UTC");
-    let mut content_type = StringBuilder::new();
-    let mut properties = properties_builder();
-    for message in messages {
-        let publish = message.publish();
-        value.append_value(&publish.payload);
-        topic.append_value(&publish.topic);
-        qos.append_value(publish.qos as u8);
-        retain.append_value(publish.retain);
-        received.append_value(message.received_ms() as i64);
-        content_type.append_option(publish.properties.content_type().map(|text| &**text));
-        for (name, text) in publish.properties.user() {
-            properties.keys().append_value(&**name);
-            properties.values().append_value(&**text);
-        }
-        properties.append(true).map_err(arrow_error)?;
-    }
-    batch(vec![
-        ("value", Arc::new(value.finish())),
-        ("topic", Arc::new(topic.finish())),
-        ("qos", Arc::new(qos.finish())),
-        ("retain", Arc::new(retain.finish())),
-        ("received_time", Arc::new(received.finish())),
-        ("content_type", Arc::new(content_type.finish())),
-        ("properties", Arc::new(properties.finish())),
-    ])
-}
-
-fn tube_batch<'a>(messages: impl Iterator<Item = &'a tubemq::Message>) -> Result<RecordBatch> {
-    let mut value = BinaryBuilder::new();
-    let mut key = StringBuilder::new();
-    let mut topic = StringBuilder::new();
-    let mut message_type = StringBuilder::new();
-    let mut event = TimestampMillisecondBuilder::new().with_timezone("UTC");
-    let mut broker = UInt32Builder::new();
-    let mut partition = UInt32Builder::new();
-    let mut offset = Int64Builder::new();
-    let mut properties = properties_builder();
-    for message in messages {
-        let place = &message.pack.place;
-        value.append_value(&message.payload);
-        key.append_option(message.attributes.key());
-        topic.append_value(&place.topic);
-        message_type.append_option(message.attributes.message_type());
-        event.append_option(message.attributes.time().map(|time| time as i64));
-        broker.append_value(place.partition.broker);
-        partition.append_value(place.partition.id);
-        offset.append_value(message.pack.offset);
-        for (name, text) in message.attributes.properties() {
-            properties.keys().append_value(name);
-            properties.values().append_value(text);
-        }
-        properties.append(true).map_err(arrow_error)?;
-    }
-    batch(vec![
-        ("value", Arc::new(value.finish())),
-        ("key", Arc::new(key.finish())),
-        ("topic", Arc::new(topic.finish())),
-        ("message_type", Arc::new(message_type.finish())),
-        ("event_time", Arc::new(event.finish())),
-        ("broker_id", Arc::new(broker.finish())),
-        ("partition", Arc::new(partition.finish())),
-        ("offset", Arc::new(offset.finish())),
-        ("properties", Arc::new(properties.finish())),
-    ])
-}
-
-fn pulsar_batch<'a>(messages: impl Iterator<Item = &'a pulsar::Message>) -> Result<RecordBatch> {
-    let mut value = BinaryBuilder::new();
-    let mut key = StringBuilder::new();
-    let mut topic = StringBuilder::new();
-    let mut id = StringBuilder::new();
-    let mut publish = TimestampMillisecondBuilder::new().with_timezone("UTC");
-    let mut event = TimestampMillisecondBuilder::new().with_timezone("UTC");
-    let mut properties = properties_builder();
-    let mut redelivery = UInt32Builder::new();
-    for message in messages {
-        if message.null_value {
-            value.append_null()
-        } else {
-            value.append_value(&message.payload)
-        }
-        key.append_option(message.key.as_deref());
-        topic.append_value(&message.entry.topic);
-        id.append_value(message.id.to_string());
-        publish.append_value(message.entry.publish_time as i64);
-        event.append_option((message.event_time != 0).then_some(message.event_time as i64));
-        for (name, text) in &message.properties {
-            properties.keys().append_value(name);
-            properties.values().append_value(text);
-        }
-        properties.append(true).map_err(arrow_error)?;
-        redelivery.append_value(message.entry.redelivery_count);
-    }
-    batch(vec![
-        ("value", Arc::new(value.finish())),
-        ("key", Arc::new(key.finish())),
-        ("topic", Arc::new(topic.finish())),
-        ("message_id", Arc::new(id.finish())),
-        ("publish_time", Arc::new(publish.finish())),
-        ("event_time", Arc::new(event.finish())),
-        ("properties", Arc::new(properties.finish())),
-        ("redelivery_count", Arc::new(redelivery.finish())),
-    ])
-}
-
 pub(super) fn arrow_error(error: arrow_schema::ArrowError) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("Arrow: {error}"))
 }
 
-/// A record batch that other libraries can take without a copy.
+/// A record batch that other libraries read without a copy.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct ArrowBatch(RecordBatch);
 
 impl ArrowBatch {
     pub(super) fn new(batch: RecordBatch) -> Self {
         Self(batch)
+    }
+}
+
+impl IntoPython for ArrowBatch {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, self)?.into_any())
     }
 }
 

@@ -1,51 +1,63 @@
-//! Completions to an event loop: one queue, one wake-up per burst, drained on the loop's thread.
+//! Completions on their way to an event loop: one queue, one wake-up per burst, drained on the loop's thread.
 //!
 //! ```text
 //! engine thread ── push plain data ──► queue ── first of a burst ──► one byte to the socket pair
 //! loop thread   ◄── add_reader ── drain: clear the flag, swap the queue, resolve futures
 //! ```
-//! The engine's thread never attaches to the interpreter: from there attaching took 5 ms in the median and
-//! seconds at worst under a busy loop. The flag is cleared before the queue is swapped, so a completion that
-//! comes in between rings again. A drain is cut after [`DRAIN_MAX`] items and goes on in the loop's next
-//! turn, lest a burst starve other callbacks.
+//! The engine's thread never attaches to the interpreter: attaching from there took 5 ms in the median and seconds
+//! at worst under a busy loop. The flag is cleared before the queue is swapped, so a completion that arrives in
+//! between wakes the loop again. A drain stops after [`DRAIN_MAX`] items and continues in the loop's next turn, so
+//! that a burst does not starve other callbacks.
+//!
+//! This is the only file that knows asyncio. It knows no class of a protocol: producers and consumers are reached
+//! through [`Settle`] and [`Serve`].
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::client::events::SendOutcome;
 use crate::error::{Error, ErrorKind};
-use crate::python::convert::raise;
-use crate::python::inbox::Inbox;
-use crate::python::outbox::Outbox;
-use crate::python::promise::{Door, Outcome, to_python};
+use crate::python::convert::{py_result, raise};
 use crate::python::runtime::Native;
+use crate::python::value::Outcome;
+use crate::sync::Mutex;
 
 /// Completions handled in one turn of the loop. One may resolve a whole batch of futures.
 const DRAIN_MAX: usize = 4096;
 
-/// What the engine tells the loop.
-#[derive(Debug)]
-enum Completion {
-    Slot(usize, Outcome),
-    Sent(Arc<Outbox>, usize, SendOutcome),
-    Readable(Arc<Inbox>),
+/// The waiters of a producer. Called on the loop's thread, once for each outcome, which may be that of a whole batch.
+pub(super) trait Settle: Send + Sync {
+    /// Resolves the waiters at the head of `slot`.
+    fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()>;
 }
 
-/// The engine's end and the loop's end of one event loop.
-#[derive(Debug)]
+/// The waiters of a consumer. Called on the loop's thread, once for each wake-up.
+pub(super) trait Serve: Send + Sync {
+    /// Gives the waiters the messages that have arrived.
+    fn serve(&self, py: Python<'_>);
+}
+
+/// An entry of the queue from the engine to the loop.
+enum Completion {
+    Slot(usize, Outcome),
+    Sent(Arc<dyn Settle>, usize, SendOutcome),
+    Readable(Arc<dyn Serve>),
+}
+
+/// The queue and the wake-up of one event loop.
 pub(super) struct Bridge {
     queue: Mutex<VecDeque<Completion>>,
     /// A wake-up is on its way.
     armed: AtomicBool,
-    bell: UnixStream,
-    ear: UnixStream,
+    wake_tx: UnixStream,
+    wake_rx: UnixStream,
     closed: AtomicBool,
     event_loop: Py<PyAny>,
     create_future: Py<PyAny>,
@@ -53,7 +65,7 @@ pub(super) struct Bridge {
 }
 
 /// Futures by number. Touched on the loop's thread only; the mutex is there for free-threaded builds.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Slots {
     entries: Vec<Option<Py<PyAny>>>,
     free: Vec<usize>,
@@ -64,14 +76,14 @@ impl Bridge {
         if self.closed.load(Ordering::Acquire) {
             return;
         }
-        lock(&self.queue).push_back(completion);
-        self.ring();
+        self.queue.lock().push_back(completion);
+        self.wake();
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         if !self.armed.swap(true, Ordering::AcqRel) {
-            // A full socket buffer means that wake-ups are waiting to be read: as good as written.
-            let _ = (&self.bell).write(&[1]);
+            // A full socket buffer holds wake-ups that are still unread, which is as good as another one.
+            let _ = (&self.wake_tx).write(&[1]);
         }
     }
 
@@ -79,26 +91,26 @@ impl Bridge {
         self.push(Completion::Slot(slot, outcome));
     }
 
-    pub(super) fn sent(&self, outbox: Arc<Outbox>, slot: usize, outcome: SendOutcome) {
-        self.push(Completion::Sent(outbox, slot, outcome));
+    pub(super) fn sent(&self, producer: Arc<dyn Settle>, slot: usize, outcome: SendOutcome) {
+        self.push(Completion::Sent(producer, slot, outcome));
     }
 
-    pub(super) fn readable(&self, inbox: Arc<Inbox>) {
-        self.push(Completion::Readable(inbox));
+    pub(super) fn readable(&self, consumer: Arc<dyn Serve>) {
+        self.push(Completion::Readable(consumer));
     }
 
-    /// A fresh future of the loop.
+    /// Creates a future of the loop.
     pub(super) fn future(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.create_future.call0(py)
     }
 
-    /// A fresh future and its number.
+    /// Creates a future and gives its number too.
     pub(super) fn future_slot(&self, py: Python<'_>) -> PyResult<(usize, Py<PyAny>)> {
         if self.closed.load(Ordering::Acquire) {
             return Err(raise(py, &Error::new(ErrorKind::Closed, "the bridge to this event loop is closed")));
         }
         let future = self.future(py)?;
-        let mut slots = lock(&self.futures);
+        let mut slots = self.futures.lock();
         let entry = Some(future.clone_ref(py));
         let slot = match slots.free.pop() {
             Some(slot) => {
@@ -113,45 +125,18 @@ impl Bridge {
         Ok((slot, future))
     }
 
-    /// A future that is done already.
-    pub(super) fn done_future(self: &Arc<Self>, py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
-        let future = self.future(py)?;
-        self.set(py, &future, outcome)?;
-        Ok(future)
-    }
-
     /// Whether the future was cancelled, or is done otherwise.
     pub(super) fn is_done(&self, py: Python<'_>, slot: usize) -> bool {
-        let future = lock(&self.futures).entries.get(slot).and_then(|f| f.as_ref().map(|f| f.clone_ref(py)));
+        let future = self.futures.lock().entries.get(slot).and_then(|f| f.as_ref().map(|f| f.clone_ref(py)));
         future.is_none_or(|future| is_done(py, &future))
     }
 
-    /// Gives an outcome to a future, unless it is cancelled.
-    pub(super) fn set(
-        self: &Arc<Self>,
-        py: Python<'_>,
-        future: &Py<PyAny>,
-        outcome: Outcome,
-    ) -> PyResult<()> {
-        if is_done(py, future) {
-            return Ok(());
-        }
-        let door = Door::Loop(Arc::clone(self));
-        match outcome.map_err(|error| raise(py, &error)).and_then(|value| to_python(py, value, &door)) {
-            Ok(value) => future.call_method1(py, pyo3::intern!(py, "set_result"), (value,))?,
-            Err(error) => {
-                future.call_method1(py, pyo3::intern!(py, "set_exception"), (error.into_value(py),))?
-            }
-        };
-        Ok(())
-    }
-
-    fn drain(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let mut bytes = [0; 64];
-        while matches!((&self.ear).read(&mut bytes), Ok(n) if n == bytes.len()) {}
+        while matches!((&self.wake_rx).read(&mut bytes), Ok(n) if n == bytes.len()) {}
         self.armed.store(false, Ordering::Release);
         let mut batch = {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             if queue.len() <= DRAIN_MAX {
                 std::mem::take(&mut *queue)
             } else {
@@ -162,52 +147,64 @@ impl Bridge {
         for completion in batch.drain(..) {
             let handled = match completion {
                 Completion::Slot(slot, outcome) => self.resolve(py, slot, outcome),
-                Completion::Sent(outbox, slot, outcome) => outbox.settle(Some((py, self)), slot, outcome),
-                Completion::Readable(inbox) => {
-                    inbox.serve(Some(py));
+                Completion::Sent(producer, slot, outcome) => producer.settle(py, slot, outcome),
+                Completion::Readable(consumer) => {
+                    consumer.serve(py);
                     Ok(())
                 }
             };
             // One future that cannot be resolved must not keep the others waiting.
             result = result.and(handled);
         }
-        if !lock(&self.queue).is_empty() {
-            self.ring();
+        if !self.queue.lock().is_empty() {
+            self.wake();
         }
         result
     }
 
     /// Resolves a future, on the loop's thread.
-    pub(super) fn resolve(self: &Arc<Self>, py: Python<'_>, slot: usize, outcome: Outcome) -> PyResult<()> {
+    pub(super) fn resolve(&self, py: Python<'_>, slot: usize, outcome: Outcome) -> PyResult<()> {
         let future = {
-            let mut slots = lock(&self.futures);
+            let mut slots = self.futures.lock();
             let Some(entry) = slots.entries.get_mut(slot) else { return Ok(()) };
             let future = entry.take();
             slots.free.push(slot);
             future
         };
-        future.map_or(Ok(()), |future| self.set(py, &future, outcome))
+        let Some(future) = future else { return Ok(()) };
+        set(py, &future, || py_result(py, outcome)?.into_python(py))
     }
+}
+
+/// Resolves a future with `result`, which is not called when the future is done or cancelled already.
+pub(super) fn set(
+    py: Python<'_>,
+    future: &Py<PyAny>,
+    result: impl FnOnce() -> PyResult<Py<PyAny>>,
+) -> PyResult<()> {
+    if is_done(py, future) {
+        return Ok(());
+    }
+    match result() {
+        Ok(value) => future.call_method1(py, pyo3::intern!(py, "set_result"), (value,))?,
+        Err(error) => future.call_method1(py, pyo3::intern!(py, "set_exception"), (error.into_value(py),))?,
+    };
+    Ok(())
 }
 
 fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
     future.call_method0(py, pyo3::intern!(py, "done")).and_then(|done| done.is_truthy(py)).unwrap_or(true)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The bridge to one event loop. Made on the loop's thread.
+/// The bridge to one event loop, created on the loop's thread.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Loop {
     bridge: Native<Arc<Bridge>>,
 }
 
 impl Loop {
-    pub(super) fn door(&self, py: Python<'_>) -> PyResult<Door> {
-        let bridge = self.bridge.get().map_err(|error| raise(py, &error))?;
-        Ok(Door::Loop(Arc::clone(bridge)))
+    pub(super) fn bridge(&self, py: Python<'_>) -> PyResult<&Arc<Bridge>> {
+        py_result(py, self.bridge.get())
     }
 }
 
@@ -215,15 +212,15 @@ impl Loop {
 impl Loop {
     #[new]
     fn new(py: Python<'_>, r#loop: Py<PyAny>) -> PyResult<Self> {
-        let (bell, ear) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ear.set_nonblocking(true)?;
-        let fd = ear.as_raw_fd();
+        let (wake_tx, wake_rx) = UnixStream::pair()?;
+        wake_tx.set_nonblocking(true)?;
+        wake_rx.set_nonblocking(true)?;
+        let fd = wake_rx.as_raw_fd();
         let bridge = Arc::new(Bridge {
             queue: Mutex::default(),
             armed: AtomicBool::new(false),
-            bell,
-            ear,
+            wake_tx,
+            wake_rx,
             closed: AtomicBool::new(false),
             create_future: r#loop.getattr(py, "create_future")?,
             event_loop: r#loop,
@@ -231,15 +228,16 @@ impl Loop {
         });
         let drain = Py::new(py, Drain { bridge: Native::new(Arc::clone(&bridge)) })?;
         bridge.event_loop.call_method1(py, "add_reader", (fd, drain)).map_err(|error| {
-            let wrapped =
-                PyRuntimeError::new_err("this event loop has no add_reader: use a selector loop or uvloop");
+            let wrapped = PyRuntimeError::new_err(
+                "this event loop does not support add_reader: use a selector event loop or uvloop",
+            );
             wrapped.set_cause(py, Some(error));
             wrapped
         })?;
         Ok(Self { bridge: Native::new(bridge) })
     }
 
-    /// Ends the bridge; completions that come later are dropped.
+    /// Closes the bridge. Completions that arrive later are dropped.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Ok(bridge) = self.bridge.get() else { return Ok(()) };
         if bridge.closed.swap(true, Ordering::AcqRel) {
@@ -247,11 +245,12 @@ impl Loop {
         }
         let closed = bridge.event_loop.call_method0(py, "is_closed")?.is_truthy(py)?;
         if !closed {
-            bridge.event_loop.call_method1(py, "remove_reader", (bridge.ear.as_raw_fd(),))?;
+            bridge.event_loop.call_method1(py, "remove_reader", (bridge.wake_rx.as_raw_fd(),))?;
         }
-        lock(&bridge.queue).clear();
-        // Dropped without the lock: the end of a future may run code.
-        let futures = std::mem::take(&mut *lock(&bridge.futures));
+        // Dropped without the locks: the end of a result or of a future may run code.
+        let queue = std::mem::take(&mut *bridge.queue.lock());
+        drop(queue);
+        let futures = std::mem::take(&mut *bridge.futures.lock());
         drop(futures);
         Ok(())
     }
@@ -268,7 +267,7 @@ impl Drain {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         match self.bridge.get() {
             Ok(bridge) => bridge.drain(py),
-            // A forked child that goes on running the parent's loop: nothing of it is ours.
+            // A forked child that keeps running its parent's loop: it owns nothing of this bridge.
             Err(_) => Ok(()),
         }
     }

@@ -1,177 +1,191 @@
-//! The client class.
+//! The parts that the client classes of all protocols share, and the macro that declares such a class.
+
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::pin::Pin;
-use std::sync::Arc;
 
-use crate::client::events::ConsumerEvents;
-use crate::client::handle;
-use crate::client::{mqtt as native_mqtt, pulsar as native, tubemq as native_tubemq};
+use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::error::Result;
 use crate::python::bridge::Loop;
-use crate::python::convert::{client_options, consumer_options, producer_options, py_result, threads};
-use crate::python::promise::{Door, Outcome, Value};
-use crate::python::runtime::{Native, engine};
-use crate::python::{inbox, mqtt, outbox, tubemq};
+use crate::python::consumer::{Receiver, Subscription};
+use crate::python::convert::{py_result, threads};
+use crate::python::promise::Caller;
+use crate::python::receives::{self, Receives};
+use crate::python::runtime::Native;
+use crate::python::sender::{Sender, Sink};
+use crate::python::sends::{self, Sends};
+use crate::python::value::IntoPython;
 
-/// Connects to a Pulsar service, an MQTT server or a TubeMQ cluster, as the scheme of `url` says.
-#[pyfunction]
-#[pyo3(signature = (url, options, r#loop))]
-pub(super) fn connect(
-    py: Python<'_>,
-    url: String,
-    options: &Bound<'_, PyDict>,
-    r#loop: Option<&Loop>,
-) -> PyResult<Py<PyAny>> {
-    let door = match r#loop {
-        Some(bridge) => bridge.door(py)?,
-        None => Door::Blocking,
-    };
-    let threads = threads(options)?;
-    if url.starts_with("tubemq") {
-        let options = tubemq::client_options(url, options)?;
-        return run(py, &door, threads, async move {
-            Ok(Value::Client(handle::Client::TubeMq(native_tubemq::Client::connect(options).await?)))
-        });
-    }
-    if !url.starts_with("pulsar") {
-        let options = mqtt::client_options(url, options)?;
-        return run(py, &door, threads, async move {
-            Ok(Value::Client(handle::Client::Mqtt(native_mqtt::Client::connect(options).await?)))
-        });
-    }
-    let options = client_options(url, options)?;
-    run(py, &door, threads, async move {
-        Ok(Value::Client(handle::Client::Pulsar(native::Client::connect(options).await?)))
-    })
-}
+/// The verbs that the clients of all protocols have.
+pub(super) trait Connection: Clone + Send + Sync + 'static {
+    /// Closes the client and everything that was opened with it.
+    fn close(&self) -> impl Future<Output = Result<()>> + Send;
 
-/// Spawns an operation on the engine and gives what its outcome will come to.
-pub(super) fn run(
-    py: Python<'_>,
-    door: &Door,
-    threads: usize,
-    operation: impl Future<Output = Outcome> + Send + 'static,
-) -> PyResult<Py<PyAny>> {
-    let engine = py_result(py, engine(threads))?;
-    let (promise, pending) = door.promise(py)?;
-    engine.handle().spawn(async move { promise.resolve(operation.await) });
-    Ok(pending)
-}
+    /// Whether the client is closed.
+    fn is_closed(&self) -> bool;
 
-/// A client of one service.
-#[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct Client {
-    native: Native<handle::Client>,
-    door: Door,
-}
+    /// Bytes of messages that have no answer from the broker yet.
+    fn memory_used(&self) -> usize;
 
-impl Client {
-    pub(super) fn new(client: handle::Client, door: Door) -> Self {
-        Self { native: Native::new(client), door }
+    /// Adds the protocol's own counters.
+    fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        Ok(())
     }
 }
 
-#[pymethods]
-impl Client {
-    fn producer(&self, py: Python<'_>, topic: String, options: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
-        let outbox = outbox::Outbox::new(self.door.clone());
-        let events = Arc::new(outbox::Events(Arc::clone(&outbox)));
-        match py_result(py, self.native.get())?.clone() {
-            handle::Client::Pulsar(client) => {
-                let options = producer_options(options)?;
-                run(py, &self.door, 1, async move {
-                    Ok(Value::Producer(client.producer(&topic, options, events).await?, outbox))
-                })
-            }
-            handle::Client::Mqtt(client) => {
-                let producer = client.producer(&topic, mqtt::producer_options(options)?, events);
-                self.door.ready(py, producer.map(|producer| Value::MqttProducer(producer, outbox)))
-            }
-            handle::Client::TubeMq(client) => {
-                let options = tubemq::producer_options(options)?;
-                run(py, &self.door, 1, async move {
-                    Ok(Value::TubeProducer(client.producer(&topic, options, events).await?, outbox))
-                })
-            }
-        }
-    }
+/// The body of a client class.
+pub(super) struct Connected<C> {
+    native: Native<C>,
+    caller: Caller,
+}
 
-    fn consumer(
-        &self,
+impl<C: Connection> Connected<C> {
+    /// Starts connecting. `connect` is run on the engine.
+    pub(super) fn connect<F>(
         py: Python<'_>,
-        topics: Vec<String>,
-        subscription: String,
         options: &Bound<'_, PyDict>,
-    ) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
-        let opening: Pin<Box<dyn Future<Output = Result<handle::Consumer>> + Send>>;
-        let events = Arc::new(inbox::Events::default());
-        let told: Arc<dyn ConsumerEvents> = events.clone();
-        match client {
-            handle::Client::Pulsar(client) => {
-                let options = consumer_options(options)?;
-                opening = Box::pin(async move {
-                    let consumer = client.consumer(topics, subscription, options, told).await?;
-                    Ok(handle::Consumer::Pulsar(consumer))
-                });
-            }
-            handle::Client::Mqtt(client) => {
-                let options = mqtt::consumer_options(py, &topics, &subscription, options)?;
-                opening =
-                    Box::pin(
-                        async move { Ok(handle::Consumer::Mqtt(client.consumer(options, told).await?)) },
-                    );
-            }
-            handle::Client::TubeMq(client) => {
-                let options = tubemq::consumer_options(&topics, options)?;
-                opening = Box::pin(async move {
-                    Ok(handle::Consumer::TubeMq(client.consumer(topics, subscription, options, told).await?))
-                });
-            }
-        }
-        let door = self.door.clone();
-        run(py, &self.door, 1, async move {
-            let inbox = inbox::Inbox::new(opening.await?, door);
-            events.connect(&inbox);
-            Ok(Value::Consumer(inbox))
+        event_loop: Option<&Loop>,
+        connect: F,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<C>> + Send + 'static,
+        Self: IntoPython,
+    {
+        let caller = Caller::new(py, event_loop)?;
+        let client = caller.clone();
+        caller.run(py, threads(options)?, async move {
+            Ok(Self { native: Native::new(connect.await?), caller: client })
         })
     }
 
-    fn partitions(&self, py: Python<'_>, topic: String) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
-        run(py, &self.door, 1, async move { client.partitions(&topic).await.map(Value::Number) })
+    pub(super) fn native(&self, py: Python<'_>) -> PyResult<&C> {
+        py_result(py, self.native.get())
     }
 
-    fn topics(&self, py: Python<'_>, namespace: String) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, py_result(py, self.native.get())?.pulsar())?.clone();
-        run(py, &self.door, 1, async move { client.topics(&namespace).await.map(Value::Texts) })
+    pub(super) fn is_closed(&self) -> bool {
+        self.native.get().map_or(true, Connection::is_closed)
     }
 
-    /// Starts a new extended authentication of MQTT 5.0.
-    fn reauthenticate(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, py_result(py, self.native.get())?.mqtt())?.clone();
-        run(py, &self.door, 1, async move { client.reauthenticate().await.map(|()| Value::None) })
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let client = py_result(py, self.native.get())?.clone();
-        run(py, &self.door, 1, async move { client.close().await.map(|()| Value::None) })
-    }
-
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let client = py_result(py, self.native.get())?;
+    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let client = self.native(py)?;
         let stats = PyDict::new(py);
         stats.set_item("memory_used_bytes", client.memory_used())?;
-        if let handle::Client::Mqtt(client) = client {
-            mqtt::stats(client, &stats)?;
-        }
+        client.add_stats(&stats)?;
         Ok(stats)
     }
 
-    #[getter]
-    fn closed(&self) -> bool {
-        self.native.get().map_or(true, handle::Client::is_closed)
+    /// Runs an operation on the engine.
+    pub(super) fn run<T: IntoPython, F>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(C) -> F,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.caller.run(py, 1, operation(self.native(py)?.clone()))
+    }
+
+    /// Opens a producer on the engine.
+    pub(super) fn open_producer<S: Sink, F>(
+        &self,
+        py: Python<'_>,
+        open: impl FnOnce(C, Arc<dyn ProducerEvents>) -> F,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<S>> + Send + 'static,
+        Sender<S>: IntoPython,
+    {
+        let sends = Sends::<S>::new(self.caller.clone());
+        let opening = open(self.native(py)?.clone(), Arc::new(sends::Events(Arc::clone(&sends))));
+        let caller = self.caller.clone();
+        self.caller.run(py, 1, async move { Ok(Sender::new(opening.await?, sends, caller)) })
+    }
+
+    /// Opens a producer that needs no answer from the broker.
+    pub(super) fn open_producer_now<S: Sink>(
+        &self,
+        py: Python<'_>,
+        open: impl FnOnce(&C, Arc<dyn ProducerEvents>) -> Result<S>,
+    ) -> PyResult<Py<PyAny>>
+    where
+        Sender<S>: IntoPython,
+    {
+        let sends = Sends::<S>::new(self.caller.clone());
+        let opened = open(self.native(py)?, Arc::new(sends::Events(Arc::clone(&sends))));
+        let producer = py_result(py, opened)
+            .and_then(|sink| Sender::new(sink, sends, self.caller.clone()).into_python(py));
+        self.caller.ready(py, producer)
+    }
+
+    /// Opens a consumer on the engine.
+    pub(super) fn open_consumer<S: Subscription, F>(
+        &self,
+        py: Python<'_>,
+        open: impl FnOnce(C, Arc<dyn ConsumerEvents>) -> F,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<S>> + Send + 'static,
+        Receiver<S>: IntoPython,
+    {
+        let events = receives::Events::<S>::new();
+        let opening = open(self.native(py)?.clone(), Arc::clone(&events) as Arc<dyn ConsumerEvents>);
+        let caller = self.caller.clone();
+        self.caller.run(py, 1, async move {
+            let receives = Receives::new(opening.await?, caller.clone());
+            events.connect(&receives);
+            Ok(Receiver::new(receives, caller))
+        })
     }
 }
+
+/// Declares a client class: the shared methods, and those in the braces.
+macro_rules! client_class {
+    (
+        $(#[$attribute:meta])*
+        $name:ident($native:ty), options = $options:path;
+        $($own:tt)*
+    ) => {
+        $(#[$attribute])*
+        #[pyclass(frozen, module = "penstock._engine")]
+        pub(in crate::python) struct $name(Connected<$native>);
+
+        impl IntoPython for Connected<$native> {
+            fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                Ok(Py::new(py, $name(self))?.into_any())
+            }
+        }
+
+        #[pymethods]
+        impl $name {
+            #[staticmethod]
+            #[pyo3(signature = (url, options, r#loop))]
+            fn connect(
+                py: Python<'_>,
+                url: String,
+                options: &Bound<'_, PyDict>,
+                r#loop: Option<&Loop>,
+            ) -> PyResult<Py<PyAny>> {
+                let parsed = $options(url, options)?;
+                Connected::connect(py, options, r#loop, <$native>::connect(parsed))
+            }
+
+            #[getter]
+            fn closed(&self) -> bool {
+                self.0.is_closed()
+            }
+
+            fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                self.0.stats(py)
+            }
+
+            fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.run(py, |client| async move { Connection::close(&client).await })
+            }
+
+            $($own)*
+        }
+    };
+}
+pub(super) use client_class;

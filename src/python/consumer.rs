@@ -1,222 +1,351 @@
-//! The consumer class.
+//! The parts that the consumer classes of all protocols share, and the macro that declares such a class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use crate::client::handle::SeekTo;
-use crate::client::pulsar;
-use crate::error::ErrorKind;
-use crate::python::client::run;
+use crate::error::{Error, ErrorKind, Result};
 use crate::python::convert::{py_result, raise, seconds};
-use crate::python::inbox::{Inbox, Want};
-use crate::python::message::{Message, MessageId, target};
-use crate::python::promise::{Door, Value};
-use crate::python::ready::ready;
+use crate::python::message::{Many, Message, One};
+use crate::python::promise::{Caller, Promise};
+use crate::python::ready::{GiveBack, ready};
+use crate::python::receives::{Receives, Source, Want};
 use crate::python::runtime::{Native, engine};
-use crate::python::tubemq::{self, Position};
+use crate::python::value::IntoPython;
 
-/// Messages of `async for` between two turns of the loop.
+/// Messages that `async for` delivers between two turns of the loop.
 const FAIR: u32 = 256;
 
-/// A consumer of one or several topics.
-#[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct Consumer {
-    inbox: Native<Arc<Inbox>>,
-    door: Door,
-    /// Messages given by `async for` without suspending.
+/// The verbs that the consumers of all protocols have.
+pub(super) trait Subscription: Source + Clone {
+    /// Names a message to acknowledge.
+    type Target: Send + Sync;
+
+    /// The target for a Python object.
+    fn target(object: &Bound<'_, PyAny>) -> PyResult<Self::Target>;
+
+    /// The topics or filters, joined by commas.
+    fn topic(&self) -> &str;
+
+    /// The subscription or group.
+    fn subscription(&self) -> &str;
+
+    /// Acknowledges messages.
+    fn ack(&self, targets: &[Self::Target]) -> Result<()>;
+
+    /// Deletes the subscription and closes the consumer.
+    fn unsubscribe(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Closes the consumer.
+    fn close(&self) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// The verbs of protocols that can redeliver.
+pub(super) trait Redeliver: Subscription {
+    /// Acknowledges a message and all before it.
+    fn ack_cumulative(&self, target: &Self::Target) -> Result<()>;
+
+    /// Asks for messages again, after `delay` or the consumer's own.
+    fn nack(&self, targets: &[Self::Target], delay: Option<Duration>) -> Result<()>;
+
+    /// Whether a negative acknowledgement of `targets` redelivers `message` too.
+    fn comes_again(_message: &Self::Message, _targets: &[Self::Target]) -> bool {
+        false
+    }
+
+    /// Asks for everything again that is not acknowledged.
+    fn redeliver_unacknowledged(&self) -> Result<()>;
+}
+
+/// The body of a consumer class.
+pub(super) struct Receiver<S: Source> {
+    receives: Native<Arc<Receives<S>>>,
+    caller: Caller,
+    /// Messages that `async for` delivered without suspending.
     streak: AtomicU32,
 }
 
-impl Consumer {
-    pub(super) fn new(inbox: Arc<Inbox>, door: Door) -> Self {
-        Self { inbox: Native::new(inbox), door, streak: AtomicU32::new(0) }
+impl<S: Subscription> Receiver<S> {
+    pub(super) fn new(receives: Arc<Receives<S>>, caller: Caller) -> Self {
+        Self { receives: Native::new(receives), caller, streak: AtomicU32::new(0) }
     }
 
-    fn inbox(&self, py: Python<'_>) -> PyResult<&Arc<Inbox>> {
-        py_result(py, self.inbox.get())
+    pub(super) fn receives(&self, py: Python<'_>) -> PyResult<&Arc<Receives<S>>> {
+        py_result(py, self.receives.get())
     }
 
-    /// A message that was given out and that nobody looked at.
-    pub(super) fn give_back(&self, message: &Message) {
-        if let Ok(inbox) = self.inbox.get() {
-            inbox.give_back(message.native().clone());
+    pub(super) fn source(&self, py: Python<'_>) -> PyResult<&S> {
+        Ok(&self.receives(py)?.source)
+    }
+
+    /// Takes back a message of an awaitable that was dropped without being awaited.
+    pub(super) fn give_back(&self, message: &Bound<'_, PyAny>) {
+        if let (Ok(receives), Some(message)) = (self.receives.get(), S::Message::of(message)) {
+            receives.give_back(message);
         }
     }
 
     /// Whether other tasks are due for a turn: a loop over a full queue would never suspend.
-    fn is_tired(&self) -> bool {
-        matches!(self.door, Door::Loop(_)) && self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1
-    }
-
-    /// The next message, in the loop's next turn.
-    fn next_turn(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (promise, pending) = self.door.promise(py)?;
-        self.inbox(py)?.wait_a_turn(promise);
-        Ok(pending)
+    fn should_yield(&self) -> bool {
+        self.caller.is_loop() && self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1
     }
 
     fn wait(&self, py: Python<'_>, want: Want, timeout: Option<Duration>) -> PyResult<Py<PyAny>> {
-        let inbox = self.inbox(py)?;
+        let receives = self.receives(py)?;
         let engine = py_result(py, engine(1))?;
-        let (promise, pending) = self.door.promise(py)?;
-        let on_loop = matches!(self.door, Door::Loop(_)).then_some(py);
-        inbox.wait(engine.handle(), on_loop, want, timeout, promise);
+        let (promise, pending) = self.caller.promise(py)?;
+        receives.wait(engine.handle(), self.caller.is_loop().then_some(py), want, timeout, promise);
         Ok(pending)
     }
-}
 
-#[pymethods]
-impl Consumer {
-    #[getter]
-    fn topic(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.inbox(py)?.consumer.topic().to_owned())
-    }
-
-    #[getter]
-    fn subscription(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.inbox(py)?.consumer.subscription().to_owned())
-    }
-
-    fn __aiter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __anext__(slf: Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let (py, this) = (slf.py(), slf.get());
-        if this.is_tired() {
-            return this.next_turn(py);
+    /// The awaitable of `async for`. `consumer` is the object that `self` is the body of.
+    pub(super) fn anext(&self, consumer: &Bound<'_, PyAny>, give_back: GiveBack) -> PyResult<Py<PyAny>> {
+        let py = consumer.py();
+        if self.should_yield() {
+            let (promise, pending) = self.caller.promise(py)?;
+            self.receives(py)?.wait_a_turn(promise);
+            return Ok(pending);
         }
-        match this.inbox(py)?.try_next() {
-            Ok(Some(message)) => ready(Bound::new(py, Message::new(message))?, slf.clone()),
-            Ok(None) => this.wait(py, Want::One, None),
+        match self.receives(py)?.try_next() {
+            Ok(Some(message)) => ready(message.into_object(py)?, consumer.clone(), give_back),
+            Ok(None) => self.wait(py, Want::One, None),
             Err(error) if error.kind() == ErrorKind::Closed => Err(PyStopAsyncIteration::new_err(())),
             Err(error) => Err(raise(py, &error)),
         }
     }
 
-    #[pyo3(signature = (timeout))]
-    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        match py_result(py, self.inbox(py)?.try_next())? {
-            Some(message) => self.door.ready(py, Ok(Value::Message(Box::new(message)))),
+    /// The next message of a blocking `for`, which wakes no other thread while messages are at hand.
+    pub(super) fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if self.caller.is_loop() {
+            let text = "this consumer belongs to an event loop: iterate over it with async for";
+            return Err(raise(py, &Error::new(ErrorKind::NotAllowed, text)));
+        }
+        let receives = self.receives(py)?;
+        if let Some(message) = py_result(py, receives.try_next())? {
+            return One(message).into_python(py);
+        }
+        let engine = py_result(py, engine(1))?;
+        let (promise, one_shot) = Promise::one_shot();
+        receives.wait(engine.handle(), None, Want::One, None, promise);
+        one_shot.wait(py, None)
+    }
+
+    pub(super) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        match py_result(py, self.receives(py)?.try_next())? {
+            Some(message) => self.caller.ready(py, One(message).into_python(py)),
             None => self.wait(py, Want::One, timeout.map(seconds)),
         }
     }
 
-    #[pyo3(signature = (max, timeout))]
-    fn receive_many(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+    pub(super) fn receive_many(
+        &self,
+        py: Python<'_>,
+        max: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
         if max == 0 {
-            return Err(PyValueError::new_err("max is at least 1"));
+            return Err(PyValueError::new_err("max must be at least 1"));
         }
-        let messages = py_result(py, self.inbox(py)?.try_many(max))?;
+        let messages = py_result(py, self.receives(py)?.try_many(max))?;
         if messages.is_empty() {
             return self.wait(py, Want::Many(max), timeout.map(seconds));
         }
-        self.door.ready(py, Ok(Value::Messages(messages)))
+        self.caller.ready(py, Many(messages).into_python(py))
     }
 
-    #[pyo3(signature = (max_rows, timeout))]
-    fn read_arrow(&self, py: Python<'_>, max_rows: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+    pub(super) fn read_arrow(
+        &self,
+        py: Python<'_>,
+        max_rows: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
         if max_rows == 0 {
-            return Err(PyValueError::new_err("max_rows is at least 1"));
+            return Err(PyValueError::new_err("max_rows must be at least 1"));
         }
         self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
     }
 
-    fn ack(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
-        py_result(py, self.inbox(py)?.consumer.ack(&[target(message)?]))
-    }
-
-    fn ack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
-        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
-        py_result(py, self.inbox(py)?.consumer.ack(&targets))
-    }
-
-    fn ack_receipt(
+    /// Runs an operation on the engine.
+    pub(super) fn run<T: IntoPython, F>(
         &self,
         py: Python<'_>,
-        messages: &Bound<'_, PyAny>,
-        cumulative: bool,
-    ) -> PyResult<Py<PyAny>> {
-        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
-        let consumer = self.inbox(py)?.consumer.clone();
-        run(py, &self.door, 1, async move {
-            consumer.ack_receipt(&targets, cumulative).await.map(|()| Value::None)
+        operation: impl FnOnce(S) -> F,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.caller.run(py, 1, operation(self.source(py)?.clone()))
+    }
+
+    /// As [`Self::run`], for an operation that moves the subscription: messages taken ahead are dropped first.
+    pub(super) fn run_moving<F>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(S) -> F + Send + 'static,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let receives = Arc::clone(self.receives(py)?);
+        self.caller.run(py, 1, async move {
+            receives.forget();
+            operation(receives.source.clone()).await
         })
-    }
-
-    fn ack_cumulative(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
-        py_result(py, self.inbox(py)?.consumer.ack_cumulative(&target(message)?))
-    }
-
-    #[pyo3(signature = (message, delay))]
-    fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
-        let (inbox, targets) = (self.inbox(py)?, [target(message)?]);
-        inbox.forget_with(&targets);
-        py_result(py, inbox.consumer.nack(&targets, delay.map(seconds)))
-    }
-
-    #[pyo3(signature = (messages, delay))]
-    fn nack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
-        let targets = messages.try_iter()?.map(|m| target(&m?)).collect::<PyResult<Vec<_>>>()?;
-        let inbox = self.inbox(py)?;
-        inbox.forget_with(&targets);
-        py_result(py, inbox.consumer.nack(&targets, delay.map(seconds)))
-    }
-
-    fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
-        let inbox = self.inbox(py)?;
-        inbox.forget();
-        py_result(py, inbox.consumer.redeliver_unacknowledged())
-    }
-
-    fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
-        let to = if let Ok(id) = position.cast::<MessageId>() {
-            SeekTo::Pulsar(pulsar::SeekTo::Id { id: id.get().0, inclusive })
-        } else if let Ok(position) = position.cast::<Position>() {
-            let position = position.get();
-            SeekTo::Position(position.of(), position.0.offset)
-        } else {
-            SeekTo::Pulsar(pulsar::SeekTo::Time(position.extract().map_err(|_| {
-                PyTypeError::new_err("a position is an id, a Position or a time in milliseconds since 1970")
-            })?))
-        };
-        let inbox = Arc::clone(self.inbox(py)?);
-        run(py, &self.door, 1, async move {
-            inbox.forget();
-            inbox.consumer.seek(to).await.map(|()| Value::None)
-        })
-    }
-
-    fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let consumer = self.inbox(py)?.consumer.clone();
-        run(py, &self.door, 1, async move { consumer.unsubscribe().await.map(|()| Value::None) })
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let consumer = self.inbox(py)?.consumer.clone();
-        run(py, &self.door, 1, async move { consumer.close().await.map(|()| Value::None) })
-    }
-
-    /// Stops fetching from partitions of TubeMQ, given as pairs of broker and partition, or goes on; of all
-    /// without any.
-    fn set_paused(&self, py: Python<'_>, partitions: Option<Vec<(u32, u32)>>, paused: bool) -> PyResult<()> {
-        let consumer = py_result(py, self.inbox(py)?.consumer.tubemq())?;
-        let partitions = partitions.map(tubemq::partitions);
-        py_result(py, consumer.set_paused(partitions.as_deref(), paused))
-    }
-
-    /// What is known of each partition of TubeMQ.
-    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        tubemq::partition_states(py, py_result(py, self.inbox(py)?.consumer.tubemq())?)
-    }
-
-    fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let consumer = self.inbox(py)?.consumer.clone();
-        run(py, &self.door, 1, async move { consumer.last_message_ids().await.map(Value::IdList) })
     }
 }
+
+impl<S: Redeliver> Receiver<S> {
+    pub(super) fn nack(&self, py: Python<'_>, targets: &[S::Target], delay: Option<f64>) -> PyResult<()> {
+        let receives = self.receives(py)?;
+        receives.forget_where(|message| S::comes_again(message, targets));
+        py_result(py, receives.source.nack(targets, delay.map(seconds)))
+    }
+
+    pub(super) fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
+        let receives = self.receives(py)?;
+        receives.forget();
+        py_result(py, receives.source.redeliver_unacknowledged())
+    }
+}
+
+/// The targets of several objects.
+pub(super) fn targets<S: Subscription>(objects: &Bound<'_, PyAny>) -> PyResult<Vec<S::Target>> {
+    objects.try_iter()?.map(|object| S::target(&object?)).collect()
+}
+
+/// Declares a consumer class: the shared methods, and those in the braces. PyO3 needs all methods of a class in one
+/// block, so they are handed through the macro. A class with `redelivers` has the verbs of [`Redeliver`] too.
+macro_rules! consumer_class {
+    (
+        $(#[$attribute:meta])*
+        $name:ident($source:ty), redelivers;
+        $($own:tt)*
+    ) => {
+        $crate::python::consumer::consumer_class! {
+            $(#[$attribute])*
+            $name($source);
+
+            fn ack_cumulative(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+                let target = <$source as Subscription>::target(message)?;
+                py_result(py, Redeliver::ack_cumulative(self.0.source(py)?, &target))
+            }
+
+            #[pyo3(signature = (message, delay))]
+            fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay: Option<f64>) -> PyResult<()> {
+                self.0.nack(py, &[<$source as Subscription>::target(message)?], delay)
+            }
+
+            #[pyo3(signature = (messages, delay))]
+            fn nack_many(
+                &self,
+                py: Python<'_>,
+                messages: &Bound<'_, PyAny>,
+                delay: Option<f64>,
+            ) -> PyResult<()> {
+                self.0.nack(py, &targets::<$source>(messages)?, delay)
+            }
+
+            fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
+                self.0.redeliver_unacknowledged(py)
+            }
+
+            $($own)*
+        }
+    };
+    (
+        $(#[$attribute:meta])*
+        $name:ident($source:ty);
+        $($own:tt)*
+    ) => {
+        $(#[$attribute])*
+        #[pyclass(frozen, module = "penstock._engine")]
+        pub(in crate::python) struct $name(Receiver<$source>);
+
+        impl $name {
+            fn give_back(consumer: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) {
+                if let Ok(consumer) = consumer.cast::<Self>() {
+                    consumer.get().0.give_back(message);
+                }
+            }
+        }
+
+        impl IntoPython for Receiver<$source> {
+            fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                Ok(Py::new(py, $name(self))?.into_any())
+            }
+        }
+
+        #[pymethods]
+        impl $name {
+            #[getter]
+            fn topic(&self, py: Python<'_>) -> PyResult<&str> {
+                Ok(Subscription::topic(self.0.source(py)?))
+            }
+
+            #[getter]
+            fn subscription(&self, py: Python<'_>) -> PyResult<&str> {
+                Ok(Subscription::subscription(self.0.source(py)?))
+            }
+
+            fn __aiter__(slf: Py<Self>) -> Py<Self> {
+                slf
+            }
+
+            fn __anext__(slf: Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+                slf.get().0.anext(slf.as_any(), Self::give_back)
+            }
+
+            fn __iter__(slf: Py<Self>) -> Py<Self> {
+                slf
+            }
+
+            fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.next(py)
+            }
+
+            #[pyo3(signature = (timeout))]
+            fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+                self.0.receive(py, timeout)
+            }
+
+            #[pyo3(signature = (max, timeout))]
+            fn receive_many(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+                self.0.receive_many(py, max, timeout)
+            }
+
+            #[pyo3(signature = (max_rows, timeout))]
+            fn read_arrow(
+                &self,
+                py: Python<'_>,
+                max_rows: usize,
+                timeout: Option<f64>,
+            ) -> PyResult<Py<PyAny>> {
+                self.0.read_arrow(py, max_rows, timeout)
+            }
+
+            fn ack(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+                let target = <$source as Subscription>::target(message)?;
+                py_result(py, Subscription::ack(self.0.source(py)?, &[target]))
+            }
+
+            fn ack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
+                let targets = targets::<$source>(messages)?;
+                py_result(py, Subscription::ack(self.0.source(py)?, &targets))
+            }
+
+            fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.run(py, |consumer| async move { Subscription::unsubscribe(&consumer).await })
+            }
+
+            fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.run(py, |consumer| async move { Subscription::close(&consumer).await })
+            }
+
+            $($own)*
+        }
+    };
+}
+pub(super) use consumer_class;

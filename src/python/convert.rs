@@ -1,42 +1,85 @@
-//! Python values to options and back, errors to exceptions.
+//! Python values to plain data, and errors to exceptions.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyException, PyOverflowError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::client::credentials::{Secret, SecretSupplier};
-use crate::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
-use crate::compression::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::tls::TlsOptions;
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::topic::{HashingScheme, Routing};
-use crate::python::message::MessageId;
+use crate::sync::Mutex;
 
 create_exception!(
     penstock._engine,
     EngineError,
     PyException,
-    "An error of the engine: code, message, topic, whether it may be retried, the broker's own words."
+    "An error of the engine: code, message, topic, whether a retry may help, the broker's own text."
 );
 
-/// Makes the exception of the Python package from an engine error.
-static FACTORY: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+/// A function of the Python package that makes exceptions.
+type Factory = Mutex<Option<Py<PyAny>>>;
 
-/// Registers what turns `(code, message, topic, retriable, broker_text)` into an exception.
+/// Makes the exception for an engine error.
+static ERROR_FACTORY: Factory = Mutex::leaf(None);
+
+/// Makes the exception for an attribute that a class does not have.
+static MISSING_FACTORY: Factory = Mutex::leaf(None);
+
+fn registered(py: Python<'_>, factory: &Factory) -> Option<Py<PyAny>> {
+    factory.lock().as_ref().map(|factory| factory.clone_ref(py))
+}
+
+/// Registers the function that makes an exception from `(code, message, topic, retriable, broker_text)`.
 #[pyfunction]
 pub(super) fn set_error_factory(factory: Py<PyAny>) {
-    *FACTORY.lock().unwrap_or_else(PoisonError::into_inner) = Some(factory);
+    let old = ERROR_FACTORY.lock().replace(factory);
+    drop(old);
+}
+
+/// Registers the function that makes an exception from `(class_name, attribute)`.
+#[pyfunction]
+pub(super) fn set_missing_factory(factory: Py<PyAny>) {
+    let old = MISSING_FACTORY.lock().replace(factory);
+    drop(old);
+}
+
+/// The exception for an attribute that `class` does not have. Private names are looked up by copy, pickle and others
+/// that expect no more than a plain AttributeError.
+pub(super) fn missing(py: Python<'_>, class: &str, attribute: &str) -> PyErr {
+    let factory = if attribute.starts_with('_') { None } else { registered(py, &MISSING_FACTORY) };
+    match factory {
+        None => PyAttributeError::new_err(format!("{class:?} object has no attribute {attribute:?}")),
+        Some(factory) => match factory.call1(py, (class, attribute)) {
+            Ok(exception) => PyErr::from_value(exception.into_bound(py)),
+            Err(error) => error,
+        },
+    }
+}
+
+/// The exception for an object that cannot be acknowledged.
+pub(super) fn wrong_target(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    let class = object.get_type();
+    let text = format!("expected {expected}, not {class}");
+    // Messages and ids of other protocols are refused as unsupported, as are verbs that a protocol lacks.
+    if class.module().is_ok_and(|module| module == "penstock._engine") {
+        return raise(object.py(), &Error::new(ErrorKind::Unsupported, text));
+    }
+    PyTypeError::new_err(text)
+}
+
+/// The exception for a receipt of another protocol, which no producer returns.
+pub(super) fn foreign_receipt() -> PyErr {
+    PyRuntimeError::new_err("the receipt is of another protocol than its producer: please report this")
 }
 
 /// The exception for an error.
 pub(super) fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    let factory = FACTORY.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|f| f.clone_ref(py));
+    let factory = registered(py, &ERROR_FACTORY);
     let fields = (error.kind().code(), error.message(), error.topic(), error.retriable(), error.peer_text());
     match factory {
         None => EngineError::new_err((
@@ -53,8 +96,7 @@ pub(super) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// The bytes of a payload: borrowed from `bytes`, copied from anything else with a buffer, for that may
-/// change meanwhile.
+/// The bytes of a payload: borrowed from `bytes`, copied from any other buffer, because that may change meanwhile.
 pub(super) enum Payload<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
@@ -66,7 +108,9 @@ impl<'a> Payload<'a> {
             return Ok(Self::Borrowed(bytes.as_bytes()));
         }
         if value.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err("a payload is bytes-like, not str: encode it first"));
+            return Err(PyTypeError::new_err(
+                "a payload is bytes-like, not str: encode it, for example with .encode()",
+            ));
         }
         let buffer = PyBuffer::<u8>::get(value).map_err(|_| {
             PyTypeError::new_err(format!("a payload is bytes-like, not {}", value.get_type()))
@@ -82,7 +126,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// When something happened, in milliseconds since 1970.
+/// An event time, in milliseconds since 1970.
 pub(super) struct EventTime(pub(super) u64);
 
 impl<'py> FromPyObject<'_, 'py> for EventTime {
@@ -94,8 +138,8 @@ impl<'py> FromPyObject<'_, 'py> for EventTime {
                 return error;
             }
             let text = format!(
-                "event_time is {}: it is milliseconds since 1970, neither negative nor beyond 64 bits; leave it out \
-                 for what happened earlier",
+                "event_time is {}: use milliseconds since 1970, neither negative nor beyond 64 bits, and leave it out \
+                 for earlier events",
                 *value
             );
             raise(value.py(), &Error::new(ErrorKind::InvalidArgument, text))
@@ -103,7 +147,7 @@ impl<'py> FromPyObject<'_, 'py> for EventTime {
     }
 }
 
-/// Fields of an option dictionary, by the names the Python side has checked.
+/// The fields of a dictionary of options, whose names the Python side has checked.
 pub(super) struct Fields<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
 
 impl<'py> Fields<'_, 'py> {
@@ -149,7 +193,7 @@ impl<'py> Fields<'_, 'py> {
         }
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub(super) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)], into: &mut T) -> PyResult<()> {
         let Some(text) = self.text(name)? else { return Ok(()) };
         match words.iter().find(|(word, _)| *word == text) {
@@ -161,7 +205,7 @@ impl<'py> Fields<'_, 'py> {
                 let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
                 let error = Error::new(
                     ErrorKind::InvalidArgument,
-                    format!("{name} is {text:?}; it may be {}", known.join(", ")),
+                    format!("{name} is {text:?}: use one of {}", known.join(", ")),
                 );
                 Err(raise(self.0.py(), &error))
             }
@@ -169,35 +213,19 @@ impl<'py> Fields<'_, 'py> {
     }
 }
 
-/// Seconds as Python gives them. Negative and absurd ones are cut.
+/// Seconds as a duration, clamped to the range from 0 to 30 years.
 pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
 }
 
-/// Number of engine threads that a client asks for.
+/// The option `threads`: number of engine threads.
 pub(super) fn threads(options: &Bound<'_, PyDict>) -> PyResult<usize> {
     let mut threads = 1;
     Fields(options).size("threads", &mut threads)?;
     Ok(threads)
 }
 
-/// Options of a Pulsar client.
-pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
-    let fields = Fields(options);
-    let mut to = ClientOptions { url, ..ClientOptions::default() };
-    fields.seconds("connect_timeout", &mut to.connect_timeout)?;
-    fields.seconds("operation_timeout", &mut to.operation_timeout)?;
-    fields.seconds("keep_alive", &mut to.keep_alive)?;
-    fields.seconds("max_backoff", &mut to.max_backoff)?;
-    fields.size("memory_limit", &mut to.memory_limit)?;
-    fields.size("connections_per_broker", &mut to.connections_per_broker)?;
-    to.listener_name = fields.text("listener_name")?;
-    to.token = secret(&fields, "token")?;
-    to.tls = tls(&fields)?;
-    Ok(to)
-}
-
-/// A secret: the text itself, or what gives it.
+/// A secret: the text itself, or a function that returns it.
 pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Secret>> {
     Ok(match fields.raw(name)? {
         None => None,
@@ -206,7 +234,7 @@ pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Sec
     })
 }
 
-/// TLS options of any client.
+/// The TLS options, which are the same for every protocol.
 pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
     let mut tls = TlsOptions {
         ca: fields.bytes("tls_ca")?,
@@ -218,102 +246,20 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
     Ok(tls)
 }
 
-/// Calls `callable` on whatever thread asks; that thread may wait.
+/// Calls `callable` on the thread that asks, which may block.
 fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     Arc::new(move || {
         let failed = |why: String| {
             Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
         };
         Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
-            .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is ending")))
-            // The exception's type says enough; its text may hold the secret.
+            .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
+            // Only the exception's type is reported: its text may hold the secret.
             .map_err(|error| {
                 Python::try_attach(|py| failed(error.get_type(py).to_string()))
                     .unwrap_or_else(|| failed("at exit".into()))
             })
     })
-}
-
-/// Options of a producer.
-pub(super) fn producer_options(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
-    let fields = Fields(options);
-    let mut to = ProducerOptions { name: fields.text("name")?, ..ProducerOptions::default() };
-    fields.flag("batching", &mut to.batching)?;
-    fields.size("batch_max_messages", &mut to.batch_max_messages)?;
-    fields.size("batch_max_bytes", &mut to.batch_max_bytes)?;
-    fields.seconds("batching_delay", &mut to.batching_delay)?;
-    fields.flag("key_based_batching", &mut to.key_based_batching)?;
-    if let Some(name) = fields.text("compression")? {
-        to.compression = Compression::from_name(&name).ok_or_else(|| {
-            let text = format!("compression is {name:?}; it may be none, lz4, zlib, zstd or snappy");
-            raise(options.py(), &Error::new(ErrorKind::InvalidArgument, text))
-        })?;
-    }
-    let mut timeout = to.send_timeout.unwrap_or_default();
-    fields.seconds("send_timeout", &mut timeout)?;
-    to.send_timeout = (!timeout.is_zero()).then_some(timeout);
-    fields.size("max_pending", &mut to.max_pending)?;
-    let hashings = [
-        ("java", HashingScheme::JavaStringHash),
-        ("murmur3", HashingScheme::Murmur3),
-        ("boost", HashingScheme::Boost),
-    ];
-    fields.word("hashing", &hashings, &mut to.hashing)?;
-    fields.word(
-        "routing",
-        &[("round_robin", Routing::RoundRobin), ("single", Routing::Single)],
-        &mut to.routing,
-    )?;
-    to.initial_sequence_id = fields.raw("initial_sequence_id")?.map(|value| value.extract()).transpose()?;
-    let modes = [
-        ("shared", AccessMode::Shared),
-        ("exclusive", AccessMode::Exclusive),
-        ("wait_for_exclusive", AccessMode::WaitForExclusive),
-        ("exclusive_with_fencing", AccessMode::ExclusiveWithFencing),
-    ];
-    fields.word("access_mode", &modes, &mut to.access_mode)?;
-    fields.flag("chunking", &mut to.chunking)?;
-    to.properties = fields.pairs("properties")?;
-    Ok(to)
-}
-
-/// Options of a consumer.
-pub(super) fn consumer_options(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions> {
-    let fields = Fields(options);
-    let mut to = ConsumerOptions { name: fields.text("name")?, ..ConsumerOptions::default() };
-    let kinds = [
-        ("exclusive", SubType::Exclusive),
-        ("shared", SubType::Shared),
-        ("failover", SubType::Failover),
-        ("key_shared", SubType::KeyShared),
-    ];
-    fields.word("type", &kinds, &mut to.kind)?;
-    if let Some(position) = fields.raw("position")? {
-        use crate::pulsar::MessageId as Id;
-        match position.cast::<MessageId>() {
-            Ok(id) => to.position = id.get().0,
-            Err(_) => fields.word(
-                "position",
-                &[("latest", Id::LATEST), ("earliest", Id::EARLIEST)],
-                &mut to.position,
-            )?,
-        }
-    }
-    fields.flag("start_inclusive", &mut to.start_inclusive)?;
-    fields.flag("durable", &mut to.durable)?;
-    if let Some(value) = fields.raw("receiver_queue")? {
-        to.receiver_queue = value.extract()?;
-    }
-    fields.flag("batch_index_ack", &mut to.batch_index_ack)?;
-    fields.seconds("ack_group_time", &mut to.ack_group_time)?;
-    fields.seconds("nack_delay", &mut to.nack_delay)?;
-    fields.flag("read_compacted", &mut to.read_compacted)?;
-    if let Some(value) = fields.raw("priority")? {
-        to.priority = value.extract()?;
-    }
-    to.properties = fields.pairs("properties")?;
-    to.subscription_properties = fields.pairs("subscription_properties")?;
-    Ok(to)
 }
 
 /// An engine result as a Python one.

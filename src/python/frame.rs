@@ -1,7 +1,7 @@
 //! The rows of a frame as messages: which column becomes what, and the encoding. Nothing is sent here, so that
 //! a row that cannot be sent is refused before any other has left.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::types::{Int64Type, TimestampMillisecondType};
 use arrow_array::{
@@ -14,8 +14,9 @@ use pyo3::prelude::*;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::arrow::{arrow_error, import};
 use crate::python::convert::py_result;
-use crate::python::sender::Rows;
+use crate::python::rows::Rows;
 use crate::python::topics::Topics;
+use crate::sync::Mutex;
 
 /// Rows that have been encoded: what a producer's `send_rows` takes, once.
 #[pyclass(frozen, module = "penstock._engine")]
@@ -28,7 +29,7 @@ pub(super) struct FrameRows {
 impl FrameRows {
     /// The rows; an error when they have been sent already.
     pub(super) fn take(&self) -> Result<Rows> {
-        let taken = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.rows.lock().take();
         taken.ok_or_else(|| invalid("these rows have been sent already"))
     }
 }
@@ -71,7 +72,7 @@ pub(super) fn encode_frame(
     let rows =
         py.detach(|| imported.check(first_row, as_bytes).and_then(|batches| encode(&batches, &columns)));
     let rows = py_result(py, rows)?;
-    Ok(FrameRows { count: rows.len(), payload_bytes: rows.payload_bytes(), rows: Mutex::new(Some(rows)) })
+    Ok(FrameRows { count: rows.len(), payload_bytes: rows.payload_bytes(), rows: Mutex::leaf(Some(rows)) })
 }
 
 /// The columns that a topic template names, in order.
@@ -112,7 +113,7 @@ struct Beside<'a> {
 impl<'a> Beside<'a> {
     fn of(batch: &RecordBatch, columns: &'a Columns, first_row: u64) -> Result<Self> {
         let keys = match &columns.topic {
-            Some(topics) => Some(topics.of(batch, first_row)?),
+            Some(topics) => Some(topics.of(batch.num_rows(), first_row, |name| text_column(batch, name))?),
             None => columns.key.as_deref().map(|name| text_column(batch, name)).transpose()?,
         };
         Ok(Self {
@@ -240,7 +241,7 @@ fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> 
 }
 
 /// A column as text.
-pub(super) fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let column = cast_column(batch, name, &DataType::Utf8, "text")?;
     Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
 }

@@ -1,18 +1,23 @@
-//! The native module `penstock._engine`: conversion and wake-ups, nothing else.
+//! The native module `penstock._engine`: conversion and wake-ups only.
 //!
-//! * [`runtime`]: the engine of this process, and what a fork does to it
+//! * [`runtime`]: the process's engine, and forks
+//! * [`convert`]: Python values to plain data, and errors to exceptions
+//! * [`value`]: results on their way to Python
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
-//! * [`promise`]: an outcome on its way to a future or to a blocked thread
+//! * [`promise`]: the engine's end of a result for which a future or a blocked thread waits
 //! * [`ready`]: the awaitable that already holds its message
-//! * [`outbox`] and [`inbox`]: who waits for which message
-//! * [`client`], [`producer`], [`consumer`], [`message`], [`broker`]: the classes
-//! * [`mqtt`], [`tubemq`]: what only these have
-//! * [`sender`]: what producers of all protocols have in common
-//! * [`arrow`]: the Arrow C data interface; [`frame`] and [`topics`]: the rows of a frame as messages
-//! * [`convert`]: Python values to options and back
+//! * [`sends`] and [`receives`]: the waiters of a producer and of a consumer
+//! * [`sender`], [`consumer`], [`client`], [`message`]: the parts that all protocols share
+//! * [`pulsar`], [`mqtt`], [`tubemq`]: the classes and options of each protocol
+//! * [`arrow`]: the Arrow C data interface; [`frame`], [`topics`], [`rows`]: the rows of a frame as messages
+//! * [`broker`]: the embedded broker
 //!
-//! Threads of the engine never attach to the interpreter, but for token callables, and those on a thread
-//! that may wait. Futures are touched on their loop's thread only.
+//! A file imports only files above it in this list, except that [`receives`] needs [`arrow`] and [`message`], and
+//! [`sender`] needs [`frame`]; those import none of the classes. The protocols do not import each other, and the shared
+//! parts know no class of a protocol: each protocol implements their traits beside its classes.
+//!
+//! Threads of the engine never attach to the interpreter. The exceptions are functions that supply secrets, which
+//! run on a thread that may block. Futures are touched on their loop's thread only.
 
 use pyo3::prelude::*;
 
@@ -23,17 +28,19 @@ mod client;
 mod consumer;
 mod convert;
 mod frame;
-mod inbox;
 mod message;
 mod mqtt;
-mod outbox;
-mod producer;
 mod promise;
+mod pulsar;
 mod ready;
+mod receives;
+mod rows;
 mod runtime;
 mod sender;
+mod sends;
 mod topics;
 mod tubemq;
+mod value;
 
 #[pymodule(gil_used = false)]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -41,23 +48,15 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;
-    module.add_class::<client::Client>()?;
-    module.add_class::<producer::Producer>()?;
-    module.add_class::<mqtt::MqttProducer>()?;
-    module.add_class::<tubemq::TubeProducer>()?;
-    module.add_class::<tubemq::Position>()?;
-    module.add_class::<consumer::Consumer>()?;
-    module.add_class::<message::Message>()?;
-    module.add_class::<message::MessageId>()?;
-    module.add_class::<message::MessageIds>()?;
+    pulsar::register(module)?;
+    mqtt::register(module)?;
+    tubemq::register(module)?;
     module.add_class::<arrow::ArrowBatch>()?;
     module.add_class::<frame::FrameRows>()?;
     module.add_class::<broker::Broker>()?;
-    module.add_function(wrap_pyfunction!(client::connect, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
-    module.add_function(wrap_pyfunction!(mqtt::set_reason_codes, module)?)?;
-    module.add_function(wrap_pyfunction!(mqtt::topic_matches, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::set_missing_factory, module)?)?;
     Ok(())
 }

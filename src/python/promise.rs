@@ -1,117 +1,41 @@
-//! An outcome on its way to whoever waits: a future of an event loop, or a blocked thread.
+//! Promises: the engine's end of a result for which a future of an event loop or a blocked thread waits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
 
-use crate::client::events::Receipt;
-use crate::client::handle;
-use crate::client::{mqtt, pulsar, tubemq};
 use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar as core;
-use crate::python::arrow::ArrowBatch;
-use crate::python::bridge::Bridge;
+use crate::python::bridge::{self, Bridge, Loop};
 use crate::python::convert::{py_result, raise};
-use crate::python::inbox::Inbox;
-use crate::python::message::{Message, MessageId, MessageIds};
-use crate::python::mqtt::reason_code;
-use crate::python::outbox::Outbox;
-use crate::python::runtime::Native;
-use crate::python::tubemq::Position;
+use crate::python::runtime::{Native, engine};
+use crate::python::value::{IntoPython, Outcome, Value};
+use crate::sync::{Condvar, Mutex};
 
-/// What an operation gives. Plain data: made on the engine's thread, converted where it is wanted.
-#[derive(Debug)]
-pub(super) enum Value {
-    None,
-    Number(u32),
-    Texts(Vec<String>),
-    Client(handle::Client),
-    Producer(pulsar::Producer, Arc<Outbox>),
-    MqttProducer(mqtt::Producer, Arc<Outbox>),
-    TubeProducer(tubemq::Producer, Arc<Outbox>),
-    Consumer(Arc<Inbox>),
-    Receipt(Receipt),
-    Receipts(Vec<Receipt>),
-    IdList(Vec<core::MessageId>),
-    Message(Box<handle::Message>),
-    Messages(Vec<handle::Message>),
-    Arrow(arrow_array::RecordBatch),
-}
-
-pub(super) type Outcome = Result<Value>;
-
-/// What a value needs to become a Python object: the door that handles made from it will use.
-pub(super) fn to_python(py: Python<'_>, value: Value, door: &Door) -> PyResult<Py<PyAny>> {
-    Ok(match value {
-        Value::None => py.None(),
-        Value::Number(number) => number.into_pyobject(py)?.into_any().unbind(),
-        Value::Texts(texts) => {
-            PyList::new(py, texts.iter().map(|text| PyString::new(py, text)))?.into_any().unbind()
-        }
-        Value::Client(client) => Py::new(py, super::client::Client::new(client, door.clone()))?.into_any(),
-        Value::Producer(producer, outbox) => {
-            Py::new(py, super::producer::Producer::new(producer, outbox, door.clone()))?.into_any()
-        }
-        Value::MqttProducer(producer, outbox) => {
-            Py::new(py, super::mqtt::MqttProducer::new(producer, outbox, door.clone()))?.into_any()
-        }
-        Value::TubeProducer(producer, outbox) => {
-            Py::new(py, super::tubemq::TubeProducer::new(producer, outbox, door.clone()))?.into_any()
-        }
-        Value::Consumer(inbox) => {
-            Py::new(py, super::consumer::Consumer::new(inbox, door.clone()))?.into_any()
-        }
-        Value::Receipt(receipt) => receipt_to_python(py, receipt)?,
-        Value::Receipts(receipts) => receipts_to_python(py, receipts)?,
-        Value::IdList(ids) => {
-            let ids = ids.into_iter().map(|id| Py::new(py, MessageId(id))).collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, ids)?.into_any().unbind()
-        }
-        Value::Message(message) => Py::new(py, Message::new(*message))?.into_any(),
-        Value::Messages(messages) => {
-            let messages =
-                messages.into_iter().map(|m| Py::new(py, Message::new(m))).collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, messages)?.into_any().unbind()
-        }
-        Value::Arrow(batch) => Py::new(py, ArrowBatch::new(batch))?.into_any(),
-    })
-}
-
-fn receipt_to_python(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
-    Ok(match receipt {
-        Receipt::Id(id) => Py::new(py, MessageId(id))?.into_any(),
-        Receipt::Reason(reason) => reason_code(py, reason)?,
-        Receipt::Position(position) => Py::new(py, Position(position))?.into_any(),
-    })
-}
-
-/// Ids together in one object, which a million of them would not fit into otherwise; others as a list.
-fn receipts_to_python(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
-    if receipts.iter().any(|receipt| !matches!(receipt, Receipt::Id(_))) {
-        let receipts = receipts.into_iter().map(|receipt| receipt_to_python(py, receipt));
-        return Ok(PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
-    }
-    let ids = receipts.into_iter().filter_map(|receipt| match receipt {
-        Receipt::Id(id) => Some(id),
-        Receipt::Reason(_) | Receipt::Position(_) => None,
-    });
-    Ok(Py::new(py, MessageIds(ids.collect()))?.into_any())
-}
-
-/// Where the outcomes of a handle's operations go.
-#[derive(Clone, Debug)]
-pub(super) enum Door {
-    /// To futures of a loop.
+/// The caller of a handle's operations, who gets their results.
+#[derive(Clone)]
+pub(super) enum Caller {
+    /// Code on an event loop: results are futures of that loop.
     Loop(Arc<Bridge>),
-    /// To threads that wait.
+    /// Blocking code: results are [`Waiter`]s.
     Blocking,
 }
 
-impl Door {
-    /// A promise, and what the caller gets for it.
+impl Caller {
+    /// The caller on `event_loop`, or a blocking one without it.
+    pub(super) fn new(py: Python<'_>, event_loop: Option<&Loop>) -> PyResult<Self> {
+        Ok(match event_loop {
+            Some(event_loop) => Self::Loop(Arc::clone(event_loop.bridge(py)?)),
+            None => Self::Blocking,
+        })
+    }
+
+    pub(super) fn is_loop(&self) -> bool {
+        matches!(self, Self::Loop(_))
+    }
+
+    /// A promise, and the object that the caller waits with.
     pub(super) fn promise(&self, py: Python<'_>) -> PyResult<(Promise, Py<PyAny>)> {
         match self {
             Self::Loop(bridge) => {
@@ -119,41 +43,60 @@ impl Door {
                 Ok((Promise(Some(Target::Slot(Arc::clone(bridge), slot))), future))
             }
             Self::Blocking => {
-                let cell = Arc::new(Cell::default());
-                let waiter = Py::new(py, Waiter::new(Arc::clone(&cell)))?;
-                Ok((Promise(Some(Target::Cell(cell))), waiter.into_any()))
+                let (promise, one_shot) = Promise::one_shot();
+                Ok((promise, Py::new(py, Waiter::new(one_shot))?.into_any()))
             }
         }
     }
 
-    /// What the caller gets for an outcome that is there already.
-    pub(super) fn ready(&self, py: Python<'_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+    /// The object for a result that is known already.
+    pub(super) fn ready(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
         match self {
-            Self::Loop(bridge) => bridge.done_future(py, outcome),
-            Self::Blocking => {
-                let cell = Cell { outcome: Mutex::new(Some(outcome)), ..Cell::default() };
-                Ok(Py::new(py, Waiter::new(Arc::new(cell)))?.into_any())
+            Self::Loop(bridge) => {
+                let future = bridge.future(py)?;
+                bridge::set(py, &future, || result)?;
+                Ok(future)
             }
+            Self::Blocking => Ok(Py::new(py, Waiter(State::Ready(Mutex::leaf(Some(result)))))?.into_any()),
         }
+    }
+
+    /// Spawns an operation on the engine. `threads` counts for the process's first operation only, which starts the
+    /// engine.
+    pub(super) fn run<T: IntoPython>(
+        &self,
+        py: Python<'_>,
+        threads: usize,
+        operation: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let engine = py_result(py, engine(threads))?;
+        let (promise, pending) = self.promise(py)?;
+        engine.handle().spawn(async move { promise.resolve(operation.await.map(Value::new)) });
+        Ok(pending)
     }
 }
 
-#[derive(Debug)]
 enum Target {
     Slot(Arc<Bridge>, usize),
-    Cell(Arc<Cell>),
+    OneShot(Arc<OneShot>),
 }
 
-/// To be resolved once, from any thread. One that is dropped says that the operation was given up.
-#[derive(Debug)]
+/// The right to resolve one result, from any thread. Dropping it unresolved fails the operation as cancelled.
 pub(super) struct Promise(Option<Target>);
 
 impl Promise {
+    /// A promise to a thread that blocks in [`OneShot::wait`].
+    pub(super) fn one_shot() -> (Self, Arc<OneShot>) {
+        let one_shot = Arc::new(OneShot::default());
+        (Self(Some(Target::OneShot(Arc::clone(&one_shot)))), one_shot)
+    }
+
     pub(super) fn resolve(mut self, outcome: Outcome) {
         self.send(outcome);
     }
 
-    /// As [`Self::resolve`], at once where that is possible: nothing can be cancelled in between.
+    /// Resolves without a detour through the queue when called on the loop's thread, so that the wait cannot be
+    /// cancelled in between.
     pub(super) fn deliver(mut self, on_loop: Option<Python<'_>>, outcome: Outcome) {
         match (self.0.take(), on_loop) {
             (Some(Target::Slot(bridge, slot)), Some(py)) => {
@@ -165,12 +108,12 @@ impl Promise {
         }
     }
 
-    /// Whether nobody waits any more. Must be asked on the loop's thread if there is a loop.
+    /// Whether the wait was cancelled. Must be asked on the loop's thread if there is a loop.
     pub(super) fn is_abandoned(&self, py: Option<Python<'_>>) -> bool {
         match (&self.0, py) {
             (Some(Target::Slot(bridge, slot)), Some(py)) => bridge.is_done(py, *slot),
-            // The waiter is gone: a signal ended the wait, say.
-            (Some(Target::Cell(cell)), _) => Arc::strong_count(cell) == 1,
+            // The waiting side is gone, because a signal ended the wait for example.
+            (Some(Target::OneShot(one_shot)), _) => Arc::strong_count(one_shot) == 1,
             _ => false,
         }
     }
@@ -178,7 +121,7 @@ impl Promise {
     fn send(&mut self, outcome: Outcome) {
         match self.0.take() {
             Some(Target::Slot(bridge, slot)) => bridge.complete(slot, outcome),
-            Some(Target::Cell(cell)) => cell.set(outcome),
+            Some(Target::OneShot(one_shot)) => one_shot.set(outcome),
             None => {}
         }
     }
@@ -187,35 +130,72 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         if self.0.is_some() {
-            self.send(Err(Error::new(ErrorKind::Cancelled, "the operation was given up before it ended")));
+            self.send(Err(Error::new(ErrorKind::Cancelled, "the operation was dropped before it completed")));
         }
     }
 }
 
-/// Where a blocked thread waits.
-#[derive(Debug, Default)]
-pub(super) struct Cell {
+/// One result for a blocked thread.
+#[derive(Default)]
+pub(super) struct OneShot {
     outcome: Mutex<Option<Outcome>>,
     changed: Condvar,
     taken: AtomicBool,
 }
 
-impl Cell {
+impl OneShot {
     pub(super) fn set(&self, outcome: Outcome) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.outcome.lock() = Some(outcome);
         self.changed.notify_all();
+    }
+
+    /// Blocks until the result arrives, at most `timeout` seconds, handling signals meanwhile.
+    pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
+        const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+        let deadline =
+            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        loop {
+            if self.taken.load(Ordering::Acquire) {
+                return Err(taken_already(py));
+            }
+            let outcome = py.detach(|| {
+                let guard = self.outcome.lock();
+                let slice = deadline.map_or(SIGNAL_CHECK, |at| {
+                    SIGNAL_CHECK.min(at.saturating_duration_since(Instant::now()))
+                });
+                self.changed.wait_timeout_while(guard, slice, |outcome| outcome.is_none()).take()
+            });
+            self.taken.store(outcome.is_some(), Ordering::Release);
+            match outcome {
+                Some(outcome) => return py_result(py, outcome)?.into_python(py),
+                None => py.check_signals()?,
+            }
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                let error = Error::new(ErrorKind::Timeout, "no result in time; it can still be waited for");
+                return Err(raise(py, &error));
+            }
+        }
     }
 }
 
-/// The result of an operation of the blocking twin.
+fn taken_already(py: Python<'_>) -> PyErr {
+    raise(py, &Error::new(ErrorKind::InvalidArgument, "the result has been taken already"))
+}
+
+/// The result of an operation of a blocking caller.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct Waiter {
-    cell: Native<Arc<Cell>>,
+pub(super) struct Waiter(State);
+
+enum State {
+    Pending(Native<Arc<OneShot>>),
+    /// Known when the operation returned, and `None` once taken.
+    Ready(Mutex<Option<PyResult<Py<PyAny>>>>),
 }
 
 impl Waiter {
-    pub(super) fn new(cell: Arc<Cell>) -> Self {
-        Self { cell: Native::new(cell) }
+    pub(super) fn new(one_shot: Arc<OneShot>) -> Self {
+        Self(State::Pending(Native::new(one_shot)))
     }
 }
 
@@ -224,41 +204,20 @@ impl Waiter {
     /// Waits for the result, at most `timeout` seconds; signals are handled meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
-        const LOOK_UP: Duration = Duration::from_millis(50);
-        let deadline =
-            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-        let cell = py_result(py, self.cell.get())?;
-        loop {
-            if cell.taken.load(Ordering::Acquire) {
-                let error = Error::new(ErrorKind::InvalidArgument, "the result has been taken already");
-                return Err(raise(py, &error));
-            }
-            let outcome = py.detach(|| {
-                let guard = cell.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-                let slice =
-                    deadline.map_or(LOOK_UP, |at| LOOK_UP.min(at.saturating_duration_since(Instant::now())));
-                let (mut guard, _) = cell
-                    .changed
-                    .wait_timeout_while(guard, slice, |outcome| outcome.is_none())
-                    .unwrap_or_else(PoisonError::into_inner);
-                guard.take()
-            });
-            cell.taken.store(outcome.is_some(), Ordering::Release);
-            match outcome {
-                Some(Ok(value)) => return to_python(py, value, &Door::Blocking),
-                Some(Err(error)) => return Err(raise(py, &error)),
-                None => py.check_signals()?,
-            }
-            if deadline.is_some_and(|at| at <= Instant::now()) {
-                return Err(raise(py, &Error::new(ErrorKind::Timeout, "no result in time")));
+        match &self.0 {
+            State::Pending(one_shot) => py_result(py, one_shot.get())?.wait(py, timeout),
+            State::Ready(result) => {
+                let result = result.lock().take();
+                result.unwrap_or_else(|| Err(taken_already(py)))
             }
         }
     }
 
-    /// Whether the result is there and has not been taken.
+    /// Whether the result has arrived and has not been taken.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
-        let cell = py_result(py, self.cell.get())?;
-        Ok(cell.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some())
+        match &self.0 {
+            State::Pending(one_shot) => Ok(py_result(py, one_shot.get())?.outcome.lock().is_some()),
+            State::Ready(result) => Ok(result.lock().is_some()),
+        }
     }
 }

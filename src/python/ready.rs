@@ -1,9 +1,9 @@
-//! An awaitable that already holds its message, made by hand.
+//! An awaitable that already holds its message, built by hand.
 //!
-//! `__anext__` with a message at hand must cost neither a future nor a `StopIteration`: CPython takes the
-//! result of an awaitable with the `am_send` slot directly, which PyO3's classes do not have. Each is fresh
-//! and single-use: returning the consumer itself would be cheaper, but `asyncio.gather` takes equal
-//! awaitables for one and would deliver a message twice. One that nobody awaits gives its message back.
+//! `__anext__` with a message at hand must cost neither a future nor a `StopIteration`: CPython takes the result of an
+//! awaitable with the `am_send` slot directly, and PyO3's classes do not have that slot. Each awaitable is new and
+//! single-use: returning the consumer itself would be cheaper, but `asyncio.gather` treats identical awaitables as
+//! one and would deliver a message twice. An awaitable that is dropped without being awaited gives its message back.
 #![allow(unsafe_code, reason = "a type with a slot that PyO3 does not expose")]
 
 use std::ffi::{c_int, c_void};
@@ -17,31 +17,37 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::python::consumer::Consumer;
-use crate::python::message::Message;
-
 static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 #[repr(C)]
 struct Ready {
     head: ffi::PyObject,
-    /// A reference of ours to the `Message`, or null when it was awaited.
+    /// An owned reference to the message, or null once it was awaited.
     message: AtomicPtr<ffi::PyObject>,
-    /// A reference of ours to the `Consumer` that the message goes back to.
+    /// An owned reference to the consumer that the message goes back to.
     consumer: *mut ffi::PyObject,
+    give_back: Option<GiveBack>,
 }
 
-/// What gives `message` when it is awaited, and back to `consumer` when it is not.
-pub(super) fn ready(message: Bound<'_, Message>, consumer: Bound<'_, Consumer>) -> PyResult<Py<PyAny>> {
+/// Gives a message (the second argument) back to its consumer (the first).
+pub(super) type GiveBack = for<'py> fn(&Bound<'py, PyAny>, &Bound<'py, PyAny>);
+
+/// An awaitable that resolves to `message`, or calls `give_back` if it is dropped without being awaited.
+pub(super) fn ready(
+    message: Bound<'_, PyAny>,
+    consumer: Bound<'_, PyAny>,
+    give_back: GiveBack,
+) -> PyResult<Py<PyAny>> {
     let py = message.py();
     let of = TYPE.get_or_try_init(py, || make_type(py))?.as_ptr().cast();
     // SAFETY: `of` is a ready type whose instances are as large as `Ready` and not tracked by the collector;
-    // the fresh object is zeroed after its head, so it may be dropped from the first moment on. Both
-    // references are moved into it; `dealloc` gives them up.
+    // the new object is zeroed after its head, so it may be dropped from the first moment on. Both references
+    // are moved into it; `dealloc` releases them.
     unsafe {
         let object = Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(of, 0))?;
         let fields = object.as_ptr().cast::<Ready>();
         (*fields).consumer = consumer.into_ptr();
+        (*fields).give_back = Some(give_back);
         (*fields).message.store(message.into_ptr(), Ordering::Release);
         Ok(object.unbind())
     }
@@ -64,14 +70,14 @@ fn make_type(py: Python<'_>) -> PyResult<Py<PyType>> {
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as u32,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: the interpreter copies what it needs of the spec; each function has the signature of its slot.
+    // SAFETY: the interpreter copies the spec; each function has the signature of its slot.
     unsafe {
         let made = Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))?;
         Ok(made.cast_into::<PyType>()?.unbind())
     }
 }
 
-/// Takes the message out; null, with an exception set, when that happened before.
+/// Takes the message out. Null, with an exception set, if it was taken before.
 ///
 /// # Safety
 /// `object` is a `Ready`, and the thread is attached.
@@ -99,9 +105,9 @@ unsafe extern "C" fn send(
     }
 }
 
-/// `tp_iternext`: for those that drive awaitables by hand.
+/// `tp_iternext`, for code that drives awaitables by hand.
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this with a `Ready`, on an attached thread; what `take` gives is ours.
+    // SAFETY: the interpreter calls this with a `Ready`, on an attached thread; `take` returns an owned reference.
     unsafe {
         let message = take(object);
         if !message.is_null() {
@@ -120,18 +126,16 @@ unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 }
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: the last reference is gone, so the fields are ours; null fields are those that were never
-    // set or that were taken. An instance of a heap type holds a reference to its type.
+    // SAFETY: the last reference is gone, so the fields are owned here; null fields were never set, or were
+    // taken. An instance of a heap type holds a reference to its type.
     unsafe {
         let py = Python::assume_attached();
         let of = ffi::Py_TYPE(object);
         let fields = object.cast::<Ready>();
         let message = Bound::from_owned_ptr_or_opt(py, *(*fields).message.get_mut());
         let consumer = Bound::from_owned_ptr_or_opt(py, (*fields).consumer);
-        if let (Some(message), Some(consumer)) = (message, consumer)
-            && let (Ok(message), Ok(consumer)) = (message.cast::<Message>(), consumer.cast::<Consumer>())
-        {
-            consumer.get().give_back(message.get());
+        if let (Some(message), Some(consumer), Some(give_back)) = (message, consumer, (*fields).give_back) {
+            give_back(&consumer, &message);
         }
         ffi::PyObject_Free(object.cast());
         ffi::Py_DECREF(of.cast());

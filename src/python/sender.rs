@@ -1,5 +1,5 @@
-//! What the producers of all protocols have in common: messages go in, alone or as a group, and whoever waits for
-//! them is noted.
+//! The parts that the producer classes of all protocols share, and the macro that declares such a class: messages are
+//! pushed, alone or as a group, and their waiters are registered.
 
 use std::sync::Arc;
 
@@ -8,83 +8,89 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::python::client::run;
 use crate::python::convert::{Payload, py_result};
 use crate::python::frame::FrameRows;
-use crate::python::outbox::{Group, GroupKind, Outbox, Waiting};
-use crate::python::promise::{Cell, Door, Value, Waiter};
+use crate::python::promise::{Caller, OneShot, Waiter};
+use crate::python::rows::{Cursor, RowRef, Rows};
 use crate::python::runtime::{Native, engine};
+use crate::python::sends::{Group, GroupKind, Receipts, Sends, Waiting};
 
-/// The engine's producer of a protocol.
-pub(super) trait Sink: Clone + Send + Sync + 'static {
-    /// Number of slots: within one, outcomes come in the order of the pushes.
+/// A protocol's producer in the engine.
+pub(super) trait Sink: Receipts + Clone {
+    /// The topic.
+    fn topic(&self) -> &str;
+
+    /// Messages without an outcome.
+    fn pending(&self) -> usize;
+
+    /// Number of slots: within one, outcomes arrive in the order of the pushes.
     fn slots(&self) -> usize;
 
-    /// Pushes payloads with their keys until one is refused, telling `each` the slot of every one that was taken.
+    /// Pushes payloads with their keys until one is refused, and calls `each` with the slot of every one admitted.
     fn push_keyed<'a>(
         &self,
         messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()>;
 
-    /// Pushes a row; gives the slot that will tell its outcome.
+    /// Pushes a row and returns the slot of its outcome.
     fn push_row(&self, row: &RowRef<'_>) -> Result<usize>;
 
-    /// Sends what is gathered without waiting for more.
-    fn hurry(&self) {}
+    /// Sends open batches without waiting for more messages.
+    fn flush_batches(&self) {}
 
-    /// Waits for what was pushed, and ends.
+    /// Waits for the outcomes of what was pushed and closes the producer.
     fn close(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// A producer, and who waits for its messages.
+/// The body of a producer class.
 pub(super) struct Sender<S> {
     sink: Native<S>,
-    outbox: Arc<Outbox>,
-    door: Door,
+    sends: Arc<Sends<S>>,
+    caller: Caller,
 }
 
 impl<S: Sink> Sender<S> {
-    pub(super) fn new(sink: S, outbox: Arc<Outbox>, door: Door) -> Self {
-        Self { sink: Native::new(sink), outbox, door }
+    pub(super) fn new(sink: S, sends: Arc<Sends<S>>, caller: Caller) -> Self {
+        Self { sink: Native::new(sink), sends, caller }
     }
 
     pub(super) fn sink(&self, py: Python<'_>) -> PyResult<&S> {
         py_result(py, self.sink.get())
     }
 
-    /// Who waits for one message, and what the caller gets for it.
-    pub(super) fn waiting(&self, py: Python<'_>) -> PyResult<(Waiting, Py<PyAny>)> {
-        Ok(match &self.door {
-            Door::Loop(bridge) => {
+    /// The waiter of one message, and the object that the caller waits with.
+    pub(super) fn waiting(&self, py: Python<'_>) -> PyResult<(Waiting<S>, Py<PyAny>)> {
+        Ok(match &self.caller {
+            Caller::Loop(bridge) => {
                 let future = bridge.future(py)?;
                 (Waiting::Future(future.clone_ref(py)), future)
             }
-            Door::Blocking => {
-                let cell = Arc::new(Cell::default());
-                (Waiting::Thread(Arc::clone(&cell)), Py::new(py, Waiter::new(cell))?.into_any())
+            Caller::Blocking => {
+                let one_shot = Arc::new(OneShot::default());
+                (Waiting::Thread(Arc::clone(&one_shot)), Py::new(py, Waiter::new(one_shot))?.into_any())
             }
         })
     }
 
-    /// Pushes a message, which may be parked if somebody waits for it. The lock ends before an exception is made:
+    /// Pushes a message, which may be parked if it has a waiter. The lock is released before an exception is made:
     /// that runs Python, and another thread may hold the interpreter while it waits for the lock.
     pub(super) fn push(
         &self,
         py: Python<'_>,
-        waiting: Waiting,
+        waiting: Waiting<S>,
         push: impl FnOnce(&S, bool) -> Result<usize>,
     ) -> PyResult<()> {
         let sink = self.sink(py)?;
-        let park = !matches!(waiting, Waiting::Nobody(_));
+        let park = !matches!(waiting, Waiting::Unwatched(_));
         let pushed = {
-            let mut queues = self.outbox.queues();
+            let mut queues = self.sends.queues();
             push(sink, park).map(|slot| queues.wait(slot, waiting))
         };
         py_result(py, pushed)
     }
 
-    /// Sends payloads as one group. `what` is what their `keys` are called.
+    /// Sends payloads as one group. `what` is the name of the argument `keys`.
     pub(super) fn send_many(
         &self,
         py: Python<'_>,
@@ -97,14 +103,17 @@ impl<S: Sink> Sender<S> {
         let payloads: Vec<Payload<'_>> = payloads.iter().map(Payload::of).collect::<PyResult<_>>()?;
         let keys = keys.map(|keys| texts(keys, what)).transpose()?;
         if keys.as_ref().is_some_and(|keys| keys.len() != payloads.len()) {
-            return Err(PyValueError::new_err(format!("{what} and payloads differ in number")));
+            let (given, wanted) = (keys.as_ref().map_or(0, Vec::len), payloads.len());
+            return Err(PyValueError::new_err(format!(
+                "{given} {what} for {wanted} payloads: pass one for each"
+            )));
         }
         let key = |i: usize| keys.as_ref().and_then(|keys| keys[i].as_deref());
         let messages = payloads.iter().enumerate().map(|(i, payload)| (payload.bytes(), key(i)));
         let (group, pending) = self.group(py, sink)?;
         let mut taken = 0;
         let result = {
-            let mut queues = self.outbox.queues();
+            let mut queues = self.sends.queues();
             sink.push_keyed(messages.clone(), &mut |slot| {
                 queues.wait_group(slot, &group);
                 taken += 1;
@@ -112,7 +121,7 @@ impl<S: Sink> Sender<S> {
         };
         match result {
             Err(error) if is_full(&error) => {
-                // The rest is copied and follows as there is room.
+                // The rest is copied and follows when there is room.
                 let mut rows = Rows::default();
                 messages.skip(taken).for_each(|(payload, key)| rows.push(payload, key));
                 self.spawn_rows(py, sink, group, rows)?;
@@ -131,37 +140,39 @@ impl<S: Sink> Sender<S> {
         Ok(pending)
     }
 
-    /// Waits for the outcome of everything before.
+    /// Waits for the outcomes of everything sent before.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
-        let (promise, pending) = self.door.promise(py)?;
-        let told = self.outbox.flush(promise, sink.slots());
-        sink.hurry();
-        told();
+        let (promise, pending) = self.caller.promise(py)?;
+        let seal = self.sends.flush(promise, sink.slots());
+        sink.flush_batches();
+        seal();
         Ok(pending)
     }
 
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?.clone();
-        run(py, &self.door, 1, async move { sink.close().await.map(|()| Value::None) })
+        self.caller.run(py, 1, async move { sink.close().await })
     }
 
-    fn group(&self, py: Python<'_>, sink: &S) -> PyResult<(Arc<Group>, Py<PyAny>)> {
-        let (promise, pending) = self.door.promise(py)?;
+    fn group(&self, py: Python<'_>, sink: &S) -> PyResult<(Arc<Group<S>>, Py<PyAny>)> {
+        let (promise, pending) = self.caller.promise(py)?;
         Ok((Group::new(promise, sink.slots(), GroupKind::Many), pending))
     }
 
-    fn spawn_rows(&self, py: Python<'_>, sink: &S, group: Arc<Group>, rows: Rows) -> PyResult<()> {
-        let pushing = push_rows(sink.clone(), Arc::clone(&self.outbox), group, rows);
+    fn spawn_rows(&self, py: Python<'_>, sink: &S, group: Arc<Group<S>>, rows: Rows) -> PyResult<()> {
+        let pushing = push_rows(sink.clone(), Arc::clone(&self.sends), group, rows);
         py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(())
     }
 }
 
-/// Texts by the message; letters of one text are none.
+/// A text for each message. A single `str` is refused, because its letters would be taken for texts.
 fn texts(texts: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Option<String>>> {
     if texts.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err(format!("{what} are one for each payload, not a str")));
+        return Err(PyTypeError::new_err(format!(
+            "{what} is a sequence with one for each payload, not a str"
+        )));
     }
     texts.try_iter()?.map(|text| text?.extract()).collect()
 }
@@ -181,111 +192,122 @@ fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit)
 }
 
-/// One row of [`Rows`].
-#[derive(Debug)]
-pub(super) struct RowRef<'a> {
-    pub(super) payload: &'a [u8],
-    pub(super) key: Option<&'a str>,
-    pub(super) properties: &'a [(String, String)],
-    pub(super) event_time: u64,
-    pub(super) null_value: bool,
-}
-
-/// Messages in one buffer, so that a million rows are not a million allocations.
-#[derive(Debug, Default)]
-pub(super) struct Rows {
-    bytes: Vec<u8>,
-    text: String,
-    rows: Vec<Row>,
-    /// Names and values of all rows.
-    properties: Vec<(String, String)>,
-}
-
-#[derive(Debug)]
-struct Row {
-    payload_end: usize,
-    /// End of the key in `text`; `None` is no key.
-    key_end: Option<usize>,
-    properties_end: usize,
-    event_time: u64,
-    null_value: bool,
-}
-
-impl Rows {
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    pub(super) fn payload_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(super) fn push(&mut self, payload: &[u8], key: Option<&str>) {
-        self.push_row(Some(payload), key, 0, &[]);
-    }
-
-    /// A row; no payload is a tombstone.
-    pub(super) fn push_row(
-        &mut self,
-        payload: Option<&[u8]>,
-        key: Option<&str>,
-        event_time: u64,
-        properties: &[(String, String)],
-    ) {
-        self.bytes.extend_from_slice(payload.unwrap_or_default());
-        self.text.push_str(key.unwrap_or_default());
-        self.properties.extend_from_slice(properties);
-        self.rows.push(Row {
-            payload_end: self.bytes.len(),
-            key_end: key.map(|_| self.text.len()),
-            properties_end: self.properties.len(),
-            event_time,
-            null_value: payload.is_none(),
-        });
-    }
-}
-
-/// Pushes all rows as there is room, then seals the group.
-async fn push_rows(sink: impl Sink, outbox: Arc<Outbox>, group: Arc<Group>, rows: Rows) {
+/// Pushes all rows as room becomes free, then seals the group.
+async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>, rows: Rows) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
-    let mut next = 0;
-    let (mut payload_at, mut key_at, mut properties_at) = (0, 0, 0);
-    while next < rows.rows.len() {
-        let room = outbox.room.notified();
+    let mut cursor = Cursor::default();
+    while cursor.left(&rows) > 0 {
+        let room = sends.room.notified();
         tokio::pin!(room);
         // Registered before the push, so that room made in between is noticed.
         room.as_mut().enable();
         let mut result = Ok(());
         {
-            let mut queues = outbox.queues();
-            for row in rows.rows[next..].iter().take(CHUNK) {
-                let message = RowRef {
-                    payload: &rows.bytes[payload_at..row.payload_end],
-                    key: row.key_end.map(|end| &rows.text[key_at..end]),
-                    properties: &rows.properties[properties_at..row.properties_end],
-                    event_time: row.event_time,
-                    null_value: row.null_value,
-                };
-                match sink.push_row(&message) {
+            let mut queues = sends.queues();
+            for _ in 0..CHUNK {
+                let Some(row) = cursor.row(&rows) else { break };
+                match sink.push_row(&row) {
                     Ok(slot) => queues.wait_group(slot, &group),
                     Err(error) => {
                         result = Err(error);
                         break;
                     }
                 }
-                next += 1;
-                payload_at = row.payload_end;
-                key_at = row.key_end.unwrap_or(key_at);
-                properties_at = row.properties_end;
+                cursor.advance(&rows);
             }
         }
         match result {
             Ok(()) => tokio::task::yield_now().await,
             Err(error) if is_full(&error) => room.await,
-            Err(error) => return group.seal(rows.rows.len() - next, Some(error)),
+            Err(error) => return group.seal(cursor.left(&rows), Some(error)),
         }
     }
-    sink.hurry();
+    sink.flush_batches();
     group.seal(0, None);
 }
+
+/// Declares a producer class: the shared methods, `send` and `send_nowait` with the arguments in brackets, and the
+/// methods in the braces. PyO3 needs all methods of a class in one block, so they are handed through the macro.
+///
+/// `keys` is the name of the second argument of `send_many`. `push` receives the arguments in their order.
+macro_rules! producer_class {
+    (
+        $(#[$attribute:meta])*
+        $name:ident($sink:ty), keys = $keys:ident, push = $push:path,
+        send($($argument:ident: [$($kind:tt)+] = $default:tt),* $(,)?);
+        $($own:tt)*
+    ) => {
+        $(#[$attribute])*
+        #[pyclass(frozen, module = "penstock._engine")]
+        pub(in crate::python) struct $name(Sender<$sink>);
+
+        impl IntoPython for Sender<$sink> {
+            fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                Ok(Py::new(py, $name(self))?.into_any())
+            }
+        }
+
+        #[pymethods]
+        impl $name {
+            #[getter]
+            fn topic(&self, py: Python<'_>) -> PyResult<&str> {
+                Ok(Sink::topic(self.0.sink(py)?))
+            }
+
+            #[getter]
+            fn pending(&self, py: Python<'_>) -> PyResult<usize> {
+                Ok(Sink::pending(self.0.sink(py)?))
+            }
+
+            #[pyo3(signature = (payload, $($argument=$default),*))]
+            #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+            fn send(
+                &self,
+                py: Python<'_>,
+                payload: &Bound<'_, PyAny>,
+                $($argument: $($kind)+),*
+            ) -> PyResult<Py<PyAny>> {
+                let (waiting, pending) = self.0.waiting(py)?;
+                $push(&self.0, py, waiting, payload, $($argument),*)?;
+                Ok(pending)
+            }
+
+            #[pyo3(signature = (payload, $($argument=$default),*))]
+            #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+            fn send_nowait(
+                &self,
+                py: Python<'_>,
+                payload: &Bound<'_, PyAny>,
+                $($argument: $($kind)+),*
+            ) -> PyResult<()> {
+                $push(&self.0, py, Waiting::Unwatched(1), payload, $($argument),*)
+            }
+
+            #[pyo3(signature = (payloads, $keys=None))]
+            fn send_many(
+                &self,
+                py: Python<'_>,
+                payloads: &Bound<'_, PyAny>,
+                $keys: Option<&Bound<'_, PyAny>>,
+            ) -> PyResult<Py<PyAny>> {
+                self.0.send_many(py, payloads, $keys, stringify!($keys))
+            }
+
+            fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
+                self.0.send_rows(py, rows)
+            }
+
+            fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.flush(py)
+            }
+
+            fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.close(py)
+            }
+
+            $($own)*
+        }
+    };
+}
+pub(super) use producer_class;

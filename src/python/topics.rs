@@ -1,11 +1,10 @@
 //! The topic of each row of a frame: a column, or a template with columns in it.
 
 use arrow_array::builder::StringBuilder;
-use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_array::{Array, StringArray};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::topic::{MAX_LENGTH, check_name};
-use crate::python::frame::text_column;
 
 /// What makes a row's topic.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,13 +84,18 @@ impl Topics {
         }))
     }
 
-    /// The topics of a batch, each of them valid. Errors name the row, counted from `first_row`, and the column.
-    pub(super) fn of(&self, batch: &RecordBatch, first_row: u64) -> Result<StringArray> {
+    /// The topics of a batch of `rows` rows, each of them valid. `column` returns a column as text. Errors name the row,
+    /// counted from `first_row`, and the column.
+    pub(super) fn of(
+        &self,
+        rows: usize,
+        first_row: u64,
+        column: impl Fn(&str) -> Result<StringArray>,
+    ) -> Result<StringArray> {
         enum Piece<'a> {
             Text(&'a str),
             Column(&'a str, StringArray),
         }
-        let column = |name: &'_ str| text_column(batch, name);
         let pieces: Vec<Piece<'_>> = match self {
             Self::Column(name) => vec![Piece::Column(name, column(name)?)],
             Self::Template(parts) => parts
@@ -104,7 +108,7 @@ impl Topics {
         };
         let mut built = StringBuilder::new();
         let mut topic = String::new();
-        for row in 0..batch.num_rows() {
+        for row in 0..rows {
             let number = first_row + row as u64;
             let refuse = |why: String| Error::new(ErrorKind::InvalidTopic, format!("row {number} {why}"));
             topic.clear();

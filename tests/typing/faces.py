@@ -7,8 +7,15 @@ from __future__ import annotations
 from typing import assert_type
 
 import penstock
-from penstock.mqtt import MqttClient, MqttConsumer, MqttProducer, ReasonCode
-from penstock.pulsar import MessageId, MessageIds, PulsarClient, PulsarConsumer, PulsarProducer
+from penstock.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, ReasonCode
+from penstock.pulsar import (
+    MessageId,
+    MessageIds,
+    PulsarClient,
+    PulsarConsumer,
+    PulsarMessage,
+    PulsarProducer,
+)
 from penstock.tubemq import Position, TubeMqClient, TubeMqConsumer, TubeMqProducer
 
 
@@ -52,6 +59,10 @@ async def pulsar(url: str) -> None:
             assert_type(consumer, PulsarConsumer)
             assert_type(await consumer.last_message_ids(), list[MessageId])
             await consumer.seek("earliest")
+            message = await consumer.receive()
+            assert_type(message, PulsarMessage)
+            assert_type(message.id, MessageId)
+            message.qos  # type: ignore[attr-defined]
             consumer.pause()  # type: ignore[attr-defined]
         client.producer("orders", qos=1)  # type: ignore[call-arg]
         client.reauthenticate()  # type: ignore[attr-defined]
@@ -71,6 +82,9 @@ async def mqtt(url: str) -> None:
             producer.last_sequence_id  # type: ignore[attr-defined]
         async with client.subscribe("a/#") as consumer:
             assert_type(consumer, MqttConsumer)
+            async for message in consumer:
+                assert_type(message, MqttMessage)
+                message.id  # type: ignore[attr-defined]
             consumer.nack(await consumer.receive())  # type: ignore[attr-defined]
         client.reader("a")  # type: ignore[attr-defined]
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import frames, parse
 from penstock._missing import missing
+from penstock._typing import M_co
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import FrameRows, Message
+    from penstock._engine import FrameRows
     from penstock._typing import Duration, Pending
 
 
@@ -177,7 +178,7 @@ class Producer(ProducerHandle):
         return f"<penstock.blocking.{type(self).__name__} {self._native.topic}>"
 
 
-class Consumer(ConsumerHandle):
+class Consumer(ConsumerHandle[M_co]):
     """Receives messages. Made by :meth:`Client.consumer`.
 
     Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
@@ -194,7 +195,7 @@ class Consumer(ConsumerHandle):
         """Name of the subscription or group."""
         return self._native.subscription
 
-    def receive(self, timeout: Duration | None = None) -> Message:
+    def receive(self, timeout: Duration | None = None) -> M_co:
         """The next message.
 
         Args:
@@ -207,7 +208,7 @@ class Consumer(ConsumerHandle):
         self._check()
         return self._native.receive(parse.seconds(timeout)).wait()
 
-    def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> list[Message]:
+    def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> list[M_co]:
         """The messages that have arrived, up to ``max``; if there is no message, waits for one.
 
         Args:
@@ -238,11 +239,11 @@ class Consumer(ConsumerHandle):
         self._check()
         return frames.incoming(self._native.read_arrow(max_rows, parse.seconds(timeout)).wait())
 
-    def ack(self, message: Message) -> None:
+    def ack(self, message: M_co) -> None:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges a message."""
         self._native.ack(message)
 
-    def ack_many(self, messages: Sequence[Message]) -> None:
+    def ack_many(self, messages: Sequence[M_co]) -> None:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges each of the messages."""
         self._native.ack_many(messages)
 

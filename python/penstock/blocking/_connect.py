@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from penstock import _native, options, protocols
+from penstock import options, protocols
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -44,9 +44,11 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
 
         broker = Broker(data=data) if data else Broker()
     try:
-        native = _native.connect(
-            broker.url if broker else base, options.to_engine(row.tables["client"], values), None
-        ).wait()
+        native = (
+            row.native_client_class()
+            .connect(broker.url if broker else base, options.to_engine(row.tables["client"], values), None)
+            .wait()
+        )
     except BaseException:
         if broker:
             broker.stop()

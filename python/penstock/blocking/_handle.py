@@ -13,14 +13,13 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock import parse
+from penstock._typing import M_co
 from penstock.errors import Closed
 
 if TYPE_CHECKING:
-    from penstock import _engine
-    from penstock._engine import Message
     from penstock._typing import Duration, Pending
     from penstock.broker import Broker
     from penstock.protocols import Defaults
@@ -77,7 +76,7 @@ class Handle:
 class ClientHandle(Handle):
     """A connection to a service, with the handles that were opened on it."""
 
-    def __init__(self, native: _engine.Client, url: str, defaults: Defaults, broker: Broker | None) -> None:
+    def __init__(self, native: Any, url: str, defaults: Defaults, broker: Broker | None) -> None:
         self._native = native
         self._url = url
         self._defaults = defaults
@@ -158,15 +157,15 @@ class ProducerHandle(ChildHandle):
             self._native.close().wait()
 
 
-class ConsumerHandle(ChildHandle):
+class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an iterator of its messages."""
 
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
+    def __iter__(self) -> Iterator[M_co]:
         self._check()
-        return self._native.receive(None).wait()
+        return self._native.__iter__()
+
+    def __next__(self) -> M_co:
+        return self._native.__next__()
 
     def _leave(self, failed: bool) -> None:
         if self._open:

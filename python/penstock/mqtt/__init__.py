@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .client import MqttProducer as MqttProducer
     from .client import connect as connect
     from .fields import Fields as Fields
+    from .fields import MqttMessage as MqttMessage
     from .fields import PublishFields as PublishFields
     from .fields import QoS as QoS
     from .fields import ReasonCode as ReasonCode
@@ -32,7 +33,9 @@ else:
         {
             "blocking": "",
             **dict.fromkeys(("MqttClient", "MqttConsumer", "MqttProducer", "connect"), "client"),
-            **dict.fromkeys(("Fields", "PublishFields", "QoS", "ReasonCode", "Will", "matches"), "fields"),
+            **dict.fromkeys(
+                ("Fields", "MqttMessage", "PublishFields", "QoS", "ReasonCode", "Will", "matches"), "fields"
+            ),
             **dict.fromkeys(("MqttClientOptions", "MqttConsumerOptions", "MqttProducerOptions"), "options"),
         },
     )
@@ -43,6 +46,7 @@ __all__ = [
     "MqttClientOptions",
     "MqttConsumer",
     "MqttConsumerOptions",
+    "MqttMessage",
     "MqttProducer",
     "MqttProducerOptions",
     "PublishFields",

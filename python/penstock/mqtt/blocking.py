@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
 from penstock._missing import refuse_all
+from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
 from penstock.blocking._connect import opening
@@ -254,7 +255,7 @@ class MqttProducer(Producer):
         return self.submit_rows(rows)
 
 
-class MqttConsumer(Consumer):
+class MqttConsumer(Consumer[MqttMessage]):
     """Receives the messages of topic filters. Made by :meth:`MqttClient.consumer`.
 
     Acknowledging a message sends its PUBACK or PUBCOMP; MQTT requires them in the order of arrival, so that

@@ -16,6 +16,7 @@ from penstock._base import Client, Consumer, Producer
 from penstock._connect import opening
 from penstock._handle import Opening, immediate
 from penstock._missing import refuse_all
+from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 
@@ -265,7 +266,7 @@ class MqttProducer(Producer):
         return self._submit_rows(rows)
 
 
-class MqttConsumer(Consumer):
+class MqttConsumer(Consumer[MqttMessage]):
     """Receives the messages of topic filters. Made by :meth:`MqttClient.consumer`.
 
     Acknowledging a message sends its PUBACK or PUBCOMP; MQTT requires them in the order of arrival, so that

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from penstock import _missing, _native, parse  # pyright: ignore[reportPrivateUsage]
+from penstock._native import MqttMessage
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fields",
+    "MqttMessage",
     "PublishFields",
     "QoS",
     "ReasonCode",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .options import PulsarProducerOptions as PulsarProducerOptions
     from .positions import MessageId as MessageId
     from .positions import MessageIds as MessageIds
+    from .positions import PulsarMessage as PulsarMessage
 else:
     __getattr__, __dir__ = _lazy.attach(
         __name__,
@@ -30,7 +31,7 @@ else:
             **dict.fromkeys(
                 ("PulsarClientOptions", "PulsarConsumerOptions", "PulsarProducerOptions"), "options"
             ),
-            **dict.fromkeys(("MessageId", "MessageIds"), "positions"),
+            **dict.fromkeys(("MessageId", "MessageIds", "PulsarMessage"), "positions"),
         },
     )
 
@@ -41,6 +42,7 @@ __all__ = [
     "PulsarClientOptions",
     "PulsarConsumer",
     "PulsarConsumerOptions",
+    "PulsarMessage",
     "PulsarProducer",
     "PulsarProducerOptions",
     "blocking",

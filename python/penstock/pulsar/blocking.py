@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
 from penstock._missing import refuse_all
+from penstock._native import PulsarMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
 from penstock.blocking._connect import opening
@@ -21,7 +22,7 @@ from penstock.pulsar.positions import reader_name, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import Message, MessageId, MessageIds
+    from penstock._engine import MessageId, MessageIds
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.broker import Broker
     from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
@@ -303,7 +304,7 @@ class PulsarProducer(Producer):
         return self.submit_rows(rows)
 
 
-class PulsarConsumer(Consumer):
+class PulsarConsumer(Consumer[PulsarMessage]):
     """Receives from a subscription. Made by :meth:`PulsarClient.consumer`.
 
     Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
@@ -315,19 +316,19 @@ class PulsarConsumer(Consumer):
         super().__init__(native, client)
         self._ack_receipt = ack_receipt
 
-    def ack(self, message: Message | MessageId) -> None:
+    def ack(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledges a message."""
         if self._ack_receipt:
             return self._native.ack_receipt([message], False).wait()
         self._native.ack(message)
 
-    def ack_many(self, messages: Sequence[Message | MessageId]) -> None:
+    def ack_many(self, messages: Sequence[PulsarMessage | MessageId]) -> None:
         """Acknowledges each of the messages."""
         if self._ack_receipt:
             return self._native.ack_receipt(messages, False).wait()
         self._native.ack_many(messages)
 
-    def ack_cumulative(self, message: Message | MessageId) -> None:
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledges a message and all before it in its partition.
 
         Raises:
@@ -337,7 +338,7 @@ class PulsarConsumer(Consumer):
             return self._native.ack_receipt([message], True).wait()
         self._native.ack_cumulative(message)
 
-    def nack(self, message: Message | MessageId, delay: Duration | None = None) -> None:
+    def nack(self, message: PulsarMessage | MessageId, delay: Duration | None = None) -> None:
         """Has a message delivered again.
 
         Args:
@@ -346,7 +347,7 @@ class PulsarConsumer(Consumer):
         """
         self._native.nack(message, parse.seconds(delay))
 
-    def nack_many(self, messages: Sequence[Message | MessageId], delay: Duration | None = None) -> None:
+    def nack_many(self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None) -> None:
         """As :meth:`nack`, for several messages."""
         self._native.nack_many(messages, parse.seconds(delay))
 

@@ -16,6 +16,7 @@ from penstock._base import Client, Consumer, Producer
 from penstock._connect import opening
 from penstock._handle import Opening
 from penstock._missing import refuse_all
+from penstock._native import PulsarMessage
 from penstock._typing import NoFields
 from penstock.errors import InvalidArgument
 from penstock.pulsar.positions import reader_name, seek_target
@@ -23,7 +24,7 @@ from penstock.pulsar.positions import reader_name, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import Message, MessageId, MessageIds
+    from penstock._engine import MessageId, MessageIds
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.broker import Broker
     from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
@@ -311,7 +312,7 @@ class PulsarProducer(Producer):
         return self._submit_rows(rows)
 
 
-class PulsarConsumer(Consumer):
+class PulsarConsumer(Consumer[PulsarMessage]):
     """Receives from a subscription. Made by :meth:`PulsarClient.consumer`.
 
     Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
@@ -323,21 +324,21 @@ class PulsarConsumer(Consumer):
         super().__init__(native, client)
         self._ack_receipt = ack_receipt
 
-    def ack(self, message: Message | MessageId) -> Awaitable[None]:
+    def ack(self, message: PulsarMessage | MessageId) -> Awaitable[None]:
         """Acknowledges a message."""
         if self._ack_receipt:
             return self._native.ack_receipt([message], False)
         self._native.ack(message)
         return self._done
 
-    def ack_many(self, messages: Sequence[Message | MessageId]) -> Awaitable[None]:
+    def ack_many(self, messages: Sequence[PulsarMessage | MessageId]) -> Awaitable[None]:
         """Acknowledges each of the messages."""
         if self._ack_receipt:
             return self._native.ack_receipt(messages, False)
         self._native.ack_many(messages)
         return self._done
 
-    def ack_cumulative(self, message: Message | MessageId) -> Awaitable[None]:
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> Awaitable[None]:
         """Acknowledges a message and all before it in its partition.
 
         Raises:
@@ -348,7 +349,7 @@ class PulsarConsumer(Consumer):
         self._native.ack_cumulative(message)
         return self._done
 
-    def nack(self, message: Message | MessageId, delay: Duration | None = None) -> Awaitable[None]:
+    def nack(self, message: PulsarMessage | MessageId, delay: Duration | None = None) -> Awaitable[None]:
         """Has a message delivered again.
 
         Args:
@@ -359,7 +360,7 @@ class PulsarConsumer(Consumer):
         return self._done
 
     def nack_many(
-        self, messages: Sequence[Message | MessageId], delay: Duration | None = None
+        self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None
     ) -> Awaitable[None]:
         """As :meth:`nack`, for several messages."""
         self._native.nack_many(messages, parse.seconds(delay))

@@ -6,9 +6,9 @@ import contextlib
 from typing import Any
 
 from penstock import parse
-from penstock._native import MessageId, MessageIds
+from penstock._native import MessageId, MessageIds, PulsarMessage
 
-__all__ = ["MessageId", "MessageIds", "position", "reader_name", "seek_target"]
+__all__ = ["MessageId", "MessageIds", "PulsarMessage", "position", "reader_name", "seek_target"]
 
 
 def position(value: Any) -> Any:

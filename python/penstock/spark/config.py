@@ -2,6 +2,7 @@
 references."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 

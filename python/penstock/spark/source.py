@@ -31,7 +31,8 @@ from .config import travelling
 from .wal import Log, Slice, spread
 
 if TYPE_CHECKING:
-    from penstock import Message
+    from penstock.mqtt import MqttMessage
+    from penstock.mqtt.blocking import MqttConsumer
 
     _AvailableNow = object
 else:
@@ -290,13 +291,14 @@ class _Ingest:
     def _fits(self) -> bool:
         return self.log.size < self._config.wal_limit
 
-    def _gather(self) -> list[Message]:
-        messages = self._consumer.receive_many(ROWS_PER_SEGMENT, timeout=GATHER)
+    def _gather(self) -> list[MqttMessage]:
+        consumer = cast("MqttConsumer", self._consumer)
+        messages = consumer.receive_many(ROWS_PER_SEGMENT, timeout=GATHER)
         if not messages:
             return messages
         deadline = time.monotonic() + GATHER
         while len(messages) < ROWS_PER_SEGMENT and (left := deadline - time.monotonic()) > 0:
-            messages += self._consumer.receive_many(ROWS_PER_SEGMENT - len(messages), timeout=left)
+            messages += consumer.receive_many(ROWS_PER_SEGMENT - len(messages), timeout=left)
         return messages
 
 
@@ -326,7 +328,7 @@ def spark_schema() -> Any:
     )
 
 
-def _table(messages: Sequence[Message]) -> Any:
+def _table(messages: Sequence[MqttMessage]) -> Any:
     """The messages as a table with exactly the types that Spark expects, because it compares them."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

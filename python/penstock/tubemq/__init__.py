@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .options import TubeMqProducerOptions as TubeMqProducerOptions
     from .positions import PartitionState as PartitionState
     from .positions import Position as Position
+    from .positions import TubeMqMessage as TubeMqMessage
 else:
     __getattr__, __dir__ = _lazy.attach(
         __name__,
@@ -30,7 +31,7 @@ else:
             **dict.fromkeys(
                 ("TubeMqClientOptions", "TubeMqConsumerOptions", "TubeMqProducerOptions"), "options"
             ),
-            **dict.fromkeys(("PartitionState", "Position"), "positions"),
+            **dict.fromkeys(("PartitionState", "Position", "TubeMqMessage"), "positions"),
         },
     )
 
@@ -41,6 +42,7 @@ __all__ = [
     "TubeMqClientOptions",
     "TubeMqConsumer",
     "TubeMqConsumerOptions",
+    "TubeMqMessage",
     "TubeMqProducer",
     "TubeMqProducerOptions",
     "blocking",

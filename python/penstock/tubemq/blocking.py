@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
 from penstock._missing import refuse_all
+from penstock._native import TubeMqMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
 from penstock.blocking._connect import opening
@@ -18,7 +19,6 @@ from penstock.tubemq.positions import partitions_of, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import Message
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from penstock.tubemq.positions import PartitionState, Position
@@ -250,7 +250,7 @@ class TubeMqProducer(Producer):
         return self.submit_rows(rows)
 
 
-class TubeMqConsumer(Consumer):
+class TubeMqConsumer(Consumer[TubeMqMessage]):
     """A member of a consumer group. Made by :meth:`TubeMqClient.consumer`.
 
     A broker delivers messages in packs, one at a time for each partition. A pack is confirmed when all of its
@@ -258,7 +258,7 @@ class TubeMqConsumer(Consumer):
     that were acknowledged.
     """
 
-    def nack(self, message: Message, delay: Duration | None = None) -> None:
+    def nack(self, message: TubeMqMessage, delay: Duration | None = None) -> None:
         """Has a message delivered again, together with the unacknowledged messages of its pack.
 
         Args:
@@ -267,7 +267,7 @@ class TubeMqConsumer(Consumer):
         """
         self._native.nack(message, parse.seconds(delay))
 
-    def nack_many(self, messages: Sequence[Message], delay: Duration | None = None) -> None:
+    def nack_many(self, messages: Sequence[TubeMqMessage], delay: Duration | None = None) -> None:
         """As :meth:`nack`, for several messages."""
         self._native.nack_many(messages, parse.seconds(delay))
 
@@ -289,7 +289,7 @@ class TubeMqConsumer(Consumer):
         if other:
             refuse_all("tubemq", other)
         self._check()
-        return self._native.seek(seek_target(position), True).wait()
+        return self._native.seek(seek_target(position)).wait()
 
     def pause(self, partitions: Any = None) -> None:
         """Stops fetching. Messages already fetched are still delivered, and the partitions stay assigned.

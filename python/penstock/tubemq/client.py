@@ -15,6 +15,7 @@ from penstock._base import Client, Consumer, Producer
 from penstock._connect import opening
 from penstock._handle import Opening
 from penstock._missing import refuse_all
+from penstock._native import TubeMqMessage
 from penstock._typing import NoFields
 from penstock.errors import InvalidArgument
 from penstock.tubemq.positions import partitions_of, seek_target
@@ -22,7 +23,6 @@ from penstock.tubemq.positions import partitions_of, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import Message
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from penstock.tubemq.positions import PartitionState, Position
@@ -258,7 +258,7 @@ class TubeMqProducer(Producer):
         return self._submit_rows(rows)
 
 
-class TubeMqConsumer(Consumer):
+class TubeMqConsumer(Consumer[TubeMqMessage]):
     """A member of a consumer group. Made by :meth:`TubeMqClient.consumer`.
 
     A broker delivers messages in packs, one at a time for each partition. A pack is confirmed when all of its
@@ -266,7 +266,7 @@ class TubeMqConsumer(Consumer):
     that were acknowledged.
     """
 
-    def nack(self, message: Message, delay: Duration | None = None) -> Awaitable[None]:
+    def nack(self, message: TubeMqMessage, delay: Duration | None = None) -> Awaitable[None]:
         """Has a message delivered again, together with the unacknowledged messages of its pack.
 
         Args:
@@ -276,7 +276,7 @@ class TubeMqConsumer(Consumer):
         self._native.nack(message, parse.seconds(delay))
         return self._done
 
-    def nack_many(self, messages: Sequence[Message], delay: Duration | None = None) -> Awaitable[None]:
+    def nack_many(self, messages: Sequence[TubeMqMessage], delay: Duration | None = None) -> Awaitable[None]:
         """As :meth:`nack`, for several messages."""
         self._native.nack_many(messages, parse.seconds(delay))
         return self._done
@@ -300,7 +300,7 @@ class TubeMqConsumer(Consumer):
         if other:
             refuse_all("tubemq", other)
         self._check()
-        return self._native.seek(seek_target(position), True)
+        return self._native.seek(seek_target(position))
 
     def pause(self, partitions: Any = None) -> None:
         """Stops fetching. Messages already fetched are still delivered, and the partitions stay assigned.

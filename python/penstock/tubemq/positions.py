@@ -11,10 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
-from penstock._native import MessageId, Position
+from penstock._native import Position, TubeMqMessage
 from penstock.errors import InvalidArgument, Unsupported
 
-__all__ = ["PartitionState", "Position", "filters", "partitions_of", "position", "seek_target"]
+__all__ = [
+    "PartitionState",
+    "Position",
+    "TubeMqMessage",
+    "filters",
+    "partitions_of",
+    "position",
+    "seek_target",
+]
 
 
 class PartitionState(TypedDict):
@@ -105,7 +113,7 @@ def _pair(value: Any) -> tuple[int, int]:
     )
 
 
-def seek_target(target: Any) -> Position | MessageId:
+def seek_target(target: Any) -> Position | str:
     """The argument of the engine for :meth:`penstock.tubemq.TubeMqConsumer.seek`.
 
     Raises:
@@ -121,7 +129,7 @@ def seek_target(target: Any) -> Position | MessageId:
             raise InvalidArgument(str(error)) from None
         if not isinstance(parsed, str):
             return parsed[0]
-        return MessageId.earliest if parsed == "first" else MessageId.latest
+        return parsed
     raise Unsupported(
         "TubeMQ cannot seek to a time, which its brokers map to offsets in their web interface only: "
         "seek to a Position"

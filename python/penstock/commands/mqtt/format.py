@@ -13,10 +13,10 @@ from penstock.commands._shared.subscribe import Part, payload_to_json
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from penstock import Message
+    from penstock.mqtt import MqttMessage
 
 
-def _time(message: Message) -> datetime:
+def _time(message: MqttMessage) -> datetime:
     return datetime.fromtimestamp((message.received_time or 0) / 1000, UTC).astimezone()
 
 
@@ -24,7 +24,7 @@ def _int(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def properties(message: Message) -> dict[str, Any]:
+def properties(message: MqttMessage) -> dict[str, Any]:
     """The properties of a message under the names of the standard, as far as JSON can express them."""
     ids = message.subscription_ids
     data = message.correlation_data
@@ -40,7 +40,7 @@ def properties(message: Message) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _mosquittos_json(message: Message, parsed: bool) -> bytes:
+def _mosquittos_json(message: MqttMessage, parsed: bool) -> bytes:
     said: dict[str, Any] = {
         "tst": _time(message).strftime("%Y-%m-%dT%H:%M:%S.%fZ%z"),
         "topic": message.topic,
@@ -70,25 +70,25 @@ def _mosquittos_json(message: Message, parsed: bool) -> bytes:
 
 
 # Grouped by the effect of a width: numbers and texts are padded, payloads are also cut, the rest ignores it.
-_NUMBERS: dict[str, Callable[[Message], str | None]] = {
+_NUMBERS: dict[str, Callable[[MqttMessage], str | None]] = {
     "E": lambda message: _int(message.message_expiry),
     "F": lambda message: "1" if message.is_text else None,
     "l": lambda message: str(len(message.data)),
     "m": lambda message: str(message.packet_id or 0),
     "S": lambda message: _int(next(iter(message.subscription_ids), None)),
 }
-_TEXTS: dict[str, Callable[[Message], str | None]] = {
+_TEXTS: dict[str, Callable[[MqttMessage], str | None]] = {
     "C": lambda message: message.content_type,
     "I": lambda message: _time(message).strftime("%Y-%m-%dT%H:%M:%S%z"),
     "R": lambda message: message.response_topic,
     "t": lambda message: message.topic,
 }
-_PAYLOADS: dict[str, Callable[[Message], bytes]] = {
+_PAYLOADS: dict[str, Callable[[MqttMessage], bytes]] = {
     "p": lambda message: message.data,
     "x": lambda message: message.data.hex().encode(),
     "X": lambda message: message.data.hex().upper().encode(),
 }
-_PLAIN: dict[str, Callable[[Message], bytes]] = {
+_PLAIN: dict[str, Callable[[MqttMessage], bytes]] = {
     "%": lambda message: b"%",
     "D": lambda message: message.correlation_data or b"",
     "j": lambda message: _mosquittos_json(message, False),
@@ -166,7 +166,7 @@ def _padded(value: bytes, width: int, left: bool, pad: bytes) -> bytes:
     return value.ljust(width) if left else value.rjust(width, pad)
 
 
-def to_json(message: Message) -> dict[str, Any]:
+def to_json(message: MqttMessage) -> dict[str, Any]:
     """A message as ``--json`` prints it; a payload that is not text is base64."""
     data = message.correlation_data
     fields: dict[str, Any] = {

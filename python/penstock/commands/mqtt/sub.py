@@ -14,7 +14,7 @@ from . import arguments
 from .format import compile_format, to_json
 
 if TYPE_CHECKING:
-    from penstock import Message
+    from penstock.mqtt import MqttMessage
 
 
 def run(given: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _is_wanted(given: argparse.Namespace, message: Message) -> bool:
+def _is_wanted(given: argparse.Namespace, message: MqttMessage) -> bool:
     if given.no_retained and message.retain:
         return False
     return not any(matches(pattern, message.topic) for pattern in given.filter_out)

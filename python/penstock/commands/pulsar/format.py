@@ -8,7 +8,7 @@ from penstock.commands._shared.format import FIELDS, Fields, compile_fields
 from penstock.commands._shared.subscribe import Part, payload_to_json
 
 if TYPE_CHECKING:
-    from penstock import Message
+    from penstock.pulsar import PulsarMessage
 
 _FIELDS: Fields = {
     **FIELDS,
@@ -26,7 +26,7 @@ def compile_format(text: str) -> list[Part]:
     return compile_fields(text, _FIELDS)
 
 
-def to_json(message: Message) -> dict[str, Any]:
+def to_json(message: PulsarMessage) -> dict[str, Any]:
     """A message as ``--json`` prints it; a payload that is not text is base64."""
     return {
         "topic": message.topic,

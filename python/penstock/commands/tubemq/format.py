@@ -9,10 +9,10 @@ from penstock.commands._shared.subscribe import Part, payload_to_json
 from penstock.errors import Unsupported
 
 if TYPE_CHECKING:
-    from penstock import Message
+    from penstock.tubemq import TubeMqMessage
 
 
-def _no_publish_time(_: Message) -> bytes:
+def _no_publish_time(_: TubeMqMessage) -> bytes:
     raise Unsupported("a TubeMQ message has no publish time, so %T is not supported; %e is its event time")
 
 
@@ -35,7 +35,7 @@ def compile_format(text: str) -> list[Part]:
     return compile_fields(text, _FIELDS)
 
 
-def to_json(message: Message) -> dict[str, Any]:
+def to_json(message: TubeMqMessage) -> dict[str, Any]:
     """A message as ``--json`` prints it; a payload that is not text is base64."""
     return {
         "topic": message.topic,

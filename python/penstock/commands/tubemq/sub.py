@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
@@ -14,8 +14,7 @@ from penstock.tubemq import Position, blocking
 from .format import compile_format, to_json
 
 if TYPE_CHECKING:
-    from penstock import Message
-    from penstock.tubemq import PartitionState
+    from penstock.tubemq import PartitionState, TubeMqMessage
 
 _POSITIONS = {"beginning": "first", "end": "latest"}
 _LOOK = 0.05
@@ -100,9 +99,9 @@ class _End:
             for part in held
         )
 
-    def is_behind(self, message: Message) -> bool:
+    def is_behind(self, message: TubeMqMessage) -> bool:
         """Whether the message's pack begins after the end."""
-        at = cast("Position", message.id)
+        at = message.id
         end = self._ends.get((message.topic, at.broker_id, at.partition))
         return end is not None and at.offset >= end
 

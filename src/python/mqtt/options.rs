@@ -1,70 +1,33 @@
-//! What only MQTT has: its producer, its options, its reason codes.
+//! MQTT's options, from the dictionaries that the Python side has checked.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::client::mqtt::options::{
     Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions,
 };
 use crate::client::mqtt::outbox::OutboxOptions;
-use crate::client::mqtt::{Client, Outgoing, Producer};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
-use crate::mqtt::{Properties, Property, QoS, Reason, Version};
-use crate::python::convert::{Fields, Payload, py_result, raise, secret, tls};
-use crate::python::frame::FrameRows;
-use crate::python::outbox::{Outbox, Waiting};
-use crate::python::promise::Door;
-use crate::python::sender::{RowRef, Sender, Sink, pairs};
-
-/// The members of the Python side's enumeration, by code.
-static REASON_CODES: PyOnceLock<Vec<Option<Py<PyAny>>>> = PyOnceLock::new();
-
-/// Registers the enumeration of reason codes.
-#[pyfunction]
-pub(super) fn set_reason_codes(py: Python<'_>, codes: &Bound<'_, PyAny>) -> PyResult<()> {
-    let mut table: Vec<Option<Py<PyAny>>> = Vec::new();
-    table.resize_with(256, || None);
-    for &reason in Reason::ALL {
-        table[usize::from(reason.code())] = Some(codes.call1((reason.code(),))?.unbind());
-    }
-    let _ = REASON_CODES.set(py, table);
-    Ok(())
-}
-
-/// A reason as the Python side knows it.
-pub(super) fn reason_code(py: Python<'_>, reason: Reason) -> PyResult<Py<PyAny>> {
-    let known = REASON_CODES.get(py).and_then(|table| table[usize::from(reason.code())].as_ref());
-    match known {
-        Some(code) => Ok(code.clone_ref(py)),
-        None => Ok(reason.code().into_pyobject(py)?.into_any().unbind()),
-    }
-}
-
-/// Whether a message of `topic` is for `filter`, a filter of MQTT, shared or not (4.7).
-#[pyfunction]
-pub(super) fn topic_matches(py: Python<'_>, filter: &str, topic: &str) -> PyResult<bool> {
-    let filter = py_result(py, Filter::parse(filter))?;
-    py_result(py, topic::check_name(topic))?;
-    Ok(filter.matches(topic))
-}
+use crate::mqtt::{Properties, Property, QoS, Version};
+use crate::python::convert::{Fields, py_result, raise, secret, tls};
+use crate::python::sender::pairs;
 
 fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     raise(py, &Error::new(ErrorKind::InvalidArgument, text))
 }
 
-fn qos(py: Python<'_>, value: u8) -> PyResult<QoS> {
-    QoS::from_bits(value).ok_or_else(|| invalid(py, format!("qos is {value}; it may be 0, 1 or 2")))
+pub(super) fn qos(py: Python<'_>, value: u8) -> PyResult<QoS> {
+    QoS::from_bits(value).ok_or_else(|| invalid(py, format!("qos is {value}: use 0, 1 or 2")))
 }
 
 /// Options of a client.
-pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
+pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
     let py = options.py();
     let fields = Fields(options);
     let mut to = ClientOptions { url, ..ClientOptions::default() };
@@ -78,7 +41,7 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     to.client_id = fields.text("client_id")?.unwrap_or_default();
     fields.flag("clean_start", &mut to.clean_start)?;
     if let Some(expiry) = fields.raw("session_expiry")? {
-        // More than fits is for ever.
+        // Seconds beyond 32 bits mean that the session never expires.
         to.session_expiry = expiry.extract::<f64>()?.min(f64::from(u32::MAX)) as u32;
         to.keep_session = to.session_expiry > 0;
     } else if !to.clean_start {
@@ -106,7 +69,7 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     to.authentication = match (fields.text("authentication_method")?, authenticator) {
         (Some(method), Some(callable)) => Some((method, authenticator_of(callable))),
         (None, None) => None,
-        _ => return Err(invalid(py, "authentication_method and authenticator belong together")),
+        _ => return Err(invalid(py, "authentication_method and authenticator must be given together")),
     };
     fields.seconds("connect_timeout", &mut to.connect_timeout)?;
     fields.seconds("operation_timeout", &mut to.operation_timeout)?;
@@ -136,12 +99,15 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
         }
         to.outbox = Some(outbox);
         if fields.raw("session_expiry")?.is_none() {
-            // What is in flight comes once only while the broker has the session.
+            // Messages in flight arrive exactly once only while the broker keeps the session.
             to.session_expiry = u32::MAX;
         }
     }
     if to.offline == OfflinePolicy::Spill && to.outbox.is_none() {
-        return Err(invalid(py, "offline=\"spill\" keeps publications on disk: say where by outbox=PATH"));
+        return Err(invalid(
+            py,
+            "offline=\"spill\" keeps publications on disk: give the file with outbox=PATH",
+        ));
     }
     to.tls = tls(&fields)?;
     if let Some(alpn) = fields.text("tls_alpn")? {
@@ -149,7 +115,7 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     }
     to.ws_headers = fields.pairs("ws_headers")?;
     if to.client_id.is_empty() && !to.clean_start {
-        return Err(invalid(py, "clean_start=False takes up a session by its client_id: give one"));
+        return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
     }
     let old = matches!(to.version, Some(Version::V3_1 | Version::V3_1_1));
     if old && (to.authentication.is_some() || !to.properties.is_empty()) {
@@ -158,11 +124,14 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
     if to.version == Some(Version::V3_1) {
         let long = to.client_id.chars().count() > 23;
         if long {
-            return Err(invalid(py, "MQTT 3.1 has client ids of 1 to 23 characters"));
+            return Err(invalid(
+                py,
+                "client_id is longer than 23 characters, the limit of MQTT 3.1: shorten it, or use version=\"3.1.1\" or \"5\"",
+            ));
         }
     }
     if to.client_id.is_empty() && to.version != Some(Version::V5) {
-        // 3.x servers need not make one up.
+        // 3.x servers are not required to assign one.
         to.client_id = crate::client::mqtt::random_client_id();
     }
     Ok(to)
@@ -170,7 +139,9 @@ pub(super) fn client_options(url: String, options: &Bound<'_, PyDict>) -> PyResu
 
 fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     let fields = Fields(will);
-    let topic = fields.text("topic")?.ok_or_else(|| invalid(py, "a will needs a topic"))?;
+    let topic = fields
+        .text("topic")?
+        .ok_or_else(|| invalid(py, "the will has no topic: give will={\"topic\": ...}"))?;
     py_result(py, topic::check_name(&topic))?;
     let mut retain = false;
     fields.flag("retain", &mut retain)?;
@@ -188,14 +159,14 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     })
 }
 
-/// Calls `callable(data)` on whatever thread asks; that thread may wait.
+/// Calls `callable(data)` on the thread that asks, which may block.
 fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
     Arc::new(move |data| {
         let answer = Python::try_attach(|py| {
             let data = data.map(|data| PyBytes::new(py, data));
             callable.call1(py, (data,)).and_then(|answer| answer.extract::<Option<Vec<u8>>>(py)).map_err(
                 |e| {
-                    // The exception's type says enough; its text may hold the secret.
+                    // Only the exception's type is reported: its text may hold the secret.
                     Error::new(
                         ErrorKind::Authentication,
                         format!("the authenticator failed: {}", e.get_type(py)),
@@ -203,13 +174,13 @@ fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
                 },
             )
         });
-        let ending = || Err(Error::new(ErrorKind::Authentication, "the interpreter is ending"));
+        let ending = || Err(Error::new(ErrorKind::Authentication, "the interpreter is shutting down"));
         answer.unwrap_or_else(ending).map(Option::unwrap_or_default)
     })
 }
 
 /// Options of a producer.
-pub(super) fn producer_options(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
+pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
     let fields = Fields(options);
     let mut to = ProducerOptions::default();
     if let Some(level) = fields.raw("qos")? {
@@ -221,7 +192,7 @@ pub(super) fn producer_options(options: &Bound<'_, PyDict>) -> PyResult<Producer
 }
 
 /// Options of a consumer.
-pub(super) fn consumer_options(
+pub(super) fn consumer(
     py: Python<'_>,
     filters: &[String],
     group: &str,
@@ -243,7 +214,10 @@ pub(super) fn consumer_options(
     let mut auto_ack = false;
     fields.flag("auto_ack", &mut auto_ack)?;
     if to.no_local && !group.is_empty() {
-        return Err(invalid(py, "no_local does not go together with a shared subscription"));
+        return Err(invalid(
+            py,
+            "no_local cannot be combined with a shared subscription (3.8.3.1): drop one of them",
+        ));
     }
     let filter = |text: &String| {
         let text = if group.is_empty() { text.clone() } else { format!("$share/{group}/{text}") };
@@ -252,32 +226,8 @@ pub(super) fn consumer_options(
     Ok(ConsumerOptions { filters: filters.iter().map(filter).collect::<PyResult<_>>()?, auto_ack })
 }
 
-/// What a client of MQTT counts.
-pub(super) fn stats(client: &Client, into: &Bound<'_, PyDict>) -> PyResult<()> {
-    into.set_item("connected", client.is_connected())?;
-    if let Some(outbox) = client.outbox() {
-        into.set_item("outbox_messages", outbox.messages)?;
-        into.set_item("outbox_bytes", outbox.bytes)?;
-        into.set_item("outbox_refused", outbox.refused)?;
-        into.set_item("outbox_expired", outbox.expired)?;
-        into.set_item("outbox_last_refusal", outbox.last_refusal.map(|error| error.to_string()))?;
-    }
-    if let Some(server) = client.server() {
-        into.set_item("client_id", server.client_id)?;
-        into.set_item("session_present", server.session_present)?;
-        into.set_item("response_information", server.response_information)?;
-        into.set_item("receive_maximum", server.limits.receive_maximum)?;
-        into.set_item("maximum_qos", server.limits.maximum_qos as u8)?;
-        into.set_item("maximum_packet_size", server.limits.maximum_packet_size)?;
-        into.set_item("topic_alias_maximum", server.limits.topic_alias_maximum)?;
-        into.set_item("retain_available", server.limits.retain_available)?;
-        into.set_item("shared_subscription_available", server.limits.shared_subscription)?;
-    }
-    Ok(())
-}
-
-/// Properties of a message or a will, in the order of their identifiers.
-fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Properties> {
+/// The properties of a message or a will, in the order of their identifiers.
+pub(super) fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Properties> {
     let mut properties = Properties::new();
     let mut text = false;
     fields.flag("is_text", &mut text)?;
@@ -305,133 +255,10 @@ fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Prope
     Ok(properties)
 }
 
-/// A mapping, or pairs of text in which a name may be repeated.
+/// A mapping, or pairs in which a name may be repeated.
 fn user_properties(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
     if let Ok(mapping) = value.cast::<PyDict>() {
         return pairs(Some(mapping));
     }
-    value.extract().map_err(|_| PyTypeError::new_err("properties map text to text, or are pairs of text"))
-}
-
-/// A publisher of one topic.
-#[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct MqttProducer(Sender<Producer>);
-
-impl MqttProducer {
-    pub(super) fn new(producer: Producer, outbox: Arc<Outbox>, door: Door) -> Self {
-        Self(Sender::new(producer, outbox, door))
-    }
-
-    fn push(
-        &self,
-        py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
-        extras: Option<&Bound<'_, PyDict>>,
-        waiting: Waiting,
-    ) -> PyResult<()> {
-        let payload = Payload::of(payload)?;
-        let mut message = Outgoing { payload: payload.bytes(), ..Outgoing::default() };
-        let topic;
-        if let Some(extras) = extras {
-            let fields = Fields(extras);
-            topic = fields.text("topic")?;
-            message.topic = topic.as_deref();
-            if let Some(level) = fields.raw("qos")? {
-                message.qos = Some(qos(py, level.extract()?)?);
-            }
-            message.retain = fields.raw("retain")?.map(|retain| retain.extract()).transpose()?;
-            message.properties = message_properties(py, &fields)?;
-        }
-        self.0.push(py, waiting, |native, park| native.push(&message, park))
-    }
-}
-
-/// The key of a message is its topic.
-impl Sink for Producer {
-    fn slots(&self) -> usize {
-        self.slots()
-    }
-
-    fn push_keyed<'a>(
-        &self,
-        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
-        each: &mut dyn FnMut(usize),
-    ) -> Result<()> {
-        let message = |(payload, topic)| Outgoing { payload, topic, ..Outgoing::default() };
-        self.push_many(&mut messages.map(message), false, each)
-    }
-
-    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
-        let properties = row.properties.iter();
-        let message = Outgoing {
-            payload: row.payload,
-            topic: row.key,
-            properties: properties
-                .map(|(n, v)| Property::User(n.as_str().into(), v.as_str().into()))
-                .collect(),
-            ..Outgoing::default()
-        };
-        self.push(&message, false)
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.close().await
-    }
-}
-
-#[pymethods]
-impl MqttProducer {
-    #[getter]
-    fn topic(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.0.sink(py)?.topic().to_owned())
-    }
-
-    #[getter]
-    fn pending(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.0.sink(py)?.pending())
-    }
-
-    #[pyo3(signature = (payload, extras=None))]
-    fn send(
-        &self,
-        py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
-        extras: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        let (waiting, pending) = self.0.waiting(py)?;
-        self.push(py, payload, extras, waiting)?;
-        Ok(pending)
-    }
-
-    #[pyo3(signature = (payload, extras=None))]
-    fn send_nowait(
-        &self,
-        py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
-        extras: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<()> {
-        self.push(py, payload, extras, Waiting::Nobody(1))
-    }
-
-    #[pyo3(signature = (payloads, topics=None))]
-    fn send_many(
-        &self,
-        py: Python<'_>,
-        payloads: &Bound<'_, PyAny>,
-        topics: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.0.send_many(py, payloads, topics, "topics")
-    }
-
-    fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
-        self.0.send_rows(py, rows)
-    }
-
-    fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.0.flush(py)
-    }
-
-    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.0.close(py)
-    }
+    value.extract().map_err(|_| PyTypeError::new_err("properties must map str to str, or be pairs of str"))
 }

@@ -1,90 +1,108 @@
-//! Who waits for messages of a consumer.
+//! The waits for a consumer's messages.
 //!
-//! Messages stay in the engine until somebody takes them, so cancelling a wait loses nothing. Waits are
-//! served in their order, on the loop's thread if there is one, else on the engine's.
+//! Messages stay in the engine until they are taken, so cancelling a wait loses nothing. Waits are served in their
+//! order, on the loop's thread if there is one and on the engine's otherwise.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::client::events::ConsumerEvents;
-use crate::client::handle::{Consumer, Message, Target};
 use crate::error::{Error, ErrorKind, Result};
-use crate::python::arrow::to_batch;
-use crate::python::promise::{Door, Outcome, Promise, Value};
+use crate::python::arrow::ArrowBatch;
+use crate::python::bridge::Serve;
+use crate::python::message::{Many, Message, One};
+use crate::python::promise::{Caller, Promise};
+use crate::python::value::{Outcome, Value};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// Messages fetched from the engine in one go for `async for`.
+/// Messages that iteration takes from the engine at once.
 const PREFETCH: usize = 256;
 
-/// What is waited for.
+/// A protocol's consumer in the engine.
+pub(super) trait Source: Send + Sync + 'static {
+    /// Its messages.
+    type Message: Message;
+
+    /// Moves up to `max` messages to `out`; none are an `Ok` too.
+    fn take(&self, max: usize, out: &mut Vec<Self::Message>) -> Result<()>;
+
+    /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
+    fn arm(&self) -> bool;
+
+    /// Messages as columns. The columns are the same when there are no messages.
+    fn to_batch(messages: &[Self::Message]) -> Result<RecordBatch>;
+}
+
+/// The messages that a wait asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     /// One message.
     One,
-    /// At least one, at most so many; none when the time is over.
+    /// At least one and at most this many; none if the time runs out.
     Many(usize),
-    /// So many rows, or what is there when the time is over.
+    /// This many rows, or those that have arrived when the time runs out.
     Rows(usize),
 }
 
-#[derive(Debug)]
-struct Wait {
+struct Wait<M> {
     number: u64,
     want: Want,
     promise: Promise,
-    collected: Vec<Message>,
+    collected: Vec<M>,
     timer: Option<AbortHandle>,
-    /// Its time is over.
+    /// Its time has run out.
     expired: bool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    waits: VecDeque<Wait>,
-    /// Taken from the engine, not given to anybody yet.
-    ahead: VecDeque<Message>,
+struct State<M> {
+    waits: VecDeque<Wait<M>>,
+    /// Taken from the engine and not handed out yet.
+    ahead: VecDeque<M>,
     next_number: u64,
-    /// Some wait is expired.
+    /// A wait has expired.
     any_expired: bool,
 }
 
-/// The waits of one consumer.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    pub(super) consumer: Consumer,
-    door: Door,
-    state: Mutex<State>,
+/// A consumer and the waits for its messages.
+pub(super) struct Receives<S: Source> {
+    pub(super) source: S,
+    caller: Caller,
+    state: Mutex<State<S::Message>>,
 }
 
-impl Inbox {
-    pub(super) fn new(consumer: Consumer, door: Door) -> Arc<Self> {
-        Arc::new(Self { consumer, door, state: Mutex::default() })
+impl<S: Source> Receives<S> {
+    pub(super) fn new(source: S, caller: Caller) -> Arc<Self> {
+        let (waits, ahead) = (VecDeque::new(), VecDeque::new());
+        let state = State { waits, ahead, next_number: 0, any_expired: false };
+        Arc::new(Self { source, caller, state: Mutex::new(Rank::Receives, state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State<S::Message>> {
+        self.state.lock()
     }
 
-    /// The next message, if one is there and nobody waits for it.
-    pub(super) fn try_next(&self) -> Result<Option<Message>> {
+    /// The next message, if one has arrived and no wait is due to get it.
+    pub(super) fn try_next(&self) -> Result<Option<S::Message>> {
         let mut state = self.state();
         if !state.waits.is_empty() {
             return Ok(None);
         }
         if state.ahead.is_empty() {
             let mut out = Vec::new();
-            self.consumer.take(PREFETCH, &mut out)?;
+            self.source.take(PREFETCH, &mut out)?;
             state.ahead = out.into();
         }
         Ok(state.ahead.pop_front())
     }
 
-    /// Up to `max` messages that are there, if nobody waits for them.
-    pub(super) fn try_many(&self, max: usize) -> Result<Vec<Message>> {
+    /// Up to `max` messages that have arrived, if no wait is due to get them.
+    pub(super) fn try_many(&self, max: usize) -> Result<Vec<S::Message>> {
         let mut state = self.state();
         let mut out = Vec::new();
         if state.waits.is_empty() {
@@ -93,7 +111,7 @@ impl Inbox {
         Ok(out)
     }
 
-    /// Waits for messages; without `timeout` for ever.
+    /// Waits for messages, without `timeout` indefinitely.
     pub(super) fn wait(
         self: &Arc<Self>,
         engine: &Handle,
@@ -106,11 +124,11 @@ impl Inbox {
         let number = state.next_number;
         state.next_number += 1;
         let timer = timeout.map(|timeout| {
-            let inbox = Arc::downgrade(self);
+            let receives = Arc::downgrade(self);
             engine.spawn(async move {
                 tokio::time::sleep(timeout).await;
-                if let Some(inbox) = inbox.upgrade() {
-                    inbox.expire(number);
+                if let Some(receives) = receives.upgrade() {
+                    receives.expire(number);
                 }
             })
         });
@@ -120,7 +138,7 @@ impl Inbox {
         self.serve(py);
     }
 
-    /// Waits for one message, which will not come before the loop's next turn.
+    /// Waits for one message, which is not delivered before the loop's next turn.
     pub(super) fn wait_a_turn(self: &Arc<Self>, promise: Promise) {
         {
             let mut state = self.state();
@@ -129,39 +147,33 @@ impl Inbox {
             let (want, collected) = (Want::One, Vec::new());
             state.waits.push_back(Wait { number, want, promise, collected, timer: None, expired: false });
         }
-        self.ring();
+        self.wake();
     }
 
-    /// Has the waits served where that may happen.
-    fn ring(self: &Arc<Self>) {
-        match &self.door {
-            Door::Loop(bridge) => bridge.readable(Arc::clone(self)),
-            Door::Blocking => self.serve(None),
+    /// Has the waits served on the thread where that is allowed.
+    fn wake(self: &Arc<Self>) {
+        match &self.caller {
+            Caller::Loop(bridge) => bridge.readable(Arc::clone(self) as Arc<dyn Serve>),
+            Caller::Blocking => self.serve(None),
         }
     }
 
-    /// Takes a message back that was the next one.
-    pub(super) fn give_back(&self, message: Message) {
+    /// Takes back a message, which becomes the next one again.
+    pub(super) fn give_back(&self, message: S::Message) {
         self.state().ahead.push_front(message);
     }
 
-    /// Forgets what was taken ahead and will be given again with these.
-    pub(super) fn forget_with(&self, targets: &[Target]) {
-        let gone = |message: &Message| match message {
-            Message::TubeMq(message) => targets.iter().any(
-                |target| matches!(target, Target::TubeMq(named) if Arc::ptr_eq(&named.pack, &message.pack)),
-            ),
-            Message::Pulsar(_) | Message::Mqtt(_) => false,
-        };
+    /// Drops the messages taken ahead for which `gone` is true: the broker will send them again.
+    pub(super) fn forget_where(&self, gone: impl Fn(&S::Message) -> bool) {
         self.state().ahead.retain(|message| !gone(message));
     }
 
-    /// Forgets what was taken ahead: the subscription is about to move.
+    /// Drops everything taken ahead: the subscription is about to move.
     pub(super) fn forget(&self) {
         self.state().ahead.clear();
     }
 
-    /// Gives what is there to those who wait. With a loop, called on its thread.
+    /// Gives the messages that have arrived to the waits. With a loop, called on its thread.
     pub(super) fn serve(&self, py: Option<Python<'_>>) {
         loop {
             let mut done = Vec::new();
@@ -170,7 +182,7 @@ impl Inbox {
             let mut rest = VecDeque::new();
             while let Some(mut wait) = state.waits.pop_front() {
                 if !rest.is_empty() {
-                    // An earlier one has first claim on what comes; only time can end those behind it.
+                    // An earlier wait gets the next messages first; those behind it can only expire.
                     if wait.expired {
                         self.finish(wait, &mut done);
                     } else if state.any_expired {
@@ -182,7 +194,7 @@ impl Inbox {
                     continue;
                 }
                 if wait.promise.is_abandoned(py) {
-                    // Cancelled: what it had collected goes to the next.
+                    // Cancelled: the messages it had collected go to the next wait.
                     for message in wait.collected.drain(..).rev() {
                         state.ahead.push_front(message);
                     }
@@ -222,18 +234,18 @@ impl Inbox {
             for (promise, outcome) in done {
                 promise.deliver(py, outcome);
             }
-            // Something came between the look and the arming: look again.
-            if !wants_more || ended || self.consumer.arm() {
+            // If messages arrived between the look and the arming, look again.
+            if !wants_more || ended || self.source.arm() {
                 return;
             }
         }
     }
 
-    fn fill(&self, state: &mut State, max: usize, out: &mut Vec<Message>) -> Result<()> {
+    fn fill(&self, state: &mut State<S::Message>, max: usize, out: &mut Vec<S::Message>) -> Result<()> {
         let n = max.min(state.ahead.len());
         out.extend(state.ahead.drain(..n));
         if n < max {
-            match self.consumer.take(max - n, out) {
+            match self.source.take(max - n, out) {
                 Err(error) if out.is_empty() => return Err(error),
                 _ => {}
             }
@@ -241,8 +253,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// The time of a wait is over. It ends where futures may be touched, so that what it had collected is
-    /// not lost when it is cancelled in the same moment.
+    /// Expires a wait. It ends on the thread that may touch futures, so that the messages it had collected are not
+    /// lost if it is cancelled at the same moment.
     fn expire(self: &Arc<Self>, number: u64) {
         {
             let mut state = self.state();
@@ -250,55 +262,64 @@ impl Inbox {
             wait.expired = true;
             state.any_expired = true;
         }
-        self.ring();
+        self.wake();
     }
 
-    fn finish(&self, mut wait: Wait, done: &mut Vec<(Promise, Outcome)>) {
+    fn finish(&self, mut wait: Wait<S::Message>, done: &mut Vec<(Promise, Outcome)>) {
         let collected = std::mem::take(&mut wait.collected);
         let outcome = match wait.want {
             Want::One => match collected.into_iter().next() {
-                Some(message) => Ok(Value::Message(Box::new(message))),
+                Some(message) => Ok(Value::new(One(message))),
                 None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
             },
-            Want::Many(_) => Ok(Value::Messages(collected)),
-            Want::Rows(_) => to_batch(&self.consumer, &collected).map(Value::Arrow),
+            Want::Many(_) => Ok(Value::new(Many(collected))),
+            Want::Rows(_) => S::to_batch(&collected).map(|batch| Value::new(ArrowBatch::new(batch))),
         };
         end_wait(wait, outcome, done);
     }
 }
 
-fn end_wait(wait: Wait, outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {
+fn end_wait<M>(wait: Wait<M>, outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {
     if let Some(timer) = wait.timer {
         timer.abort();
     }
     done.push((wait.promise, outcome));
 }
 
-/// The engine's way to an inbox that is made after its consumer.
-#[derive(Debug, Default)]
-pub(super) struct Events {
-    inbox: Mutex<Weak<Inbox>>,
+impl<S: Source> Serve for Receives<S> {
+    fn serve(&self, py: Python<'_>) {
+        Self::serve(self, Some(py));
+    }
 }
 
-impl Events {
-    pub(super) fn connect(&self, inbox: &Arc<Inbox>) {
-        *self.inbox.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(inbox);
+/// The engine's view of a consumer's waits, which exist only after their consumer.
+pub(super) struct Events<S: Source> {
+    receives: Mutex<Weak<Receives<S>>>,
+}
+
+impl<S: Source> Events<S> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { receives: Mutex::leaf(Weak::new()) })
     }
 
-    fn ring(&self) {
-        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(inbox) = inbox {
-            inbox.ring();
+    pub(super) fn connect(&self, receives: &Arc<Receives<S>>) {
+        *self.receives.lock() = Arc::downgrade(receives);
+    }
+
+    fn wake(&self) {
+        let receives = self.receives.lock().upgrade();
+        if let Some(receives) = receives {
+            receives.wake();
         }
     }
 }
 
-impl ConsumerEvents for Events {
+impl<S: Source> ConsumerEvents for Events<S> {
     fn readable(&self) {
-        self.ring();
+        self.wake();
     }
 
     fn closed(&self, _error: Error) {
-        self.ring();
+        self.wake();
     }
 }

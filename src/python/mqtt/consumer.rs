@@ -1,0 +1,62 @@
+//! The consumer of MQTT.
+
+use arrow_array::RecordBatch;
+use pyo3::prelude::*;
+
+use crate::client::mqtt::{Consumer, Message};
+use crate::error::Result;
+use crate::python::consumer::{Receiver, Subscription, consumer_class, targets};
+use crate::python::convert::{py_result, wrong_target};
+use crate::python::message::Message as _;
+use crate::python::mqtt::message::to_batch;
+use crate::python::receives::Source;
+use crate::python::value::IntoPython;
+
+consumer_class! {
+    /// A consumer of one or several topic filters.
+    MqttConsumer(Consumer);
+}
+
+impl Source for Consumer {
+    type Message = Message;
+
+    fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
+        self.take(max, out).map(drop)
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
+        to_batch(messages)
+    }
+}
+
+impl Subscription for Consumer {
+    type Target = Message;
+
+    fn target(object: &Bound<'_, PyAny>) -> PyResult<Message> {
+        Message::of(object).ok_or_else(|| wrong_target(object, "an MqttMessage"))
+    }
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn subscription(&self) -> &str {
+        self.subscription()
+    }
+
+    fn ack(&self, targets: &[Message]) -> Result<()> {
+        self.ack(targets)
+    }
+
+    async fn unsubscribe(&self) -> Result<()> {
+        self.unsubscribe().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}

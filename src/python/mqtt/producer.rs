@@ -1,0 +1,96 @@
+//! The producer of MQTT.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::events::Receipt;
+use crate::client::mqtt::{Outgoing, Producer};
+use crate::error::Result;
+use crate::mqtt::Property;
+use crate::python::convert::{Fields, Payload, foreign_receipt};
+use crate::python::frame::FrameRows;
+use crate::python::mqtt::options::{message_properties, qos};
+use crate::python::mqtt::reason::reason_code;
+use crate::python::rows::RowRef;
+use crate::python::sender::{Sender, Sink, producer_class};
+use crate::python::sends::{Receipts, Waiting};
+use crate::python::value::IntoPython;
+
+producer_class! {
+    /// A publisher.
+    MqttProducer(Producer), keys = topics, push = push,
+    send(extras: [Option<&Bound<'_, PyDict>>] = None);
+}
+
+fn push(
+    sender: &Sender<Producer>,
+    py: Python<'_>,
+    waiting: Waiting<Producer>,
+    payload: &Bound<'_, PyAny>,
+    extras: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    let payload = Payload::of(payload)?;
+    let mut message = Outgoing { payload: payload.bytes(), ..Outgoing::default() };
+    let topic;
+    if let Some(extras) = extras {
+        let fields = Fields(extras);
+        topic = fields.text("topic")?;
+        message.topic = topic.as_deref();
+        if let Some(level) = fields.raw("qos")? {
+            message.qos = Some(qos(py, level.extract()?)?);
+        }
+        message.retain = fields.raw("retain")?.map(|retain| retain.extract()).transpose()?;
+        message.properties = message_properties(py, &fields)?;
+    }
+    sender.push(py, waiting, |native, park| native.push(&message, park))
+}
+
+impl Receipts for Producer {
+    fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
+        match receipt {
+            Receipt::Reason(reason) => reason_code(py, reason),
+            Receipt::Id(_) | Receipt::Position(_) => Err(foreign_receipt()),
+        }
+    }
+}
+
+/// The key of a message is its topic.
+impl Sink for Producer {
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn pending(&self) -> usize {
+        self.pending()
+    }
+
+    fn slots(&self) -> usize {
+        self.slots()
+    }
+
+    fn push_keyed<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let message = |(payload, topic)| Outgoing { payload, topic, ..Outgoing::default() };
+        self.push_many(&mut messages.map(message), false, each)
+    }
+
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
+        let properties = row.properties.iter();
+        let message = Outgoing {
+            payload: row.payload,
+            topic: row.key,
+            properties: properties
+                .map(|(n, v)| Property::User(n.as_str().into(), v.as_str().into()))
+                .collect(),
+            ..Outgoing::default()
+        };
+        self.push(&message, false)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}

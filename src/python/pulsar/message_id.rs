@@ -1,0 +1,141 @@
+//! Message ids.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyBytes, PyList, PySlice, PyTuple};
+
+use crate::pulsar as core;
+use crate::python::convert::py_result;
+use crate::python::value::IntoPython;
+
+/// The position of a message in its topic.
+#[pyclass(frozen, module = "penstock._engine")]
+pub(in crate::python) struct MessageId(pub(super) core::MessageId);
+
+#[pymethods]
+impl MessageId {
+    #[classattr]
+    #[pyo3(name = "earliest")]
+    const EARLIEST: MessageId = MessageId(core::MessageId::EARLIEST);
+
+    #[classattr]
+    #[pyo3(name = "latest")]
+    const LATEST: MessageId = MessageId(core::MessageId::LATEST);
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
+        py_result(py, text.parse().map(Self))
+    }
+
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        py_result(py, core::MessageId::from_bytes(data).map(Self))
+    }
+
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.to_bytes())
+    }
+
+    #[getter]
+    fn ledger(&self) -> i64 {
+        self.0.ledger as i64
+    }
+
+    #[getter]
+    fn entry(&self) -> i64 {
+        self.0.entry as i64
+    }
+
+    #[getter]
+    fn partition(&self) -> i32 {
+        self.0.partition
+    }
+
+    #[getter]
+    fn batch_index(&self) -> i32 {
+        self.0.batch_index
+    }
+
+    #[getter]
+    fn batch_size(&self) -> i32 {
+        self.0.batch_size
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("MessageId{}", self.0)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        position(&self.0).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        match other.cast::<Self>() {
+            Ok(other) => op.matches(position(&self.0).cmp(&position(&other.get().0))).into_py_any(py),
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let restore = slf.get_type().getattr("from_bytes")?;
+        let data = slf.get().to_bytes(py);
+        PyTuple::new(py, [restore, PyTuple::new(py, [data])?.into_any()])
+    }
+}
+
+/// The fields that equality and order compare. The size of the batch does not move a message.
+fn position(id: &core::MessageId) -> (i64, i64, i32, i32) {
+    (id.ledger as i64, id.entry as i64, id.partition, id.batch_index)
+}
+
+/// The ids of messages that were sent together, in their order. The Python objects are created on access.
+#[pyclass(frozen, sequence, module = "penstock._engine")]
+pub(in crate::python) struct MessageIds(pub(super) Vec<core::MessageId>);
+
+#[pymethods]
+impl MessageIds {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let range = slice.indices(self.0.len() as isize)?;
+            let ids = (0..range.slicelength)
+                .map(|i| MessageId(self.0[(range.start + i as isize * range.step) as usize]))
+                .map(|id| Py::new(py, id))
+                .collect::<PyResult<Vec<_>>>()?;
+            return Ok(PyList::new(py, ids)?.into_any().unbind());
+        }
+        let index: isize = index.extract()?;
+        let at = if index < 0 { index + self.0.len() as isize } else { index };
+        let id = usize::try_from(at).ok().and_then(|at| self.0.get(at));
+        let id = id.ok_or_else(|| PyIndexError::new_err("index out of range"))?;
+        Ok(Py::new(py, MessageId(*id))?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        match (self.0.first(), self.0.last()) {
+            (Some(first), Some(last)) => format!("MessageIds({} from {first} to {last})", self.0.len()),
+            _ => "MessageIds(0)".into(),
+        }
+    }
+}
+
+impl IntoPython for Vec<core::MessageId> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let ids = self.into_iter().map(|id| Py::new(py, MessageId(id)));
+        Ok(PyList::new(py, ids.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+    }
+}

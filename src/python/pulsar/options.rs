@@ -1,0 +1,110 @@
+//! Pulsar's options, from the dictionaries that the Python side has checked.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::compression::Compression;
+use crate::error::{Error, ErrorKind};
+use crate::pulsar::MessageId as Id;
+use crate::pulsar::pb::command_subscribe::SubType;
+use crate::pulsar::topic::{HashingScheme, Routing};
+use crate::python::convert::{Fields, raise, secret, tls};
+use crate::python::pulsar::message_id::MessageId;
+
+/// Options of a client.
+pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
+    let fields = Fields(options);
+    let mut to = ClientOptions { url, ..ClientOptions::default() };
+    fields.seconds("connect_timeout", &mut to.connect_timeout)?;
+    fields.seconds("operation_timeout", &mut to.operation_timeout)?;
+    fields.seconds("keep_alive", &mut to.keep_alive)?;
+    fields.seconds("max_backoff", &mut to.max_backoff)?;
+    fields.size("memory_limit", &mut to.memory_limit)?;
+    fields.size("connections_per_broker", &mut to.connections_per_broker)?;
+    to.listener_name = fields.text("listener_name")?;
+    to.token = secret(&fields, "token")?;
+    to.tls = tls(&fields)?;
+    Ok(to)
+}
+
+/// Options of a producer.
+pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
+    let fields = Fields(options);
+    let mut to = ProducerOptions { name: fields.text("name")?, ..ProducerOptions::default() };
+    fields.flag("batching", &mut to.batching)?;
+    fields.size("batch_max_messages", &mut to.batch_max_messages)?;
+    fields.size("batch_max_bytes", &mut to.batch_max_bytes)?;
+    fields.seconds("batching_delay", &mut to.batching_delay)?;
+    fields.flag("key_based_batching", &mut to.key_based_batching)?;
+    if let Some(name) = fields.text("compression")? {
+        to.compression = Compression::from_name(&name).ok_or_else(|| {
+            let text = format!("compression is {name:?}: use none, lz4, zlib, zstd or snappy");
+            raise(options.py(), &Error::new(ErrorKind::InvalidArgument, text))
+        })?;
+    }
+    let mut timeout = to.send_timeout.unwrap_or_default();
+    fields.seconds("send_timeout", &mut timeout)?;
+    to.send_timeout = (!timeout.is_zero()).then_some(timeout);
+    fields.size("max_pending", &mut to.max_pending)?;
+    let hashings = [
+        ("java", HashingScheme::JavaStringHash),
+        ("murmur3", HashingScheme::Murmur3),
+        ("boost", HashingScheme::Boost),
+    ];
+    fields.word("hashing", &hashings, &mut to.hashing)?;
+    fields.word(
+        "routing",
+        &[("round_robin", Routing::RoundRobin), ("single", Routing::Single)],
+        &mut to.routing,
+    )?;
+    to.initial_sequence_id = fields.raw("initial_sequence_id")?.map(|value| value.extract()).transpose()?;
+    let modes = [
+        ("shared", AccessMode::Shared),
+        ("exclusive", AccessMode::Exclusive),
+        ("wait_for_exclusive", AccessMode::WaitForExclusive),
+        ("exclusive_with_fencing", AccessMode::ExclusiveWithFencing),
+    ];
+    fields.word("access_mode", &modes, &mut to.access_mode)?;
+    fields.flag("chunking", &mut to.chunking)?;
+    to.properties = fields.pairs("properties")?;
+    Ok(to)
+}
+
+/// Options of a consumer.
+pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions> {
+    let fields = Fields(options);
+    let mut to = ConsumerOptions { name: fields.text("name")?, ..ConsumerOptions::default() };
+    let kinds = [
+        ("exclusive", SubType::Exclusive),
+        ("shared", SubType::Shared),
+        ("failover", SubType::Failover),
+        ("key_shared", SubType::KeyShared),
+    ];
+    fields.word("type", &kinds, &mut to.kind)?;
+    if let Some(position) = fields.raw("position")? {
+        match position.cast::<MessageId>() {
+            Ok(id) => to.position = id.get().0,
+            Err(_) => fields.word(
+                "position",
+                &[("latest", Id::LATEST), ("earliest", Id::EARLIEST)],
+                &mut to.position,
+            )?,
+        }
+    }
+    fields.flag("start_inclusive", &mut to.start_inclusive)?;
+    fields.flag("durable", &mut to.durable)?;
+    if let Some(value) = fields.raw("receiver_queue")? {
+        to.receiver_queue = value.extract()?;
+    }
+    fields.flag("batch_index_ack", &mut to.batch_index_ack)?;
+    fields.seconds("ack_group_time", &mut to.ack_group_time)?;
+    fields.seconds("nack_delay", &mut to.nack_delay)?;
+    fields.flag("read_compacted", &mut to.read_compacted)?;
+    if let Some(value) = fields.raw("priority")? {
+        to.priority = value.extract()?;
+    }
+    to.properties = fields.pairs("properties")?;
+    to.subscription_properties = fields.pairs("subscription_properties")?;
+    Ok(to)
+}

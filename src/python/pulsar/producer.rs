@@ -1,0 +1,132 @@
+//! The producer of Pulsar.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::events::Receipt;
+use crate::client::pulsar as native;
+use crate::error::Result;
+use crate::pulsar::Outgoing;
+use crate::python::convert::{EventTime, Payload, foreign_receipt};
+use crate::python::frame::FrameRows;
+use crate::python::pulsar::message_id::{MessageId, MessageIds};
+use crate::python::rows::RowRef;
+use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
+use crate::python::sends::{Receipts, Waiting};
+use crate::python::value::IntoPython;
+
+producer_class! {
+    /// A producer of one topic.
+    PulsarProducer(native::Producer), keys = keys, push = push,
+    send(
+        key: [Option<&str>] = None,
+        ordering_key: [Option<&[u8]>] = None,
+        properties: [Option<&Bound<'_, PyDict>>] = None,
+        event_time: [Option<EventTime>] = None,
+        sequence_id: [Option<u64>] = None,
+        deliver_at: [Option<i64>] = None,
+        null_value: [bool] = false,
+    );
+
+    #[getter]
+    fn name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.0.sink(py)?.name())
+    }
+
+    #[getter]
+    fn last_sequence_id(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.0.sink(py)?.last_sequence_id())
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+fn push(
+    sender: &Sender<native::Producer>,
+    py: Python<'_>,
+    waiting: Waiting<native::Producer>,
+    payload: &Bound<'_, PyAny>,
+    key: Option<&str>,
+    ordering_key: Option<&[u8]>,
+    properties: Option<&Bound<'_, PyDict>>,
+    event_time: Option<EventTime>,
+    sequence_id: Option<u64>,
+    deliver_at: Option<i64>,
+    null_value: bool,
+) -> PyResult<()> {
+    let payload = Payload::of(payload)?;
+    let properties = pairs(properties)?;
+    let message = Outgoing {
+        payload: payload.bytes(),
+        key,
+        ordering_key,
+        properties: &borrowed(&properties),
+        event_time: event_time.map_or(0, |time| time.0),
+        sequence_id,
+        deliver_at,
+        null_value,
+        ..Outgoing::default()
+    };
+    sender.push(py, waiting, |native, park| native.push(&message, park))
+}
+
+impl Receipts for native::Producer {
+    fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
+        match receipt {
+            Receipt::Id(id) => Ok(Py::new(py, MessageId(id))?.into_any()),
+            Receipt::Reason(_) | Receipt::Position(_) => Err(foreign_receipt()),
+        }
+    }
+
+    /// All ids in one object: a list of a million Python objects would not fit into memory beside the messages.
+    fn many(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
+        let id = |receipt| match receipt {
+            Receipt::Id(id) => Ok(id),
+            Receipt::Reason(_) | Receipt::Position(_) => Err(foreign_receipt()),
+        };
+        let ids = receipts.into_iter().map(id).collect::<PyResult<_>>()?;
+        Ok(Py::new(py, MessageIds(ids))?.into_any())
+    }
+}
+
+impl Sink for native::Producer {
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn pending(&self) -> usize {
+        self.pending()
+    }
+
+    fn slots(&self) -> usize {
+        self.slots()
+    }
+
+    fn push_keyed<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
+        self.push_many(&mut messages.map(message), each)
+    }
+
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
+        let message = Outgoing {
+            payload: row.payload,
+            key: row.key,
+            properties: &borrowed(row.properties),
+            event_time: row.event_time,
+            null_value: row.null_value,
+            ..Outgoing::default()
+        };
+        self.push(&message, false)
+    }
+
+    fn flush_batches(&self) {
+        self.flush();
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}

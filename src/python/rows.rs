@@ -1,0 +1,104 @@
+//! Messages in one buffer, so that a million rows are not a million allocations.
+
+/// One row of [`Rows`].
+#[derive(Debug)]
+pub(super) struct RowRef<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) key: Option<&'a str>,
+    pub(super) properties: &'a [(String, String)],
+    pub(super) event_time: u64,
+    pub(super) null_value: bool,
+}
+
+/// Messages that wait to be pushed.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    bytes: Vec<u8>,
+    text: String,
+    rows: Vec<Row>,
+    /// Names and values of all rows.
+    properties: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+struct Row {
+    payload_end: usize,
+    /// End of the key in `text`; `None` without a key.
+    key_end: Option<usize>,
+    properties_end: usize,
+    event_time: u64,
+    null_value: bool,
+}
+
+impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a payload with its key.
+    pub(super) fn push(&mut self, payload: &[u8], key: Option<&str>) {
+        self.push_row(Some(payload), key, 0, &[]);
+    }
+
+    /// Adds a row; without a payload it is a tombstone.
+    pub(super) fn push_row(
+        &mut self,
+        payload: Option<&[u8]>,
+        key: Option<&str>,
+        event_time: u64,
+        properties: &[(String, String)],
+    ) {
+        self.bytes.extend_from_slice(payload.unwrap_or_default());
+        self.text.push_str(key.unwrap_or_default());
+        self.properties.extend_from_slice(properties);
+        self.rows.push(Row {
+            payload_end: self.bytes.len(),
+            key_end: key.map(|_| self.text.len()),
+            properties_end: self.properties.len(),
+            event_time,
+            null_value: payload.is_none(),
+        });
+    }
+}
+
+/// A place in [`Rows`], at the next row to push.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    next: usize,
+    payload_at: usize,
+    key_at: usize,
+    properties_at: usize,
+}
+
+impl Cursor {
+    /// The next row.
+    pub(super) fn row<'a>(&self, rows: &'a Rows) -> Option<RowRef<'a>> {
+        let row = rows.rows.get(self.next)?;
+        Some(RowRef {
+            payload: &rows.bytes[self.payload_at..row.payload_end],
+            key: row.key_end.map(|end| &rows.text[self.key_at..end]),
+            properties: &rows.properties[self.properties_at..row.properties_end],
+            event_time: row.event_time,
+            null_value: row.null_value,
+        })
+    }
+
+    /// Moves behind the next row.
+    pub(super) fn advance(&mut self, rows: &Rows) {
+        if let Some(row) = rows.rows.get(self.next) {
+            self.next += 1;
+            self.payload_at = row.payload_end;
+            self.key_at = row.key_end.unwrap_or(self.key_at);
+            self.properties_at = row.properties_end;
+        }
+    }
+
+    /// Number of rows from the next one on.
+    pub(super) fn left(&self, rows: &Rows) -> usize {
+        rows.rows.len() - self.next
+    }
+}

@@ -1,0 +1,366 @@
+//! The waiters of a producer's messages.
+//!
+//! The outcomes of a slot (a partition, for Pulsar) arrive in the order of the pushes, so a queue for each slot is
+//! enough: one receipt for a batch of a thousand messages resolves the thousand entries at its head.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use tokio::sync::Notify;
+
+use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::error::Error;
+use crate::python::bridge::{self, Settle};
+use crate::python::convert::raise;
+use crate::python::promise::{Caller, OneShot, Promise};
+use crate::python::value::{IntoPython, Value};
+use crate::sync::{Mutex, MutexGuard, Rank};
+
+/// A protocol's receipts as Python objects.
+pub(super) trait Receipts: Send + Sync + 'static {
+    /// The receipt of one message.
+    fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>>;
+
+    /// The receipts of a group, in the order of its messages: a list unless the protocol has something smaller.
+    fn many(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
+        let receipts = receipts.into_iter().map(|receipt| Self::one(py, receipt));
+        Ok(PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
+    }
+}
+
+/// The waiter of the next messages of a slot.
+pub(super) enum Waiting<R> {
+    /// A future of the loop, for one message.
+    Future(Py<PyAny>),
+    /// A blocked thread, for one message.
+    Thread(Arc<OneShot>),
+    /// No waiter for this many messages: the next `flush` reports their failures.
+    Unwatched(u32),
+    /// A `send_many`, for this many messages.
+    Group(Arc<Group<R>>, u32),
+    /// A `flush`, for all messages before it.
+    Flush(Arc<Group<R>>),
+}
+
+/// Messages that complete together.
+pub(super) struct Group<R>(Mutex<GroupState>, PhantomData<fn() -> R>);
+
+struct GroupState {
+    /// Messages, or slots of a flush, without an outcome; one more while messages are still pushed.
+    open: usize,
+    /// Slot of each message, if there are several slots.
+    order: Vec<u32>,
+    /// Receipts of each slot, in its order.
+    receipts: Vec<VecDeque<Receipt>>,
+    error: Option<Error>,
+    failed: usize,
+    promise: Option<Promise>,
+    kind: GroupKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupKind {
+    Many,
+    Flush,
+}
+
+impl<R: Receipts> Group<R> {
+    pub(super) fn new(promise: Promise, slots: usize, kind: GroupKind) -> Arc<Self> {
+        let state = GroupState {
+            open: 1,
+            order: Vec::new(),
+            receipts: vec![VecDeque::new(); slots],
+            error: None,
+            failed: 0,
+            promise: Some(promise),
+            kind,
+        };
+        Arc::new(Self(Mutex::new(Rank::SendGroup, state), PhantomData))
+    }
+
+    fn state(&self) -> MutexGuard<'_, GroupState> {
+        self.0.lock()
+    }
+
+    fn expect(&self, slot: usize) {
+        let mut state = self.state();
+        state.open += 1;
+        if state.receipts.len() > 1 && state.kind == GroupKind::Many {
+            state.order.push(slot as u32);
+        }
+    }
+
+    /// Ends the pushing. `error` says why the `rest` of the messages was not sent.
+    pub(super) fn seal(&self, rest: usize, error: Option<Error>) {
+        let mut state = self.state();
+        if let Some(error) = error {
+            state.failed += rest;
+            state.error.get_or_insert(error);
+        }
+        finish::<R>(state, 1);
+    }
+
+    fn end(&self, slot: usize, outcome: &SendOutcome, first: u32, count: u32) {
+        let mut state = self.state();
+        match outcome {
+            SendOutcome::Stored { receipt, .. } => {
+                state.receipts[slot].extend((first..first + count).map(|index| receipt_at(receipt, index)));
+            }
+            SendOutcome::Failed { error, .. } => {
+                state.failed += count as usize;
+                state.error.get_or_insert_with(|| error.clone());
+            }
+        }
+        finish::<R>(state, count as usize);
+    }
+
+    fn end_flush(&self, failures: Option<(u64, Error)>) {
+        let mut state = self.state();
+        if let Some((count, error)) = failures {
+            state.failed += count as usize;
+            state.error.get_or_insert(error);
+        }
+        finish::<R>(state, 1);
+    }
+}
+
+/// Several receipts on their way to Python.
+struct Many<R>(Vec<Receipt>, PhantomData<fn() -> R>);
+
+impl<R: Receipts> IntoPython for Many<R> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        R::many(py, self.0)
+    }
+}
+
+/// Counts down, and resolves at zero.
+fn finish<R: Receipts>(mut state: MutexGuard<'_, GroupState>, count: usize) {
+    state.open -= count;
+    if state.open > 0 {
+        return;
+    }
+    let Some(promise) = state.promise.take() else { return };
+    let many = |receipts| Ok(Value::new(Many::<R>(receipts, PhantomData)));
+    let outcome = match state.error.take() {
+        Some(error) => Err(counted(error, state.failed)),
+        None if state.kind == GroupKind::Flush => Ok(Value::new(())),
+        None if state.receipts.len() == 1 => many(std::mem::take(&mut state.receipts[0]).into()),
+        None => {
+            let order = std::mem::take(&mut state.order);
+            many(order.iter().filter_map(|slot| state.receipts[*slot as usize].pop_front()).collect())
+        }
+    };
+    drop(state);
+    promise.resolve(outcome);
+}
+
+fn counted(error: Error, failed: usize) -> Error {
+    let counted =
+        Error::new(error.kind(), format!("{failed} messages failed, the first with: {}", error.message()));
+    let counted = match error.topic() {
+        Some(topic) => counted.with_topic(topic),
+        None => counted,
+    };
+    match error.peer_text() {
+        Some(text) => counted.with_peer_text(text),
+        None => counted,
+    }
+}
+
+/// The receipt of the message at `index` of those that `receipt` is for.
+fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
+    match receipt {
+        Receipt::Id(id) if id.batch_size > 0 => Receipt::Id(id.in_batch(index as i32, id.batch_size)),
+        receipt => *receipt,
+    }
+}
+
+/// The waiters of one producer.
+pub(super) struct Sends<R> {
+    caller: Caller,
+    queues: Mutex<Queues<R>>,
+    /// Notified when there may be room in the window again.
+    pub(super) room: Notify,
+}
+
+pub(super) struct Queues<R> {
+    slots: Vec<VecDeque<Waiting<R>>>,
+    /// Failures of unwatched messages since the last flush.
+    failures: Option<(u64, Error)>,
+}
+
+impl<R: Receipts> Queues<R> {
+    /// Registers the waiter of the message that was just pushed to `slot`.
+    pub(super) fn wait(&mut self, slot: usize, waiting: Waiting<R>) {
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, VecDeque::new);
+        }
+        let queue = &mut self.slots[slot];
+        match (queue.back_mut(), &waiting) {
+            (Some(Waiting::Unwatched(n)), Waiting::Unwatched(more)) => *n += more,
+            (Some(Waiting::Group(group, n)), Waiting::Group(other, more)) if Arc::ptr_eq(group, other) => {
+                *n += more
+            }
+            _ => queue.push_back(waiting),
+        }
+    }
+
+    /// Registers one message of a group.
+    pub(super) fn wait_group(&mut self, slot: usize, group: &Arc<Group<R>>) {
+        group.expect(slot);
+        self.wait(slot, Waiting::Group(Arc::clone(group), 1));
+    }
+
+    /// Queues a flush behind everything that waits.
+    pub(super) fn flush(&mut self, group: &Arc<Group<R>>) {
+        for slot in 0..self.slots.len() {
+            if !self.slots[slot].is_empty() {
+                group.expect(slot);
+                self.slots[slot].push_back(Waiting::Flush(Arc::clone(group)));
+            }
+        }
+    }
+
+    /// The failures that have not been reported yet.
+    pub(super) fn take_failures(&mut self) -> Option<(u64, Error)> {
+        self.failures.take()
+    }
+}
+
+impl<R: Receipts> Sends<R> {
+    pub(super) fn new(caller: Caller) -> Arc<Self> {
+        let queues = Queues { slots: Vec::new(), failures: None };
+        Arc::new(Self { caller, queues: Mutex::new(Rank::Sends, queues), room: Notify::new() })
+    }
+
+    /// Hold this guard across the push and the registration of its waiter, or the receipt may arrive first.
+    pub(super) fn queues(&self) -> MutexGuard<'_, Queues<R>> {
+        self.queues.lock()
+    }
+
+    /// Resolves `promise` when everything sent before has completed. Call the returned function once the gathered
+    /// messages have been handed to the connection.
+    pub(super) fn flush(&self, promise: Promise, slots: usize) -> impl FnOnce() + use<R> {
+        let group = Group::<R>::new(promise, slots, GroupKind::Flush);
+        let failures = {
+            let mut queues = self.queues();
+            queues.flush(&group);
+            queues.take_failures()
+        };
+        move || {
+            let (count, error) = failures.map_or((0, None), |(count, error)| (count as usize, Some(error)));
+            group.seal(count, error);
+        }
+    }
+
+    /// Resolves the waiters at the head of `slot`. With a loop, called on its thread.
+    fn resolve(&self, on_loop: Option<Python<'_>>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
+        let (SendOutcome::Stored { count, .. } | SendOutcome::Failed { count, .. }) = outcome;
+        let mut index = 0;
+        let mut result = Ok(());
+        loop {
+            // Taken one by one: resolving must not happen under the lock that a push on this thread takes.
+            let mut queues = self.queues();
+            let Some(queue) = queues.slots.get_mut(slot) else { break };
+            let waiting = match queue.front_mut() {
+                Some(Waiting::Flush(_)) => queue.pop_front().expect("just seen"),
+                None => break,
+                Some(_) if index == count => break,
+                Some(Waiting::Unwatched(n)) => {
+                    let part = (*n).min(count - index);
+                    *n -= part;
+                    if *n == 0 {
+                        queue.pop_front();
+                    }
+                    Waiting::Unwatched(part)
+                }
+                Some(Waiting::Group(group, n)) => {
+                    let part = (*n).min(count - index);
+                    let group = Arc::clone(group);
+                    *n -= part;
+                    if *n == 0 {
+                        queue.pop_front();
+                    }
+                    Waiting::Group(group, part)
+                }
+                Some(_) => queue.pop_front().expect("just seen"),
+            };
+            match waiting {
+                Waiting::Future(future) => {
+                    drop(queues);
+                    if let Some(py) = on_loop {
+                        let set = bridge::set(py, &future, || match single(&outcome, index) {
+                            Ok(receipt) => R::one(py, receipt),
+                            Err(error) => Err(raise(py, error)),
+                        });
+                        result = result.and(set);
+                    }
+                    index += 1;
+                }
+                Waiting::Thread(one_shot) => {
+                    drop(queues);
+                    let receipt = single(&outcome, index).map_err(Clone::clone);
+                    one_shot.set(receipt.map(|receipt| Value::Receipt(receipt, R::one)));
+                    index += 1;
+                }
+                Waiting::Unwatched(n) => {
+                    if let SendOutcome::Failed { error, .. } = &outcome {
+                        let failures = queues.failures.get_or_insert_with(|| (0, error.clone()));
+                        failures.0 += u64::from(n);
+                    }
+                    index += n;
+                }
+                Waiting::Group(group, n) => {
+                    drop(queues);
+                    group.end(slot, &outcome, index, n);
+                    index += n;
+                }
+                Waiting::Flush(group) => {
+                    let failures = queues.failures.take();
+                    drop(queues);
+                    group.end_flush(failures);
+                }
+            }
+        }
+        result
+    }
+}
+
+fn single(outcome: &SendOutcome, index: u32) -> Result<Receipt, &Error> {
+    match outcome {
+        SendOutcome::Stored { receipt, .. } => Ok(receipt_at(receipt, index)),
+        SendOutcome::Failed { error, .. } => Err(error),
+    }
+}
+
+impl<R: Receipts> Settle for Sends<R> {
+    fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
+        self.resolve(Some(py), slot, outcome)
+    }
+}
+
+/// The engine's view of a producer's waiters.
+pub(super) struct Events<R>(pub(super) Arc<Sends<R>>);
+
+impl<R: Receipts> ProducerEvents for Events<R> {
+    fn sent(&self, slot: usize, outcome: SendOutcome) {
+        match &self.0.caller {
+            Caller::Loop(bridge) => bridge.sent(Arc::clone(&self.0) as Arc<dyn Settle>, slot, outcome),
+            Caller::Blocking => {
+                // Without a loop none of the waiters is a Python object.
+                let _ = self.0.resolve(None, slot, outcome);
+            }
+        }
+    }
+
+    fn room(&self) {
+        self.0.room.notify_waiters();
+    }
+
+    fn closed(&self, _error: Error) {
+        self.0.room.notify_waiters();
+    }
+}

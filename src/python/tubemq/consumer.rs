@@ -1,0 +1,132 @@
+//! The consumer of TubeMQ.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::tubemq::{Consumer, PartitionState, SeekTo};
+use crate::error::Result;
+use crate::python::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
+use crate::python::convert::{py_result, wrong_target};
+use crate::python::message::Message as _;
+use crate::python::receives::Source;
+use crate::python::tubemq::message::to_batch;
+use crate::python::tubemq::position::Position;
+use crate::python::value::IntoPython;
+use crate::tubemq::Partition;
+use crate::tubemq::consumer::{Message, Start};
+
+consumer_class! {
+    /// A member of a consumer group.
+    TubeMqConsumer(Consumer), redelivers;
+
+    fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let to = seek_to(position)?;
+        self.0.run_moving(py, move |consumer| async move { consumer.seek(to).await })
+    }
+
+    /// Stops or resumes fetching from partitions, given as pairs of broker and partition; from all without any.
+    fn set_paused(&self, py: Python<'_>, partitions: Option<Vec<(u32, u32)>>, paused: bool) -> PyResult<()> {
+        let place = |(broker, id)| Partition { broker, id };
+        let partitions: Option<Vec<_>> = partitions.map(|pairs| pairs.into_iter().map(place).collect());
+        py_result(py, self.0.source(py)?.set_paused(partitions.as_deref(), paused))
+    }
+
+    /// The state of each partition.
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.0.source(py)?.partitions().into_iter().map(|state| partition_state(py, state)).collect()
+    }
+}
+
+fn seek_to(position: &Bound<'_, PyAny>) -> PyResult<SeekTo> {
+    if let Ok(position) = position.cast::<Position>() {
+        let position = position.get();
+        return Ok(SeekTo::One(position.place(), position.0.offset));
+    }
+    match position.extract::<&str>() {
+        Ok("first") => Ok(SeekTo::All(Start::First)),
+        Ok("latest") => Ok(SeekTo::All(Start::Latest)),
+        _ => Err(PyTypeError::new_err("seek to a Position, \"first\" or \"latest\"")),
+    }
+}
+
+fn partition_state(py: Python<'_>, state: PartitionState) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("topic", &*state.topic)?;
+    dict.set_item("broker_id", state.partition.broker)?;
+    dict.set_item("partition", state.partition.id)?;
+    dict.set_item("state", state.phase.name())?;
+    dict.set_item("offset", state.offset)?;
+    dict.set_item("max_offset", state.max_offset)?;
+    dict.set_item("lag", state.lag)?;
+    dict.set_item("lag_bytes", state.lag_bytes)?;
+    Ok(dict)
+}
+
+impl Source for Consumer {
+    type Message = Message;
+
+    fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
+        self.take(max, out).map(drop)
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
+        to_batch(messages)
+    }
+}
+
+impl Subscription for Consumer {
+    type Target = Message;
+
+    fn target(object: &Bound<'_, PyAny>) -> PyResult<Message> {
+        Message::of(object).ok_or_else(|| wrong_target(object, "a TubeMqMessage"))
+    }
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn subscription(&self) -> &str {
+        self.subscription()
+    }
+
+    fn ack(&self, targets: &[Message]) -> Result<()> {
+        self.ack(targets)
+    }
+
+    /// Closes only: brokers keep the offsets of a group and have no call to delete them.
+    async fn unsubscribe(&self) -> Result<()> {
+        self.close().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
+
+impl Redeliver for Consumer {
+    fn ack_cumulative(&self, target: &Message) -> Result<()> {
+        self.ack_cumulative(target)
+    }
+
+    fn nack(&self, targets: &[Message], delay: Option<Duration>) -> Result<()> {
+        self.nack(targets, delay)
+    }
+
+    /// A broker redelivers whole packs.
+    fn comes_again(message: &Message, targets: &[Message]) -> bool {
+        targets.iter().any(|target| Arc::ptr_eq(&target.pack, &message.pack))
+    }
+
+    fn redeliver_unacknowledged(&self) -> Result<()> {
+        self.redeliver_unacknowledged()
+    }
+}

@@ -1,0 +1,96 @@
+//! The producer of TubeMQ.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::client::events::Receipt;
+use crate::client::tubemq::{Outgoing, Producer};
+use crate::error::Result;
+use crate::python::convert::{EventTime, Payload, foreign_receipt};
+use crate::python::frame::FrameRows;
+use crate::python::rows::RowRef;
+use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
+use crate::python::sends::{Receipts, Waiting};
+use crate::python::tubemq::position::Position;
+use crate::python::value::IntoPython;
+
+producer_class! {
+    /// A producer of one topic.
+    TubeMqProducer(Producer), keys = keys, push = push,
+    send(
+        key: [Option<&str>] = None,
+        properties: [Option<&Bound<'_, PyDict>>] = None,
+        message_type: [Option<&str>] = None,
+        event_time: [Option<EventTime>] = None,
+    );
+}
+
+#[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+fn push(
+    sender: &Sender<Producer>,
+    py: Python<'_>,
+    waiting: Waiting<Producer>,
+    payload: &Bound<'_, PyAny>,
+    key: Option<&str>,
+    properties: Option<&Bound<'_, PyDict>>,
+    message_type: Option<&str>,
+    event_time: Option<EventTime>,
+) -> PyResult<()> {
+    let payload = Payload::of(payload)?;
+    let properties = pairs(properties)?;
+    let message = Outgoing {
+        payload: payload.bytes(),
+        key,
+        message_type,
+        time: event_time.map(|time| time.0),
+        properties: &borrowed(&properties),
+    };
+    sender.push(py, waiting, |native, park| native.push(&message, park))
+}
+
+impl Receipts for Producer {
+    fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
+        match receipt {
+            Receipt::Position(position) => Ok(Py::new(py, Position(position))?.into_any()),
+            Receipt::Id(_) | Receipt::Reason(_) => Err(foreign_receipt()),
+        }
+    }
+}
+
+impl Sink for Producer {
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn pending(&self) -> usize {
+        self.pending()
+    }
+
+    fn slots(&self) -> usize {
+        self.slots()
+    }
+
+    fn push_keyed<'a>(
+        &self,
+        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
+        self.push_many(&mut messages.map(message), false, each)
+    }
+
+    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
+        let message = Outgoing {
+            payload: row.payload,
+            key: row.key,
+            message_type: None,
+            time: (row.event_time != 0).then_some(row.event_time),
+            properties: &borrowed(row.properties),
+        };
+        self.push(&message, false)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.close().await
+    }
+}
