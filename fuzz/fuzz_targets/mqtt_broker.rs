@@ -123,7 +123,7 @@ impl World {
             }
             all.extend_from_slice(&out.take());
         }
-        while let Some(frame) = frame::split(&mut all, usize::MAX).expect("a frame") {
+        while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut all).expect("a frame") {
             if known {
                 Packet::decode(&frame, version, Sender::Server).expect("a packet");
             }

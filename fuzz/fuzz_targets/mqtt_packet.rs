@@ -4,7 +4,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::mqtt::frame::split;
+use penstock::mqtt::frame::Decoder;
 use penstock::mqtt::topic::{Filter, check_name};
 use penstock::mqtt::{Packet, Reason, Sender, Version};
 use penstock::transmit::Transmit;
@@ -21,7 +21,7 @@ fn packets(
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
-            let packet = match split(&mut input, MAX) {
+            let packet = match Decoder::new(MAX).next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(frame)) => Packet::decode(&frame, version, sender),
                 Err(violation) => Err(violation),

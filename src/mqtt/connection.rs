@@ -28,7 +28,7 @@ use bytestring::ByteString;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
-use crate::mqtt::frame::{MAX_FIXED_HEADER, MAX_REMAINING_LENGTH, split};
+use crate::mqtt::frame::{Decoder, MAX_FIXED_HEADER, MAX_REMAINING_LENGTH};
 use crate::mqtt::packet::{Auth, ConnAck, Connect, Disconnect, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation};
 use crate::transmit::Transmit;
@@ -129,8 +129,9 @@ enum State {
 pub struct Connection {
     state: State,
     version: Version,
-    /// Limits that we announced: maximum packet size and topic alias maximum.
-    own_packet_size: usize,
+    /// Enforces the maximum packet size that we announced.
+    decoder: Decoder,
+    /// Topic alias maximum that we announced.
     own_aliases: u16,
     limits: Limits,
     keep_alive: Duration,
@@ -156,12 +157,13 @@ impl Connection {
     pub fn new(now: Instant, connect: Connect, timeout: Duration) -> Result<Self> {
         let version = connect.version;
         let properties = &connect.properties;
+        let own_packet_size = properties
+            .maximum_packet_size()
+            .map_or(MAX_FIXED_HEADER + MAX_REMAINING_LENGTH, |size| *size as usize);
         let mut connection = Self {
             state: State::Handshaking,
             version,
-            own_packet_size: properties
-                .maximum_packet_size()
-                .map_or(MAX_FIXED_HEADER + MAX_REMAINING_LENGTH, |size| *size as usize),
+            decoder: Decoder::new(own_packet_size),
             own_aliases: properties.topic_alias_maximum().copied().unwrap_or(0),
             limits: Limits::default(),
             keep_alive: Duration::from_secs(u64::from(connect.keep_alive)),
@@ -459,7 +461,7 @@ impl Machine for Connection {
             self.timers.stop(PING);
         }
         loop {
-            let packet = match split(input, self.own_packet_size) {
+            let packet = match self.decoder.next(input) {
                 Ok(None) => {
                     self.unread = input.len();
                     return Ok(());

@@ -24,36 +24,50 @@ pub struct Frame {
     pub body: Bytes,
 }
 
-/// Takes the next complete frame out of `input`; `None` if more bytes are needed. A frame larger than
-/// `max_packet_size` in total, or with a first byte that is invalid in every version, is rejected as soon as its
-/// header has arrived, without waiting for its body.
-pub fn split(input: &mut BytesMut, max_packet_size: usize) -> Result<Option<Frame>, Violation> {
-    let mut reader = Reader::new(input);
-    let Ok(first) = reader.u8() else { return Ok(None) };
-    match Kind::of(first) {
-        None => return Err(Violation::malformed("the packet has the reserved type 0 (2.1.2)")),
-        Some(Kind::Publish) => {
-            publish_flags(first)?;
+/// Splits a byte stream into frames.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    max_packet_size: usize,
+}
+
+impl Decoder {
+    /// Creates a decoder that rejects frames larger than `max_packet_size` in total.
+    pub fn new(max_packet_size: usize) -> Self {
+        Self { max_packet_size }
+    }
+
+    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. A frame that is too large, or
+    /// with a first byte that is invalid in every version, is rejected as soon as its header has arrived, without
+    /// waiting for its body.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, Violation> {
+        let mut reader = Reader::new(input);
+        let Ok(first) = reader.u8() else { return Ok(None) };
+        match Kind::of(first) {
+            None => return Err(Violation::malformed("the packet has the reserved type 0 (2.1.2)")),
+            Some(Kind::Publish) => {
+                publish_flags(first)?;
+            }
+            Some(_) => {}
         }
-        Some(_) => {}
+        let Some(length) = partial_varint(&mut reader)? else { return Ok(None) };
+        let header = input.len() - reader.remaining();
+        let total = header + length as usize;
+        if total > self.max_packet_size {
+            return Err(Violation {
+                reason: Reason::PacketTooLarge,
+                message: format!(
+                    "the packet has {total} bytes; the maximum packet size is {} (3.1.2.11.4)",
+                    self.max_packet_size
+                ),
+            });
+        }
+        if input.len() < total {
+            return Ok(None);
+        }
+        let mut body = input.split_to(total);
+        body.advance(header);
+        Ok(Some(Frame { first, body: body.freeze() }))
     }
-    let Some(length) = partial_varint(&mut reader)? else { return Ok(None) };
-    let header = input.len() - reader.remaining();
-    let total = header + length as usize;
-    if total > max_packet_size {
-        return Err(Violation {
-            reason: Reason::PacketTooLarge,
-            message: format!(
-                "the packet has {total} bytes; the maximum packet size is {max_packet_size} (3.1.2.11.4)"
-            ),
-        });
-    }
-    if input.len() < total {
-        return Ok(None);
-    }
-    let mut body = input.split_to(total);
-    body.advance(header);
-    Ok(Some(Frame { first, body: body.freeze() }))
 }
 
 /// Extracts QoS and DUP from the first byte of a PUBLISH (3.3.1).

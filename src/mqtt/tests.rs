@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use proptest::prelude::*;
 
-use super::frame::{Frame, MAX_FIXED_HEADER, put_varint, split, varint_len};
+use super::frame::{Decoder, Frame, MAX_FIXED_HEADER, put_varint, varint_len};
 use super::packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Kind, PacketId, Publish, RetainHandling, SubAck, Subscribe,
     SubscribeOptions, UnsubAck, Unsubscribe, Will,
@@ -24,7 +24,7 @@ const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 
 fn decode_all(bytes: &[u8], version: Version, sender: Sender) -> Result<Packet, Violation> {
     let mut input = BytesMut::from(bytes);
-    let frame = split(&mut input, usize::MAX)?.expect("a whole frame");
+    let frame = Decoder::new(usize::MAX).next(&mut input)?.expect("a whole frame");
     assert!(input.is_empty(), "one frame");
     Packet::decode(&frame, version, sender)
 }
@@ -58,20 +58,20 @@ fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
         assert_eq!(varint_len(value), bytes.len());
     }
     let mut endless = BytesMut::from(&[0x30, 0xff, 0xff, 0xff, 0xff, 0x01][..]);
-    assert_eq!(split(&mut endless, usize::MAX).unwrap_err().reason, Reason::MalformedPacket);
+    assert_eq!(Decoder::new(usize::MAX).next(&mut endless).unwrap_err().reason, Reason::MalformedPacket);
 }
 
 #[test]
 fn a_packet_above_the_maximum_is_refused_when_its_header_has_come() {
     let mut input = BytesMut::from(&[0x30, 0xff, 0xff, 0xff, 0x7f][..]);
-    assert_eq!(split(&mut input, 2_000_000).unwrap_err().reason, Reason::PacketTooLarge);
+    assert_eq!(Decoder::new(2_000_000).next(&mut input).unwrap_err().reason, Reason::PacketTooLarge);
     for first in [0x00, 0x36, 0x38] {
         let mut waiting = BytesMut::from(&[first, 0xff, 0xff, 0x7f][..]);
-        assert_eq!(split(&mut waiting, usize::MAX).unwrap_err().reason, Reason::MalformedPacket);
+        assert_eq!(Decoder::new(usize::MAX).next(&mut waiting).unwrap_err().reason, Reason::MalformedPacket);
     }
     let mut exact = BytesMut::from(&[0x30, 0x03, 0, 1, b'a'][..]);
-    assert!(split(&mut exact.clone(), 4).is_err());
-    assert!(split(&mut exact, 5).unwrap().is_some());
+    assert!(Decoder::new(4).next(&mut exact.clone()).is_err());
+    assert!(Decoder::new(5).next(&mut exact).unwrap().is_some());
 }
 
 /// Flags of each packet [MQTT-2.1.3-1], [MQTT-3.8.1-1], [MQTT-3.10.1-1], [MQTT-3.6.1-1].
@@ -544,11 +544,11 @@ proptest! {
             prop_assert_eq!(decode_all(&bytes, version, sender), Ok(packet.clone()));
             for cut in 0..bytes.len() {
                 let mut input = BytesMut::from(&bytes[..cut]);
-                prop_assert_eq!(split(&mut input, usize::MAX), Ok(None));
+                prop_assert_eq!(Decoder::new(usize::MAX).next(&mut input), Ok(None));
             }
             // A shortened body under a matching header is another packet or a violation, and never a panic.
             let mut input = BytesMut::from(&bytes[..]);
-            let frame = split(&mut input, usize::MAX).unwrap().unwrap();
+            let frame = Decoder::new(usize::MAX).next(&mut input).unwrap().unwrap();
             for cut in 0..frame.body.len() {
                 let cut = Frame { first: frame.first, body: frame.body.slice(..cut) };
                 let _ = Packet::decode(&cut, version, sender);
@@ -575,7 +575,7 @@ proptest! {
     #[test]
     fn a_header_never_asks_for_more_than_the_maximum(bytes in proptest::collection::vec(any::<u8>(), 0..16)) {
         let mut input = BytesMut::from(&bytes[..]);
-        match split(&mut input, 10) {
+        match Decoder::new(10).next(&mut input) {
             Ok(Some(frame)) => prop_assert!(frame.body.len() + 2 <= 10),
             Ok(None) => prop_assert!(bytes.len() < 10.max(MAX_FIXED_HEADER)),
             Err(_) => {}

@@ -372,7 +372,7 @@ impl Broker {
         }
         let was_connected = found.row.ends_ms.is_none();
         if let Some(mut body) = found.row.will.as_deref().map(BytesMut::from)
-            && let Ok(Some(frame)) = frame::split(&mut body, usize::MAX)
+            && let Ok(Some(frame)) = frame::Decoder::new(usize::MAX).next(&mut body)
             && let Ok(Packet::Publish(mut publish)) = Packet::decode(&frame, Version::V5, Sender::Client)
         {
             publish.packet_id = None;

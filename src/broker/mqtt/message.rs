@@ -97,7 +97,7 @@ impl Message {
     /// Decodes the result of [`Self::to_entry`].
     pub(super) fn from_entry(entry: &Entry) -> Option<Rc<Self>> {
         let mut body = BytesMut::from(&entry.body[..]);
-        let frame = frame::split(&mut body, usize::MAX).ok()??;
+        let frame = frame::Decoder::new(usize::MAX).next(&mut body).ok()??;
         match Packet::decode(&frame, Version::V5, Sender::Client).ok()? {
             Packet::Publish(publish) => Some(Rc::new(Self::new(publish, entry.publish_ms))),
             _ => None,

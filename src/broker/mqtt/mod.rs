@@ -375,7 +375,7 @@ impl Broker {
                 }
             };
             let before = input.len();
-            let Some(mut frame) = frame::split(input, limit)? else { return Ok(()) };
+            let Some(mut frame) = frame::Decoder::new(limit).next(input)? else { return Ok(()) };
             connection.heard_at = self.now;
             self.counters.bytes_in += (before - input.len()) as u64;
             // A QoS 0 message that is not retained is gone when this returns. Every other packet may stay, and

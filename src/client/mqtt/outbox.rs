@@ -27,7 +27,7 @@ use rusqlite::OptionalExtension;
 
 use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::frame::split;
+use crate::mqtt::frame::Decoder;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
 use crate::sqlite::{self, Connection, Job, Sync, Writer};
@@ -513,7 +513,7 @@ fn encode(publish: &Publish) -> Result<BytesMut> {
 
 fn decode(key: u64, packet: &[u8]) -> Result<Publish> {
     let mut input = BytesMut::from(packet);
-    let Ok(Some(frame)) = split(&mut input, usize::MAX) else { return Err(broken(key)) };
+    let Ok(Some(frame)) = Decoder::new(usize::MAX).next(&mut input) else { return Err(broken(key)) };
     match Packet::decode(&frame, Version::V5, Sender::Client) {
         Ok(Packet::Publish(publish)) if publish.qos != QoS::AtMostOnce && input.is_empty() => {
             Ok(Publish { packet_id: None, ..publish })

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use crate::error::{Error, Result};
 use crate::machine::Machine as _;
 use crate::mqtt::connection::{self, Connection};
-use crate::mqtt::frame::split;
+use crate::mqtt::frame::Decoder;
 use crate::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, SubscribeOptions, UnsubAck,
 };
@@ -157,7 +157,7 @@ impl Client {
         let version = connection.version();
         let mut bytes = connection.transmit().take();
         let mut packets = Vec::new();
-        while let Some(frame) = split(&mut bytes, usize::MAX).unwrap() {
+        while let Some(frame) = Decoder::new(usize::MAX).next(&mut bytes).unwrap() {
             packets.push(Packet::decode(&frame, version, Sender::Client).unwrap());
         }
         assert!(bytes.is_empty(), "an incomplete packet");

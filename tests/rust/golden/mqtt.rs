@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use penstock::mqtt::frame::{Frame, split};
+use penstock::mqtt::frame::{Decoder, Frame};
 use penstock::mqtt::packet::{Ack, Will};
 use penstock::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation};
 use penstock::transmit::Transmit;
@@ -25,7 +25,7 @@ struct Line {
 impl Line {
     /// The first byte is already invalid, so the rest is not examined.
     fn is_absurd(&self) -> bool {
-        split(&mut BytesMut::from(&self.bytes[..1]), MAX).is_err()
+        Decoder::new(MAX).next(&mut BytesMut::from(&self.bytes[..1])).is_err()
     }
 }
 
@@ -92,7 +92,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn frame(bytes: &[u8]) -> Frame {
     let mut input = BytesMut::from(bytes);
-    let frame = split(&mut input, MAX).unwrap().expect("a whole packet");
+    let frame = Decoder::new(MAX).next(&mut input).unwrap().expect("a whole packet");
     assert!(input.is_empty());
     frame
 }
@@ -365,7 +365,7 @@ fn frames_of(pieces: &[&[u8]]) -> (Vec<Frame>, Option<Violation>) {
     for piece in pieces {
         input.extend_from_slice(piece);
         loop {
-            match split(&mut input, MAX) {
+            match Decoder::new(MAX).next(&mut input) {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break,
                 Err(violation) => return (frames, Some(violation)),
@@ -424,7 +424,7 @@ fn a_packet_above_the_limit_is_refused_before_its_body_has_come() {
                 continue;
             }
             let mut header = BytesMut::from(&line.bytes[..if line.bytes[1] < 0x80 { 2 } else { 3 }]);
-            let violation = split(&mut header, line.bytes.len() - 1).unwrap_err();
+            let violation = Decoder::new(line.bytes.len() - 1).next(&mut header).unwrap_err();
             assert_eq!(violation.reason, Reason::PacketTooLarge, "{}", connection.name);
         }
     }
@@ -441,8 +441,9 @@ fn violation_in(session: &str) -> (usize, Option<Violation>) {
     let version = connection.version.unwrap_or(Version::V3_1_1);
     let mut fine = 0;
     for line in connection.lines.iter().filter(|line| line.sender == Sender::Client) {
-        let frame =
-            split(&mut BytesMut::from(&line.bytes[..]), MAX).map(|frame| frame.expect("a whole packet"));
+        let frame = Decoder::new(MAX)
+            .next(&mut BytesMut::from(&line.bytes[..]))
+            .map(|frame| frame.expect("a whole packet"));
         match frame.and_then(|frame| Packet::decode(&frame, version, Sender::Client)) {
             Ok(_) => fine += 1,
             Err(violation) => return (fine, Some(violation)),

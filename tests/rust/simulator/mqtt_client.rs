@@ -211,7 +211,7 @@ impl Client {
     fn hear(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Error> {
         let (connection, _) = self.connection.as_mut().expect("it is connected");
         self.tap.heard.extend_from_slice(bytes);
-        while let Some(frame) = frame::split(&mut self.tap.heard, usize::MAX).unwrap() {
+        while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut self.tap.heard).unwrap() {
             let packet = Packet::decode(&frame, self.version, Sender::Server).unwrap();
             trace(format_args!("    {} hears {packet:?}", self.name));
             self.tap.hears(&packet);
@@ -248,7 +248,7 @@ impl Client {
         let bytes = connection.transmit().take();
         self.session.handle_written(connection.queued());
         let mut said = bytes.clone();
-        while let Some(frame) = frame::split(&mut said, usize::MAX).unwrap() {
+        while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut said).unwrap() {
             let packet = Packet::decode(&frame, self.version, Sender::Client).unwrap();
             trace(format_args!("    {} says {packet:?}", self.name));
             self.tap.says(&packet);

@@ -188,7 +188,7 @@ impl Bench {
             input.extend_from_slice(&output.take());
         }
         let mut packets = Vec::new();
-        while let Some(frame) = frame::split(&mut input, usize::MAX).unwrap() {
+        while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut input).unwrap() {
             packets.push(Packet::decode(&frame, version, Sender::Server).unwrap());
         }
         assert!(input.is_empty(), "half a packet");
