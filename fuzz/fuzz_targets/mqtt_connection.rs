@@ -124,7 +124,7 @@ fuzz_target!(|data: &[u8]| {
     session.close(&Error::new(ErrorKind::Closed, "the end"));
     seen.collect(&mut session);
     assert_eq!(seen.ended, PUBLISHED, "each publication has one outcome");
-    assert_eq!(session.pending(), 0);
+    assert_eq!(session.pending_messages(), 0);
     assert!(seen.messages <= data.len() / 4, "a PUBLISH has at least four bytes behind its type");
     assert!(sent <= 1024 + 64 * data.len(), "{sent} bytes for {}", data.len());
 });

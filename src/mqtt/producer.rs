@@ -206,7 +206,7 @@ pub struct Producer {
     unwritten: VecDeque<Unwritten>,
     dropped: VecDeque<Dropped>,
     outcomes: VecDeque<Outcome>,
-    pending: usize,
+    pending_messages: usize,
     /// Records; set for a durable producer.
     records: Option<Records>,
 }
@@ -225,7 +225,7 @@ impl Producer {
             unwritten: VecDeque::new(),
             dropped: VecDeque::new(),
             outcomes: VecDeque::new(),
-            pending: 0,
+            pending_messages: 0,
             records: None,
         }
     }
@@ -253,7 +253,7 @@ impl Producer {
         }
         let state = if released { State::Released } else { State::Published };
         let publish = Publish { packet_id: Some(id), ..publish };
-        self.pending += 1;
+        self.pending_messages += 1;
         self.window.push_back(InFlight {
             owner,
             id,
@@ -280,8 +280,8 @@ impl Producer {
     }
 
     /// Number of publications without an outcome.
-    pub fn pending(&self) -> usize {
-        self.pending
+    pub fn pending_messages(&self) -> usize {
+        self.pending_messages
     }
 
     /// Accepts a publication of `owner`. Its packet identifier is assigned later.
@@ -291,7 +291,7 @@ impl Producer {
             .properties
             .message_expiry_interval()
             .map(|seconds| now + std::time::Duration::from_secs(u64::from(*seconds)));
-        self.pending += 1;
+        self.pending_messages += 1;
         let queue = if publish.qos == QoS::AtMostOnce { &mut self.at_most_once } else { &mut self.queue };
         queue.push_back(Queued { owner, publish, expires });
     }
@@ -329,7 +329,7 @@ impl Producer {
     fn report_dropped(&mut self) {
         while self.dropped.front().is_some_and(|dropped| dropped.behind <= self.first) {
             let Dropped { owner, qos, count, .. } = self.dropped.pop_front().expect("checked above");
-            self.pending -= count as usize;
+            self.pending_messages -= count as usize;
             let error = Error::new(
                 ErrorKind::QueueFull,
                 "the message was dropped in favour of a newer one because the queue was full",
@@ -704,7 +704,7 @@ impl Producer {
     }
 
     fn finish(&mut self, owner: u64, qos: QoS, bytes: usize, result: Result<Reason>) {
-        self.pending -= 1;
+        self.pending_messages -= 1;
         if let (Some(last), Ok(reason)) = (self.outcomes.back_mut(), &result)
             && last.owner == owner
             && last.qos == qos

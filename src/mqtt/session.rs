@@ -126,8 +126,8 @@ impl Session {
     }
 
     /// Number of publications without an outcome.
-    pub fn pending(&self) -> usize {
-        self.producer.pending()
+    pub fn pending_messages(&self) -> usize {
+        self.producer.pending_messages()
     }
 
     /// Number of messages delivered and not acknowledged.
@@ -143,7 +143,7 @@ impl Session {
 
     /// Whether publications are awaiting their acknowledgement.
     pub fn awaits_acknowledgements(&self) -> bool {
-        self.producer.pending() > 0
+        self.producer.pending_messages() > 0
     }
 
     /// Requests a subscription. `id` must not be in use.

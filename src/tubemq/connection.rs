@@ -86,12 +86,12 @@ impl<T> Connection<T> {
     }
 
     /// Number of unanswered calls.
-    pub fn open(&self) -> usize {
+    pub fn open_calls(&self) -> usize {
         self.open.len()
     }
 
     /// Handles the end of the connection: fails all open calls. It is unknown whether the server carried them out.
-    pub fn end(&mut self, error: &Error) {
+    pub fn fail_calls(&mut self, error: &Error) {
         let tags = self.open.drain(..).filter_map(|open| open.tag);
         self.answers.extend(tags.map(|tag| Answer { tag, result: Err(error.clone()) }));
     }

@@ -342,7 +342,7 @@ impl Consumer {
     }
 
     /// Whether the driver should take a turn: a call may be due.
-    pub fn wants_turn(&self) -> bool {
+    pub fn wants_transmit(&self) -> bool {
         match self.state {
             State::Out { .. } | State::Idle { .. } => true,
             State::Holding(_) => self.intent == Intent::Leave,

@@ -16,7 +16,7 @@
 //! stored at least once. Outcomes are reported in the order of the pushes: a message that completes early waits for
 //! its predecessors.
 //!
-//! The owner polls in this order: [`Producer::handle_timeout`], [`Producer::poll_send`] for each attached broker,
+//! The owner polls in this order: [`Producer::handle_timeout`], [`Producer::poll_request`] for each attached broker,
 //! [`Producer::poll_event`], [`Producer::poll_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,7 +49,7 @@ pub struct Options {
     pub topic: String,
     /// Own IPv4 address as a number, for the broker's log.
     pub address: i32,
-    /// Maximum number of unanswered messages. The overflow queue backoffs as many again.
+    /// Maximum number of unanswered messages. The overflow queue holds as many again.
     pub max_pending: usize,
     /// Time limit from push to response; `None` for no limit.
     pub send_timeout: Option<Duration>,
@@ -215,15 +215,24 @@ impl Producer {
         self.partitions.len()
     }
 
-    /// Accepts a message if there is room; `bytes` is returned with its outcome. With `overflow` the overflow queue
-    /// is used, which doubles the room.
-    pub fn push(
+    /// Accepts a message; `bytes` is returned with its outcome. When the window is full the message waits in the
+    /// overflow queue, which holds as many as the window; after that the call fails with `QueueFull`.
+    pub fn push(&mut self, now: Instant, message: Packed, key: Option<&str>, bytes: usize) -> Result<()> {
+        self.push_within(2 * self.options.max_pending, now, message, key, bytes)
+    }
+
+    /// Like [`Self::push`], but fails with `QueueFull` as soon as the window is full.
+    pub fn try_push(&mut self, now: Instant, message: Packed, key: Option<&str>, bytes: usize) -> Result<()> {
+        self.push_within(self.options.max_pending, now, message, key, bytes)
+    }
+
+    fn push_within(
         &mut self,
+        limit: usize,
         now: Instant,
         message: Packed,
         key: Option<&str>,
         bytes: usize,
-        overflow: bool,
     ) -> Result<()> {
         if message.data.len() > self.max_message_size {
             return Err(Error::new(
@@ -235,7 +244,6 @@ impl Producer {
                 ),
             ));
         }
-        let limit = self.options.max_pending * if overflow { 2 } else { 1 };
         if self.entries.len() >= limit {
             return Err(Error::new(
                 ErrorKind::QueueFull,
@@ -257,7 +265,7 @@ impl Producer {
     }
 
     /// Number of messages without an outcome.
-    pub fn pending(&self) -> usize {
+    pub fn pending_messages(&self) -> usize {
         self.entries.len()
     }
 
@@ -280,7 +288,7 @@ impl Producer {
 
     /// Returns the next message for `broker`, with the number to pass to [`Self::handle_answer`]. `visit` authenticates
     /// the client to the broker.
-    pub fn poll_send(
+    pub fn poll_request(
         &mut self,
         now: Instant,
         broker: u32,
@@ -324,7 +332,7 @@ impl Producer {
         Some((number, Request::SendMessage(Box::new(request))))
     }
 
-    /// Handles the response to the call that [`Self::poll_send`] returned.
+    /// Handles the response to the call that [`Self::poll_request`] returned.
     pub fn handle_answer(&mut self, now: Instant, number: u64, result: Result<Response>) {
         let Some(index) = number.checked_sub(self.first).map(|index| index as usize) else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
@@ -517,7 +525,7 @@ impl Producer {
         }
     }
 
-    /// Time at which [`Self::handle_timeout`] or [`Self::poll_send`] is due.
+    /// Time at which [`Self::handle_timeout`] or [`Self::poll_request`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let mut next = match (self.options.send_timeout, self.entries.front()) {
             (Some(timeout), Some(entry)) => Some(entry.pushed + timeout),

@@ -260,7 +260,7 @@ impl Shared {
                 Some(owner) => owner.pending(),
                 None => {
                     let kept = self.outbox.as_ref().map_or(0, OutboxSession::pending);
-                    self.session().pending() + kept
+                    self.session().pending_messages() + kept
                 }
             };
             (pending == 0 || self.is_ended()).then_some(())

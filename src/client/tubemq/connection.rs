@@ -269,7 +269,7 @@ where
         Ok(()) => Error::new(ErrorKind::Disconnected, "the connection was closed"),
     };
     end.send_replace(true);
-    host.protocol.end(&error);
+    host.protocol.fail_calls(&error);
     while let Some(event) = host.protocol.poll_event() {
         host.handle_event(now, event);
     }

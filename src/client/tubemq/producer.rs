@@ -188,7 +188,7 @@ impl Producer {
 
     /// Number of messages without an outcome.
     pub fn pending(&self) -> usize {
-        self.0.core.machine().pending()
+        self.0.core.machine().pending_messages()
     }
 
     /// The topic.
@@ -233,7 +233,13 @@ impl Core {
         let time = message.time.or_else(|| message_type.map(|_| wall_ms()));
         let packed = pack(&Outgoing { message_type, time, ..*message })?;
         let bytes = packed.data.len();
-        self.outcomes.admit(bytes, || machine.push(now, packed, message.key, bytes, park))
+        self.outcomes.admit(bytes, || {
+            if park {
+                machine.push(now, packed, message.key, bytes)
+            } else {
+                machine.try_push(now, packed, message.key, bytes)
+            }
+        })
     }
 
     /// Wakes the drivers, unless they have been woken and have not looked yet.
@@ -280,7 +286,7 @@ impl Core {
                 Event::Refresh => refresh = true,
             }
         }
-        let idle = machine.pending() == 0;
+        let idle = machine.pending_messages() == 0;
         drop(machine);
         if refresh {
             self.shared.refresh();
@@ -297,7 +303,7 @@ impl Core {
 
     /// Resolves when nothing is pending.
     async fn idle(&self) {
-        self.outcomes.idle(|| self.machine().pending() == 0).await;
+        self.outcomes.idle(|| self.machine().pending_messages() == 0).await;
     }
 
     /// Leaves the routes of its connections, and fails what is pending with `error`.
@@ -334,7 +340,7 @@ impl ProducerRoute for Core {
                 more = room > 0;
                 break;
             }
-            let Some((number, request)) = machine.poll_send(now, broker, visit) else { break };
+            let Some((number, request)) = machine.poll_request(now, broker, visit) else { break };
             protocol.call(now, request, Route::Message(Arc::clone(&self) as _, number));
         }
         let due = if more { Some(now) } else { machine.poll_timeout() };
@@ -373,7 +379,7 @@ async fn keep_connected(core: Arc<Core>) {
         for broker in std::mem::take(&mut *core.wanted.lock()) {
             tokio::spawn(connect(Arc::downgrade(&core), broker));
         }
-        let pending = core.machine().pending() > 0;
+        let pending = core.machine().pending_messages() > 0;
         tokio::select! {
             () = core.due.notified() => {}
             () = tokio::time::sleep(TICK), if pending => {}

@@ -55,7 +55,7 @@ fn qos_1_ends_with_its_puback() {
         assert!(client.outcomes().is_empty());
         client.hear(puback(id_of(&published[0]))).unwrap();
         assert!(matches!(&client.outcomes()[..], [(Q1, Ok(Reason::Success))]));
-        assert_eq!(client.session.pending(), 0);
+        assert_eq!(client.session.pending_messages(), 0);
     }
 }
 
@@ -183,7 +183,7 @@ fn the_window_never_exceeds_the_receive_maximum() {
             in_flight.extend(next);
             assert!(in_flight.len() <= most);
         }
-        assert_eq!((sent, client.session.pending()), (10, 0));
+        assert_eq!((sent, client.session.pending_messages()), (10, 0));
     }
 }
 
@@ -217,7 +217,7 @@ fn more_publications_wait_than_there_are_identifiers() {
     }
     client.stand(V5, accepted());
     let published = client.published();
-    assert_eq!((published.len(), client.session.pending()), (2, 70_000));
+    assert_eq!((published.len(), client.session.pending_messages()), (2, 70_000));
     client.hear(puback(id_of(&published[0]))).unwrap();
     assert_eq!(client.published().len(), 1);
 }
@@ -314,7 +314,7 @@ fn a_resumed_window_keeps_to_a_smaller_receive_maximum() {
         }
     }
     assert_eq!(seen, before.iter().map(id_of).collect::<Vec<_>>());
-    assert_eq!(client.session.pending(), 0);
+    assert_eq!(client.session.pending_messages(), 0);
 }
 
 /// Topic aliases end with the connection: a resent message carries its topic [MQTT-3.3.2-7].
@@ -496,7 +496,7 @@ fn what_is_dropped_for_newer_messages_says_so_behind_what_was_in_flight() {
     assert!(client.session.producer().drop_oldest());
     assert!(client.session.producer().drop_oldest());
     assert!(errors(&mut client).is_empty(), "the first may still be answered");
-    assert_eq!(client.session.pending(), 4);
+    assert_eq!(client.session.pending_messages(), 4);
     client.resume(V5);
     let again = client.published();
     assert_eq!(
@@ -508,5 +508,5 @@ fn what_is_dropped_for_newer_messages_says_so_behind_what_was_in_flight() {
     client.hear(puback(id_of(&first[0]))).unwrap();
     let dropped = Some(ErrorKind::QueueFull);
     assert_eq!(errors(&mut client), [None, dropped, dropped, None]);
-    assert_eq!(client.session.pending(), 0);
+    assert_eq!(client.session.pending_messages(), 0);
 }

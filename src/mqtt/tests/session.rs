@@ -186,7 +186,7 @@ fn publications_and_subscriptions_share_one_space_of_identifiers() {
         &client.events()[..],
         [Event::Subscribed { id: 1, .. }, Event::Subscribed { id: 2, .. }]
     ));
-    assert_eq!(client.session.pending(), 1);
+    assert_eq!(client.session.pending_messages(), 1);
 }
 
 /// [MQTT-2.2.1-3]: an abandoned SUBSCRIBE keeps its packet identifier until SUBACK.
@@ -330,5 +330,5 @@ fn closing_fails_everything_that_waits() {
         }
     }
     assert_eq!((published, others), (3, 2));
-    assert_eq!(client.session.pending(), 0);
+    assert_eq!(client.session.pending_messages(), 0);
 }

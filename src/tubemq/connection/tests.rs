@@ -67,7 +67,7 @@ fn answers_find_their_calls_wherever_the_input_is_cut() {
         connection.handle_input(now, &mut input).unwrap();
         let expected = [(10, "one"), (20, "two"), (30, "three")].map(|(tag, text)| (tag, text.to_owned()));
         assert_eq!(words(&mut connection), expected);
-        assert_eq!((connection.open(), connection.poll_timeout()), (0, None));
+        assert_eq!((connection.open_calls(), connection.poll_timeout()), (0, None));
     }
 }
 
@@ -79,7 +79,7 @@ fn an_answer_that_nobody_waits_for_is_ignored() {
         connection.handle_input(now, &mut reply(serial, &Reply::response(closed("x")))).unwrap();
     }
     assert_eq!(words(&mut connection), [(20, "x".to_owned()), (10, "x".to_owned())]);
-    assert_eq!(connection.open(), 1);
+    assert_eq!(connection.open_calls(), 1);
     // The payload is not decoded either.
     let mut nonsense = Frame { serial: 77, payload: "nonsense".into() }.to_bytes().unwrap().into();
     connection.handle_input(now, &mut nonsense).unwrap();
@@ -119,7 +119,7 @@ fn a_server_that_stays_silent_is_dead() {
     connection.handle_timeout(now + TIMEOUT - Duration::from_millis(1)).unwrap();
     let error = connection.handle_timeout(now + TIMEOUT).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    connection.end(&error);
+    connection.fail_calls(&error);
     assert_eq!(words(&mut connection), [10, 20, 30].map(|tag| (tag, "timeout".to_owned())));
 }
 
@@ -149,7 +149,7 @@ fn an_answer_of_another_method_breaks_the_protocol() {
     let error = connection.handle_input(now, &mut reply(1, &Reply::response(other))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("responded to ProducerClose with ConsumerClose"), "{error}");
-    connection.end(&error);
+    connection.fail_calls(&error);
     assert_eq!(words(&mut connection).len(), 3);
 }
 
@@ -163,7 +163,7 @@ fn what_is_no_frame_ends_the_connection() {
     let mut cut = BytesMut::from(&Frame { serial: 1, payload: "\x02".into() }.to_bytes().unwrap()[..]);
     let error = connection.handle_input(Instant::now(), &mut cut).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    connection.end(&error);
+    connection.fail_calls(&error);
     let all = [10, 20, 30].map(|tag| (tag, "protocol".to_owned()));
     assert_eq!(words(&mut connection), all, "also the call whose answer it was");
 }

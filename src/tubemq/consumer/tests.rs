@@ -343,7 +343,7 @@ fn a_rule_makes_the_next_pack_wait_and_not_the_acknowledgement() {
     case.now += Duration::from_millis(200);
     assert!(case.consumer.poll_timeout(true).is_none(), "it is held");
     case.ack(&messages);
-    assert!(case.consumer.wants_turn());
+    assert!(case.consumer.wants_transmit());
     let Some(Request::CommitOffset(_)) = case.ask() else { panic!("the broker is told at once") };
     case.answer(Ok(Response::CommitOffset(pb::CommitOffsetResponseB2c {
         success: true,

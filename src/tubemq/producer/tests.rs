@@ -29,15 +29,15 @@ fn producer(now: Instant, partitions: &[Partition]) -> Producer {
 
 fn push(producer: &mut Producer, now: Instant, payload: &str, key: Option<&str>) {
     let packed = pack(&Outgoing { payload: payload.as_bytes(), ..Outgoing::default() }).unwrap();
-    producer.push(now, packed, key, payload.len(), false).unwrap();
+    producer.try_push(now, packed, key, payload.len()).unwrap();
 }
 
-/// A message returned by `poll_send`: its number, partition and payload.
+/// A message returned by `poll_request`: its number, partition and payload.
 #[derive(Clone, Debug, PartialEq)]
 struct Sent(u64, u32, String);
 
 fn send_all(producer: &mut Producer, now: Instant, broker: u32) -> Vec<Sent> {
-    std::iter::from_fn(|| producer.poll_send(now, broker, &VISIT))
+    std::iter::from_fn(|| producer.poll_request(now, broker, &VISIT))
         .map(|(number, request)| {
             let Request::SendMessage(request) = request else { panic!("{request:?}") };
             assert_eq!(request.auth_info, Some(VISIT));
@@ -130,7 +130,7 @@ fn outcomes_come_in_the_order_of_the_pushes() {
     assert_eq!(outcomes(&mut producer), [Ok(0), Ok(1)]);
     producer.handle_answer(now, early[1].0, answer(400, 2));
     assert_eq!(outcomes(&mut producer), [Err(ErrorKind::InvalidArgument), Ok(3)]);
-    assert_eq!(producer.pending(), 0);
+    assert_eq!(producer.pending_messages(), 0);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_full_partition_is_evaded_but_not_by_keys() {
     }
     let later = now + LONGEST_PAUSE;
     producer.handle_timeout(later);
-    let (number, _) = producer.poll_send(later, 1, &VISIT).unwrap();
+    let (number, _) = producer.poll_request(later, 1, &VISIT).unwrap();
     producer.handle_answer(later, number, answer(419, 0));
     assert_eq!(send_all(&mut producer, later, 1), [], "those behind it wait for it");
     let due = producer.poll_timeout().unwrap();
@@ -217,7 +217,7 @@ fn a_refusal_that_does_not_pass_fails_the_message() {
     push(&mut producer, now, "a", None);
     attach(&mut producer, 1);
     for attempt in 1..=MAX_REFUSALS {
-        let (number, _) = producer.poll_send(now, 1, &VISIT).expect("it is tried again");
+        let (number, _) = producer.poll_request(now, 1, &VISIT).expect("it is tried again");
         producer.handle_answer(now, number, answer(403, 0));
         let asks = std::iter::from_fn(|| producer.poll_event()).collect::<Vec<_>>();
         if attempt < MAX_REFUSALS {
@@ -230,7 +230,7 @@ fn a_refusal_that_does_not_pass_fails_the_message() {
             );
         }
     }
-    assert_eq!(producer.pending(), 0);
+    assert_eq!(producer.pending_messages(), 0);
 }
 
 #[test]
@@ -281,18 +281,18 @@ fn the_window_bounds_what_is_sent_and_twice_of_it_may_wait() {
         push(&mut producer, now, "x", None);
     }
     let packed = pack(&Outgoing { payload: b"x", ..Outgoing::default() }).unwrap();
-    let full = producer.push(now, packed.clone(), None, 1, false).unwrap_err();
+    let full = producer.try_push(now, packed.clone(), None, 1).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::QueueFull);
     for _ in 0..100 {
-        producer.push(now, packed.clone(), None, 1, true).unwrap();
+        producer.push(now, packed.clone(), None, 1).unwrap();
     }
-    assert_eq!(producer.push(now, packed, None, 1, true).unwrap_err().kind(), ErrorKind::QueueFull);
+    assert_eq!(producer.push(now, packed, None, 1).unwrap_err().kind(), ErrorKind::QueueFull);
     attach(&mut producer, 1);
     assert_eq!(send_all(&mut producer, now, 1).len(), 100);
     producer.handle_answer(now, 0, answer(200, 0));
     assert_eq!(send_all(&mut producer, now, 1).len(), 1);
     let large = Packed { data: vec![0; 1001].into(), ..Packed::default() };
-    assert_eq!(producer.push(now, large, None, 1, true).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+    assert_eq!(producer.push(now, large, None, 1).unwrap_err().kind(), ErrorKind::MessageTooLarge);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn closing_fails_what_is_pending() {
     push(&mut producer, now, "a", None);
     push(&mut producer, now, "b", None);
     attach(&mut producer, 1);
-    assert!(producer.poll_send(now, 1, &VISIT).is_some());
+    assert!(producer.poll_request(now, 1, &VISIT).is_some());
     producer.close(&Error::new(ErrorKind::Closed, "closed"));
     assert_eq!(outcomes(&mut producer), [Err(ErrorKind::Closed); 2]);
 }
@@ -363,7 +363,7 @@ proptest! {
                 Step::Push(key) => {
                     let key = key.map(|key| key.to_string());
                     let data = Packed { data: pushed.to_be_bytes().to_vec().into(), ..Packed::default() };
-                    if producer.push(now, data, key.as_deref(), 1, true).is_ok() {
+                    if producer.push(now, data, key.as_deref(), 1).is_ok() {
                         pushed += 1;
                     }
                 }
@@ -393,7 +393,7 @@ proptest! {
             }
             producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
             for broker in 1..4 {
-                while let Some((number, _)) = producer.poll_send(now, broker, &VISIT) {
+                while let Some((number, _)) = producer.poll_request(now, broker, &VISIT) {
                     prop_assert!(open.iter().all(|(_, other)| *other != number), "sent while it is open");
                     open.push((broker, number));
                 }
@@ -408,7 +408,7 @@ proptest! {
                     Event::Refresh => {}
                 }
             }
-            prop_assert_eq!(producer.pending() as u64, pushed - ended);
+            prop_assert_eq!(producer.pending_messages() as u64, pushed - ended);
         }
         producer.close(&disconnected());
         ended += outcomes(&mut producer).len() as u64;

@@ -514,7 +514,7 @@ impl World {
             let at_rest = |client: &Client| {
                 client.subscribed
                     && client.session.is_attached()
-                    && client.session.pending() == 0
+                    && client.session.pending_messages() == 0
                     && client.unacked.is_empty()
             };
             // A broken connection must first be detected by its keep-alive.

@@ -286,7 +286,7 @@ impl World {
                 self.broker.handle(&mut self.chance, call.request);
             }
         }
-        link.client.end(&Error::new(ErrorKind::Disconnected, "cut"));
+        link.client.fail_calls(&Error::new(ErrorKind::Disconnected, "cut"));
         self.answers(&mut link);
         let pause = Duration::from_millis(self.chance.below(100) as u64);
         self.back = self.now + pause;
@@ -307,7 +307,7 @@ impl World {
     fn network(&mut self) {
         let Some(mut link) = self.link.take() else { return };
         self.producer.handle_timeout(self.now);
-        while let Some((number, request)) = self.producer.poll_send(self.now, 1, &VISIT) {
+        while let Some((number, request)) = self.producer.poll_request(self.now, 1, &VISIT) {
             link.client.call(self.now, request, Tag::Send(number));
         }
         for (index, part) in self.parts.iter_mut().enumerate() {
@@ -369,7 +369,7 @@ impl World {
         let key = (self.chance.below(2) == 0).then(|| self.chance.below(4).to_string());
         let text = self.pushed.to_string();
         let packed = pack(&Outgoing { payload: text.as_bytes(), ..Outgoing::default() }).unwrap();
-        if self.producer.push(self.now, packed, key.as_deref(), 1, true).is_ok() {
+        if self.producer.push(self.now, packed, key.as_deref(), 1).is_ok() {
             self.pushed += 1;
         }
     }
@@ -417,7 +417,8 @@ impl World {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.producer.pending() == 0 && self.broker.logs.iter().all(|log| log.committed == log.messages.len())
+        self.producer.pending_messages() == 0
+            && self.broker.logs.iter().all(|log| log.committed == log.messages.len())
     }
 }
 

@@ -113,9 +113,9 @@ impl PartitionConsumer {
     /// Changes the machine, and wakes the driver if that made something due.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> T {
         let mut machine = self.machine();
-        let wanted = machine.wants_turn();
+        let wanted = machine.wants_transmit();
         let result = act(&mut machine);
-        let wake = machine.wants_turn() && !wanted;
+        let wake = machine.wants_transmit() && !wanted;
         self.deliver(machine);
         if wake {
             self.wake();
