@@ -58,6 +58,7 @@ fn create_private(path: &Path) -> Result<()> {
     /// Held while the descriptor of a new file is open, so that no other thread has the file locked by SQLite
     /// when the descriptor is closed.
     static CREATING: Mutex<()> = Mutex::new(());
+    #[allow(clippy::disallowed_methods, reason = "held beside any rank: no other lock is taken inside")]
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

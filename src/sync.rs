@@ -101,6 +101,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// Debug builds panic if this thread holds a lock of the same or a higher [`Rank`].
     #[inline]
+    #[allow(clippy::disallowed_methods, reason = "the mutex below the ranked one")]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard {
             #[cfg(debug_assertions)]

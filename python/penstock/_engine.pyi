@@ -787,12 +787,12 @@ class Broker:
     def stop(self, timeout: float) -> None:
         """Ends it, within ``timeout`` seconds."""
     def status(self) -> dict[str, Any]:
-        """What it serves and how much there is of it."""
+        """Figures of the broker: URLs, connections, topics, bytes."""
     def create_topic(self, name: str, partitions: int) -> None: ...
     def delete_topic(self, name: str) -> None: ...
     def topics(self) -> list[str]: ...
     def topic_stats(self, name: str) -> dict[str, Any]:
-        """What is known of a topic.
+        """Figures of a topic.
 
         Raises:
             TopicNotFound: there is none.

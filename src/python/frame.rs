@@ -101,7 +101,7 @@ struct Columns {
     id: Option<(String, String)>,
 }
 
-/// What a row has beside its payload.
+/// Fields of a row beside its payload.
 struct Beside<'a> {
     columns: &'a Columns,
     first_row: u64,
@@ -132,7 +132,7 @@ impl<'a> Beside<'a> {
         let time = u64::try_from(time).map_err(|_| {
             let row = self.first_row + row as u64;
             let text = format!(
-                "event_time of row {row} is {time}: it is milliseconds since 1970, not negative; a null is none"
+                "event_time of row {row} is {time}: give milliseconds since 1970, or null for no event time"
             );
             Error::new(ErrorKind::InvalidArgument, text)
         })?;

@@ -92,7 +92,7 @@ impl<T> Drop for Native<T> {
     #[allow(unsafe_code, reason = "ManuallyDrop is what lets a forked child leak")]
     fn drop(&mut self) {
         if self.generation == GENERATION.load(Ordering::Acquire) {
-            // SAFETY: dropped once, here; nobody can reach the value afterwards.
+            // SAFETY: dropped once, here; no code can reach the value afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
     }

@@ -6,7 +6,7 @@ use arrow_array::{Array, StringArray};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::topic::{MAX_LENGTH, check_name};
 
-/// What makes a row's topic.
+/// Source of a row's topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Topics {
     Column(String),
