@@ -12,7 +12,8 @@ The rules, of which each has a method in ``Blocking``:
   ``return x.wait()``, and ``return self._done`` goes.
 * ``Opening[T]`` becomes ``T``, and ``Opening(lambda: x)`` becomes ``x``.
 * An ``if`` that asks for the running loop goes.
-* ``self._submit_...`` is private in asyncio, where a future is already what it returns, and public here.
+* ``self._submit_...`` is private in asyncio, where a future is already what it returns, and public here; its
+  ``Pending[T]`` is a ``Waiter[T]``.
 * Modules are replaced by their twins, see ``MODULES``.
 
 What these rules cannot express is written by hand for both faces: ``penstock/_handle.py`` and
@@ -111,7 +112,9 @@ class Blocking(cst.CSTTransformer):
         return cst.RemoveFromParent() if m.matches(node, RUNNING_LOOP) else node
 
     def leave_Name(self, _: cst.Name, node: cst.Name) -> cst.Name:
-        return node.with_changes(value=node.value[1:]) if node.value.startswith("_submit_") else node
+        if node.value.startswith("_submit_"):
+            return node.with_changes(value=node.value[1:])
+        return node.with_changes(value="Waiter") if node.value == "Pending" else node
 
     def leave_Import(self, _: cst.Import, node: cst.Import) -> cst.Import | cst.RemovalSentinel:
         return cst.RemoveFromParent() if code(node) == "import asyncio" else node

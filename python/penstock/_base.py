@@ -147,7 +147,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def _submit_many(self, payloads: Sequence[Buffer]) -> Pending[Sequence[Any]]:
+    def _submit_many(self, payloads: Sequence[Buffer]) -> Pending[Any]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the results, and the next
         messages can be prepared meanwhile."""
         raise NotImplementedError
@@ -159,7 +159,7 @@ class Producer(ProducerHandle):
         value: str | None = None,
         encoding: str | None = None,
         properties: str | None = None,
-    ) -> Pending[Sequence[Any]]:
+    ) -> Pending[Any]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the results."""
         raise NotImplementedError
 

@@ -11,6 +11,7 @@ T_co = TypeVar("T_co", covariant=True)
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from ._engine import Waiter as Waiter
     from ._native import Message
 
     M_co = TypeVarWithDefault("M_co", bound=Message, default=Message, covariant=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock._engine import FrameRows
-    from penstock._typing import Duration, Pending
+    from penstock._typing import Duration, Waiter
 
 
 class Client(ClientHandle):
@@ -148,7 +148,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def submit_many(self, payloads: Sequence[Buffer]) -> Pending[Sequence[Any]]:
+    def submit_many(self, payloads: Sequence[Buffer]) -> Waiter[Any]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the results, and the next
         messages can be prepared meanwhile."""
         raise NotImplementedError
@@ -160,11 +160,11 @@ class Producer(ProducerHandle):
         value: str | None = None,
         encoding: str | None = None,
         properties: str | None = None,
-    ) -> Pending[Sequence[Any]]:
+    ) -> Waiter[Any]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the results."""
         raise NotImplementedError
 
-    def submit_rows(self, rows: FrameRows) -> Pending[Any]:
+    def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
         """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
         self._check()
         return self._native.send_rows(rows)

@@ -161,11 +161,11 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an iterator of its messages."""
 
     def __iter__(self) -> Iterator[M_co]:
-        self._check()
-        return self._native.__iter__()
+        # Not the native iterator itself, which would not keep this handle open.
+        return self
 
     def __next__(self) -> M_co:
-        return self._native.__next__()
+        return next(self._native)
 
     def _leave(self, failed: bool) -> None:
         if self._open:

@@ -20,7 +20,7 @@ from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._typing import Pending
+    from penstock._typing import Waiter
     from penstock.mqtt.fields import Fields, PublishFields
     from penstock.mqtt.options import MqttClientOptions, MqttConsumerOptions, MqttProducerOptions
 
@@ -196,7 +196,7 @@ class MqttProducer(Producer):
 
     def submit_many(
         self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
-    ) -> Pending[list[ReasonCode]]:
+    ) -> Waiter[list[ReasonCode]]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the reason codes, and the
         next messages can be prepared meanwhile."""
         self._check()
@@ -246,7 +246,7 @@ class MqttProducer(Producer):
         properties: str | None = None,
         topic: str | None = None,
         **other: Unpack[NoFields],
-    ) -> Pending[list[ReasonCode]]:
+    ) -> Waiter[list[ReasonCode]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
         if other:
             refuse_all("mqtt", other)

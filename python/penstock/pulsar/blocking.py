@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock._engine import MessageId, MessageIds
-    from penstock._typing import Duration, Pending, Timestamp
+    from penstock._typing import Duration, Timestamp, Waiter
     from penstock.broker import Broker
     from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
 
@@ -242,7 +242,7 @@ class PulsarProducer(Producer):
 
     def submit_many(
         self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
-    ) -> Pending[MessageIds]:
+    ) -> Waiter[MessageIds]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the message ids, and the next
         messages can be prepared meanwhile."""
         self._check()
@@ -293,7 +293,7 @@ class PulsarProducer(Producer):
         properties: str | None = None,
         event_time: str | None = None,
         **other: Unpack[NoFields],
-    ) -> Pending[MessageIds]:
+    ) -> Waiter[MessageIds]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the message ids."""
         if other:
             refuse_all("pulsar", other)

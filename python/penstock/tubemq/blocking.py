@@ -19,7 +19,7 @@ from penstock.tubemq.positions import partitions_of, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._typing import Duration, Pending, Timestamp
+    from penstock._typing import Duration, Timestamp, Waiter
     from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from penstock.tubemq.positions import PartitionState, Position
 
@@ -188,7 +188,7 @@ class TubeMqProducer(Producer):
 
     def submit_many(
         self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
-    ) -> Pending[list[Position]]:
+    ) -> Waiter[list[Position]]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the positions, and the next
         messages can be prepared meanwhile."""
         self._check()
@@ -239,7 +239,7 @@ class TubeMqProducer(Producer):
         properties: str | None = None,
         event_time: str | None = None,
         **other: Unpack[NoFields],
-    ) -> Pending[list[Position]]:
+    ) -> Waiter[list[Position]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
         if other:
             refuse_all("tubemq", other)
