@@ -100,7 +100,7 @@ async def tubemq(url: str) -> None:
             assert_type(consumer, TubeMqConsumer)
             await consumer.nack(await consumer.receive())
             consumer.pause()
-            consumer.ack_cumulative(await consumer.receive())  # type: ignore[attr-defined]
+            consumer.last_message_ids()  # type: ignore[attr-defined]
 
 
 def the_blocking_face(url: str) -> None:
