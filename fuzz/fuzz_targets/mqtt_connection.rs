@@ -92,7 +92,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                     Event::Packet(packet) => {
                         if let Err(violation) = session.handle_packet(now, packet, &mut connection) {
-                            connection.violated(now, &violation);
+                            connection.end_with_violation(now, &violation);
                             ended = true;
                         }
                     }

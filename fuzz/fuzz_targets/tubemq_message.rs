@@ -60,7 +60,7 @@ fn described(text: &str) {
     }
     let infos = [
         SubscribeInfo::parse(text, 1),
-        SubscribeInfo::parse_place(text, 1),
+        SubscribeInfo::parse_location(text, 1),
         SubscribeInfo::parse_failure(text, 1).map(|(_, info)| info),
     ];
     for info in infos.into_iter().flatten() {

@@ -405,7 +405,7 @@ impl Connection {
     }
 
     /// Ends the connection because of a violation by the peer, which MQTT 5 reports in a DISCONNECT.
-    pub fn violated(&mut self, now: Instant, violation: &Violation) {
+    pub fn end_with_violation(&mut self, now: Instant, violation: &Violation) {
         if self.version == Version::V5 && self.is_ready() {
             self.disconnect(now, Disconnect::new(violation.reason));
         }
@@ -472,7 +472,7 @@ impl Machine for Connection {
             match packet.map_err(Ended::from).and_then(|packet| self.handle_packet(packet)) {
                 Ok(()) => {}
                 Err(Ended::Violated(violation)) => {
-                    self.violated(now, &violation);
+                    self.end_with_violation(now, &violation);
                     return Err(violation.into());
                 }
                 Err(Ended::Refused(error)) => return Err(error),

@@ -657,7 +657,7 @@ impl Producer {
     }
 
     /// Returns the next outcome; for each QoS, in the order of the pushes.
-    pub fn poll_outcome(&mut self) -> Option<Outcome> {
+    pub fn poll_event(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
 

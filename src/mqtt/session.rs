@@ -166,7 +166,7 @@ impl Session {
     }
 
     /// Drops a subscription without notifying the broker.
-    pub fn forget(&mut self, id: SubscriptionId) {
+    pub fn drop_subscription(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.remove(&id)
             && let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state
         {
@@ -284,7 +284,7 @@ impl Session {
     }
 
     fn collect(&mut self) {
-        while let Some(outcome) = self.producer.poll_outcome() {
+        while let Some(outcome) = self.producer.poll_event() {
             self.events.push_back(Event::Published(outcome));
         }
     }

@@ -441,7 +441,7 @@ pub fn encode_single(m: &pb::SingleMessageMetadata, out: &mut BytesMut) {
 
 /// Appends one message of a batch, `[u32 size][SingleMessageMetadata][payload]`, directly from the caller's
 /// data: without an intermediate struct and with a single copy of the payload.
-pub fn put_batched(message: &Outgoing<'_>, sequence_id: u64, out: &mut BytesMut) {
+pub fn encode_batched(message: &Outgoing<'_>, sequence_id: u64, out: &mut BytesMut) {
     let start = out.len();
     out.reserve(message.payload.len() + 64);
     out.extend_from_slice(&[0; 4]);

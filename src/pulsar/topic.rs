@@ -74,7 +74,7 @@ impl TopicName {
 
     /// Returns the name without its partition.
     #[must_use]
-    pub fn whole(&self) -> Self {
+    pub fn without_partition(&self) -> Self {
         Self { partition: None, ..self.clone() }
     }
 

@@ -83,7 +83,7 @@ pub struct Options {
 
 /// A partition of a topic and its location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PartitionLocation {
     /// Topic.
     pub topic: Arc<str>,
     /// Partition.
@@ -92,7 +92,7 @@ pub struct Place {
     pub broker: Broker,
 }
 
-impl Place {
+impl PartitionLocation {
     /// The partition in the form used towards master and brokers.
     pub fn info(&self) -> SubscribeInfo {
         SubscribeInfo {
@@ -109,11 +109,11 @@ pub enum Event {
     /// The master has registered the member.
     Registered,
     /// Complete list of the partitions to hold.
-    Assigned(Vec<Place>),
+    Assigned(Vec<PartitionLocation>),
     /// Partitions to take; to be answered with [`Member::finished`].
-    Take(Vec<Place>),
+    Take(Vec<PartitionLocation>),
     /// Partitions to release; to be answered with [`Member::finished`].
-    Leave(Vec<Place>),
+    Leave(Vec<PartitionLocation>),
     /// Token to be presented to brokers from now on.
     VisitToken(i64),
     /// The group's setting for the source of reads at the broker.
@@ -148,7 +148,7 @@ pub struct Member {
     heartbeats: u32,
     /// Whether the held partitions differ from those last reported.
     dirty: bool,
-    held: Vec<Place>,
+    held: Vec<PartitionLocation>,
     flow: Flow,
     mode: Mode,
     events: VecDeque<Event>,
@@ -169,7 +169,7 @@ struct ClientMode {
     table_id: i64,
     /// Number of the last order to move to the end.
     jump: i64,
-    assigned: Option<Vec<Place>>,
+    assigned: Option<Vec<PartitionLocation>>,
 }
 
 #[derive(Debug)]
@@ -223,14 +223,14 @@ impl Member {
     }
 
     /// Sets the partitions that are actually held.
-    pub fn hold(&mut self, held: Vec<Place>) {
+    pub fn set_held(&mut self, held: Vec<PartitionLocation>) {
         self.dirty |= self.held != held;
         self.held = held;
     }
 
     /// Confirms that the last [`Event::Take`] or [`Event::Leave`] has been carried out as far as possible;
-    /// [`Self::hold`] states the result.
-    pub fn finished(&mut self, now: Instant) {
+    /// [`Self::set_held`] states the result.
+    pub fn confirm_event(&mut self, now: Instant) {
         if let Mode::Server(mode) = &mut self.mode
             && let Some(event) = mode.working.take()
         {
@@ -390,8 +390,8 @@ impl Member {
 
     fn report(&self, mode: &ClientMode, whole: bool) -> pb::ClientSubRepInfo {
         let mut by_topic: BTreeMap<&str, Vec<Partition>> = BTreeMap::new();
-        for place in self.held.iter().filter(|_| whole) {
-            by_topic.entry(&place.topic).or_default().push(place.partition);
+        for location in self.held.iter().filter(|_| whole) {
+            by_topic.entry(&location.topic).or_default().push(location.partition);
         }
         let held = by_topic
             .into_iter()
@@ -418,7 +418,7 @@ impl Member {
 
     fn subscribed(&self) -> Vec<String> {
         let (client, group) = (&self.options.identity.client_id, &self.options.group);
-        self.held.iter().map(|place| place.info().to_text(client, group)).collect()
+        self.held.iter().map(|location| location.info().to_text(client, group)).collect()
     }
 
     /// Handles the response to the call that [`Self::poll_request`] returned.
@@ -592,18 +592,26 @@ impl Member {
         } else if table_id.is_none() && mode.table.is_empty() {
             return;
         }
-        let places = mode.places(&self.options);
-        let complete =
-            self.options.topics.iter().all(|topic| places.iter().any(|place| *place.topic == **topic));
+        let locations = mode.locations(&self.options);
+        let complete = self
+            .options
+            .topics
+            .iter()
+            .all(|topic| locations.iter().any(|location| *location.topic == **topic));
         if !complete {
             mode.metadata = mode.metadata.min(now + METADATA_RETRY);
         }
-        let mine: Vec<Place> = match self.options.balance {
+        let mine: Vec<PartitionLocation> = match self.options.balance {
             Balance::Client(Some((count, node))) => {
                 let own = |index: &usize| *index as u32 % count.max(1) == node;
-                places.into_iter().enumerate().filter(|(i, _)| own(i)).map(|(_, place)| place).collect()
+                locations
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(i, _)| own(i))
+                    .map(|(_, location)| location)
+                    .collect()
             }
-            _ => places,
+            _ => locations,
         };
         if mode.assigned.as_ref() != Some(&mine) {
             mode.assigned = Some(mine.clone());
@@ -631,17 +639,21 @@ impl Member {
         let Some(id) = event.rebalance_id.filter(|id| *id > 0) else { return };
         mode.last_id = id;
         let read = |text: &String| SubscribeInfo::parse(text, self.options.identity.default_port).ok();
-        let places: Vec<Place> = event
+        let locations: Vec<PartitionLocation> = event
             .subscribe_info
             .iter()
             .filter_map(read)
-            .map(|info| Place { topic: info.topic.into(), partition: info.partition, broker: info.broker })
+            .map(|info| PartitionLocation {
+                topic: info.topic.into(),
+                partition: info.partition,
+                broker: info.broker,
+            })
             // Partitions of topics that were not subscribed cannot be consumed; the report will omit them.
-            .filter(|place| self.options.topics.contains(&*place.topic))
+            .filter(|location| self.options.topics.contains(&*location.topic))
             .collect();
         let todo = match event.op_type {
-            Some(CONNECT | ONLY_CONNECT) => Some(Event::Take(places)),
-            Some(DISCONNECT | ONLY_DISCONNECT) => Some(Event::Leave(places)),
+            Some(CONNECT | ONLY_CONNECT) => Some(Event::Take(locations)),
+            Some(DISCONNECT | ONLY_DISCONNECT) => Some(Event::Leave(locations)),
             _ => None,
         };
         match todo {
@@ -677,20 +689,24 @@ impl Member {
 
 impl ClientMode {
     /// All partitions that may be consumed, in the same order for all members.
-    fn places(&self, options: &Options) -> Vec<Place> {
-        let mut places = Vec::new();
+    fn locations(&self, options: &Options) -> Vec<PartitionLocation> {
+        let mut locations = Vec::new();
         for topic in self.table.values().filter(|topic| options.topics.contains(&topic.name)) {
             let name: Arc<str> = topic.name.as_str().into();
             for (partition, status) in &topic.partitions {
                 let broker = self.brokers.get(&partition.broker);
                 if let Some(broker) = broker.filter(|_| *status == SUBSCRIBABLE) {
                     let topic = Arc::clone(&name);
-                    places.push(Place { topic, partition: *partition, broker: broker.clone() });
+                    locations.push(PartitionLocation {
+                        topic,
+                        partition: *partition,
+                        broker: broker.clone(),
+                    });
                 }
             }
         }
-        places.sort_unstable();
-        places.dedup();
-        places
+        locations.sort_unstable();
+        locations.dedup();
+        locations
     }
 }

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::balance::Place;
+use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::flow::{self, Flow, Pace};
 use crate::tubemq::{Code, Request, Response, pb};
 
@@ -100,7 +100,7 @@ pub struct Options {
     /// The group.
     pub group: String,
     /// The partition.
-    pub place: Place,
+    pub location: PartitionLocation,
     /// Message types to receive; empty receives all.
     pub filters: Arc<BTreeSet<String>>,
     /// Start position.
@@ -117,13 +117,13 @@ pub struct Options {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The first registration was answered: the partition is held, held by another member, or was refused for now.
-    Tried(Result<()>),
+    Registered(Result<()>),
     /// A seek has ended.
-    Sought(Result<()>),
+    SeekDone(Result<()>),
     /// The visit token has expired.
     Refresh,
-    /// The partition has been left.
-    Left,
+    /// The partition has been given back.
+    Released,
 }
 
 /// State of a partition. The module has the diagram.
@@ -157,9 +157,9 @@ enum Call {
 /// Consequences of a registration's outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempt {
-    /// No registration has been answered yet: [`Event::Tried`] is owed.
+    /// No registration has been answered yet: [`Event::Registered`] is owed.
     first: bool,
-    /// It carries out a seek: [`Event::Sought`] is owed.
+    /// It carries out a seek: [`Event::SeekDone`] is owed.
     seek: bool,
     /// The last answer was that another member holds the partition.
     occupied: bool,
@@ -265,8 +265,8 @@ impl Consumer {
     }
 
     /// The partition.
-    pub fn place(&self) -> &Place {
-        &self.options.place
+    pub fn location(&self) -> &PartitionLocation {
+        &self.options.location
     }
 
     /// The broker is connected.
@@ -405,16 +405,16 @@ impl Consumer {
             }
             Call::Commit => Request::CommitOffset(pb::CommitOffsetRequestC2b {
                 client_id: self.options.client_id.clone(),
-                topic_name: self.options.place.topic.to_string(),
-                partition_id: self.options.place.partition.id as i32,
+                topic_name: self.options.location.topic.to_string(),
+                partition_id: self.options.location.partition.id as i32,
                 group_name: self.options.group.clone(),
                 last_pack_consumed: Some(true),
             }),
             Call::Get { consumed } => Request::GetMessages(pb::GetMessageRequestC2b {
                 client_id: self.options.client_id.clone(),
-                partition_id: self.options.place.partition.id as i32,
+                partition_id: self.options.location.partition.id as i32,
                 group_name: self.options.group.clone(),
-                topic_name: self.options.place.topic.to_string(),
+                topic_name: self.options.location.topic.to_string(),
                 last_pack_consumed: Some(consumed),
                 manual_commit_offset: Some(false),
                 esc_flow_ctrl: Some(self.pace.is_limited(now)),
@@ -427,8 +427,8 @@ impl Consumer {
             op_type: op,
             client_id: self.options.client_id.clone(),
             group_name: self.options.group.clone(),
-            topic_name: self.options.place.topic.to_string(),
-            partition_id: self.options.place.partition.id as i32,
+            topic_name: self.options.location.topic.to_string(),
+            partition_id: self.options.location.partition.id as i32,
             read_status: status,
             filter_cond_str: self.options.filters.iter().cloned().collect(),
             curr_offset: offset,
@@ -493,10 +493,10 @@ impl Consumer {
             }
         };
         if attempt.seek {
-            self.events.push_back(Event::Sought(outcome.clone()));
+            self.events.push_back(Event::SeekDone(outcome.clone()));
         }
         if attempt.first {
-            self.events.push_back(Event::Tried(outcome));
+            self.events.push_back(Event::Registered(outcome));
         }
     }
 
@@ -545,7 +545,7 @@ impl Consumer {
                     self.behind = Some(0);
                 }
                 let own = if at_end { self.longer() } else { FIRST_WAIT };
-                let wait = own.max(self.pace.wait(now, flow::Pack::default()));
+                let wait = own.max(self.pace.wait(now, flow::FetchInfo::default()));
                 // No pack is left to acknowledge.
                 self.state = State::Idle { at: now + wait, consumed: false };
                 return;
@@ -577,13 +577,13 @@ impl Consumer {
     /// Applies the flow control rules to an answer of which `bytes` are for this consumer.
     fn take_pace(&mut self, now: Instant, response: &pb::GetMessageResponseB2c, bytes: usize) {
         let (free, slow) = (response.esc_flow_ctrl(), response.require_slow());
-        let pack = flow::Pack { found: true, bytes, lag: response.curr_data_dlt, free, slow };
+        let pack = flow::FetchInfo { found: true, bytes, lag: response.curr_data_dlt, free, slow };
         self.rest = now + self.pace.wait(now, pack);
     }
 
     fn hold(&mut self, now: Instant, mut response: pb::GetMessageResponseB2c) {
         let pack = Pack {
-            place: self.options.place.clone(),
+            location: self.options.location.clone(),
             offset: self.offset.unwrap_or(-1),
             redelivered: self.redelivered,
             number: self.next_pack,
@@ -718,7 +718,7 @@ impl Consumer {
         }
     }
 
-    /// Moves the group: [`Event::Sought`] reports when the broker has taken note.
+    /// Moves the group: [`Event::SeekDone`] reports when the broker has taken note.
     pub fn seek(&mut self, now: Instant, to: Start) {
         self.clear_queue();
         match &mut self.state {
@@ -753,11 +753,11 @@ impl Consumer {
     fn refuse_seek(&mut self, sought: bool) {
         if sought {
             let error = Error::new(ErrorKind::Closed, "the partition was given back");
-            self.events.push_back(Event::Sought(Err(error)));
+            self.events.push_back(Event::SeekDone(Err(error)));
         }
     }
 
-    /// Gives the partition back: [`Event::Left`] reports when that is done.
+    /// Gives the partition back: [`Event::Released`] reports when that is done.
     pub fn leave(&mut self) {
         self.intent = Intent::Leave;
         self.clear_queue();
@@ -776,7 +776,7 @@ impl Consumer {
         let sought = matches!(self.state, State::Out { attempt: Attempt { seek: true, .. }, .. });
         self.refuse_seek(sought);
         self.state = State::Left;
-        self.events.push_back(Event::Left);
+        self.events.push_back(Event::Released);
     }
 
     /// Time at which [`Self::poll_request`] has a call again, if messages may be fetched.

@@ -236,7 +236,7 @@ impl RuleSet {
 
 /// Properties of a broker's response that affect the pace.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pack {
+pub struct FetchInfo {
     /// Whether the broker found messages, even if none were for this consumer.
     pub found: bool,
     /// Total message size in bytes.
@@ -319,25 +319,25 @@ impl Pace {
     }
 
     /// Time that the next call must wait, counted from the response.
-    pub fn wait(&mut self, now: Instant, pack: Pack) -> Duration {
-        self.lag = pack.lag.filter(|lag| *lag >= 0).or(self.lag);
-        let bytes = pack.bytes as u64;
+    pub fn wait(&mut self, now: Instant, fetch: FetchInfo) -> Duration {
+        self.lag = fetch.lag.filter(|lag| *lag >= 0).or(self.lag);
+        let bytes = fetch.bytes as u64;
         self.in_window = self.in_window.saturating_add(bytes);
         self.in_sample = self.in_sample.saturating_add(bytes);
         self.look(now);
-        let wait = self.ruled(pack);
+        let wait = self.ruled(fetch);
         if wait > NEGLIGIBLE { wait } else { Duration::ZERO }
     }
 
-    fn ruled(&mut self, pack: Pack) -> Duration {
+    fn ruled(&mut self, fetch: FetchInfo) -> Duration {
         let Flow { group, default } = &self.flow;
-        if !pack.found {
+        if !fetch.found {
             self.empty = self.empty.saturating_add(1);
             let rules = if group.rules.empty.is_empty() { &default.rules } else { &group.rules };
             return rules.wait_when_empty(self.empty).unwrap_or_default();
         }
         self.empty = 0;
-        if pack.free {
+        if fetch.free {
             return Duration::ZERO;
         }
         if self.in_window >= self.limit.bytes || self.in_sample >= self.limit.bytes / 12 {
@@ -346,7 +346,7 @@ impl Pace {
         match self.packs {
             None => Duration::ZERO,
             Some(rule) if !self.filtered => rule.plain,
-            Some(rule) if pack.slow => rule.slow,
+            Some(rule) if fetch.slow => rule.slow,
             Some(rule) => rule.filtered,
         }
     }

@@ -56,7 +56,7 @@ pub enum Event {
 
 /// State of knowledge about a topic.
 #[derive(Debug)]
-pub enum Known<'a> {
+pub enum TopicState<'a> {
     /// The master has not answered for the topic yet.
     NotYet,
     /// No broker accepts messages for the topic.
@@ -135,11 +135,11 @@ impl ProducerMaster {
     }
 
     /// Returns what is known of `topic`.
-    pub fn topic(&self, topic: &str) -> Known<'_> {
+    pub fn topic(&self, topic: &str) -> TopicState<'_> {
         match self.table.get(topic) {
-            _ if !self.answered.contains(topic) => Known::NotYet,
-            Some(known) => Known::Topic(known),
-            None => Known::Missing,
+            _ if !self.answered.contains(topic) => TopicState::NotYet,
+            Some(known) => TopicState::Topic(known),
+            None => TopicState::Missing,
         }
     }
 

@@ -4,9 +4,9 @@
 //! broker            id:host:port                       a blank port means the default one: "1:127.0.0.1: "
 //! producer's topic  topic#broker:partitions:stores,...#bytes
 //! consumer's topic  topic#broker:stores:partitions:status,...      stores and partitions swapped
-//! place             broker:host:port#topic:partition
-//! subscription      client@group#place
-//! failure           code:place
+//! location          broker:host:port#topic:partition
+//! subscription      client@group#location
+//! failure           code:location
 //! held              topic#broker:partition,...
 //! condition         topic#type,type...
 //! ```
@@ -77,7 +77,7 @@ impl Display for Broker {
 
 /// A broker's share of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Extent {
+pub struct TopicShare {
     /// Number of the broker.
     pub broker: u32,
     /// Number of the topic's stores at the broker.
@@ -86,7 +86,7 @@ pub struct Extent {
     pub partitions: u32,
 }
 
-impl Extent {
+impl TopicShare {
     /// Partitions of the share, store by store.
     pub fn iter(self) -> impl Iterator<Item = Partition> {
         let Self { broker, stores, partitions } = self;
@@ -125,7 +125,7 @@ impl ProducerTopic {
             let (brokers, size) = rest.split_once('#').unwrap_or((rest, ""));
             let mut all = Vec::new();
             for [broker, partitions, stores] in listed(brokers) {
-                Extent { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
+                TopicShare { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
             }
             let max_message_size = match size.trim() {
                 "" => None,
@@ -137,9 +137,10 @@ impl ProducerTopic {
     }
 
     /// Formats the input of [`Self::parse`], as official masters write it.
-    pub fn to_text(name: &str, extents: &[Extent], max_message_size: Option<usize>) -> String {
-        let brokers =
-            join(extents, |Extent { broker, stores, partitions }| format!("{broker}:{partitions}:{stores}"));
+    pub fn to_text(name: &str, shares: &[TopicShare], max_message_size: Option<usize>) -> String {
+        let brokers = join(shares, |TopicShare { broker, stores, partitions }| {
+            format!("{broker}:{partitions}:{stores}")
+        });
         let size = max_message_size.map(|size| size.to_string()).unwrap_or_default();
         format!("{name}#{brokers}#{size}")
     }
@@ -164,7 +165,7 @@ impl ConsumerTopic {
             for [broker, stores, partitions, status] in listed::<i64, 4>(brokers) {
                 let [broker, stores, partitions] =
                     [broker?, stores?, partitions?].map(|number| u32::try_from(number).ok());
-                Extent { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
+                TopicShare { broker: broker?, stores: stores?, partitions: partitions? }.expand(&mut all)?;
                 statuses.resize(all.len(), i32::try_from(status?).ok()?);
             }
             Some(Self { name: named(name)?, partitions: all.into_iter().zip(statuses).collect() })
@@ -173,8 +174,8 @@ impl ConsumerTopic {
     }
 
     /// Formats the input of [`Self::parse`], as official masters write it: the share and status of each broker.
-    pub fn to_text(name: &str, extents: &[(Extent, i32)]) -> String {
-        let brokers = join(extents, |(Extent { broker, stores, partitions }, status)| {
+    pub fn to_text(name: &str, shares: &[(TopicShare, i32)]) -> String {
+        let brokers = join(shares, |(TopicShare { broker, stores, partitions }, status)| {
             format!("{broker}:{stores}:{partitions}:{status}")
         });
         format!("{name}#{brokers}")
@@ -196,23 +197,23 @@ impl SubscribeInfo {
     /// Parses `client@group#broker:host:port#topic:partition`.
     pub fn parse(text: &str, default_port: u16) -> Result<Self> {
         let parse = || {
-            let (_, place) = text.split_once('#')?;
-            place_of(place, default_port)
+            let (_, location) = text.split_once('#')?;
+            location_of(location, default_port)
         };
         parse().ok_or_else(|| bad("subscription", text))
     }
 
     /// Parses `broker:host:port#topic:partition`, as used in a consumer's heartbeat at a broker.
-    pub fn parse_place(text: &str, default_port: u16) -> Result<Self> {
-        place_of(text, default_port).ok_or_else(|| bad("partition location", text))
+    pub fn parse_location(text: &str, default_port: u16) -> Result<Self> {
+        location_of(text, default_port).ok_or_else(|| bad("partition location", text))
     }
 
     /// Parses `code:broker:host:port#topic:partition`: a code, and the partition that a broker withdraws for this
     /// reason.
     pub fn parse_failure(text: &str, default_port: u16) -> Result<(i32, Self)> {
         let parse = || {
-            let (code, place) = text.split_once(':')?;
-            Some((code.trim().parse().ok()?, place_of(place, default_port)?))
+            let (code, location) = text.split_once(':')?;
+            Some((code.trim().parse().ok()?, location_of(location, default_port)?))
         };
         parse().ok_or_else(|| bad("partition failure", text))
     }
@@ -233,14 +234,14 @@ impl SubscribeInfo {
     }
 }
 
-/// Formats the input of [`SubscribeInfo::parse_place`].
+/// Formats the input of [`SubscribeInfo::parse_location`].
 impl Display for SubscribeInfo {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}#{}:{}", self.broker, self.topic, self.partition.id)
     }
 }
 
-fn place_of(text: &str, default_port: u16) -> Option<SubscribeInfo> {
+fn location_of(text: &str, default_port: u16) -> Option<SubscribeInfo> {
     let (broker, rest) = text.split_once('#')?;
     let broker = Broker::parse(broker, default_port).ok()?;
     let (topic, id) = rest.rsplit_once(':')?;
@@ -392,10 +393,10 @@ mod tests {
         assert_eq!(producer.partitions, expected);
         let consumer = ConsumerTopic::parse("demo#1:2:3:1").unwrap();
         assert_eq!(consumer.partitions, expected.map(|partition| (partition, 1)));
-        let extent = Extent { broker: 1, stores: 2, partitions: 3 };
-        assert_eq!(extent.iter().collect::<Vec<_>>(), expected);
-        assert_eq!(ProducerTopic::to_text("demo", &[extent], None), "demo#1:3:2#");
-        assert_eq!(ConsumerTopic::to_text("demo", &[(extent, 1)]), "demo#1:2:3:1");
+        let share = TopicShare { broker: 1, stores: 2, partitions: 3 };
+        assert_eq!(share.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(ProducerTopic::to_text("demo", &[share], None), "demo#1:3:2#");
+        assert_eq!(ConsumerTopic::to_text("demo", &[(share, 1)]), "demo#1:2:3:1");
     }
 
     #[test]
@@ -440,7 +441,7 @@ mod tests {
             assert!(SubscribeInfo::parse(text, PORT).is_err(), "{text:?}");
         }
         for text in ["", "1:h:1", "1:h:1#t", "#t:0", "1:h:1#t:-1"] {
-            assert!(SubscribeInfo::parse_place(text, PORT).is_err(), "{text:?}");
+            assert!(SubscribeInfo::parse_location(text, PORT).is_err(), "{text:?}");
         }
         for text in ["", "411", "x:1:h:1#t:0", "411:1:h#t:0"] {
             assert!(SubscribeInfo::parse_failure(text, PORT).is_err(), "{text:?}");
@@ -464,7 +465,7 @@ mod tests {
         assert_eq!(info.to_text("c-1", "g"), text);
         assert_eq!(SubscribeInfo::parse(text, 1).unwrap(), info);
         assert_eq!(info.to_string(), "1:127.0.0.1:8123#demo:10001");
-        assert_eq!(SubscribeInfo::parse_place(&info.to_string(), 1).unwrap(), info);
+        assert_eq!(SubscribeInfo::parse_location(&info.to_string(), 1).unwrap(), info);
         assert_eq!(info.to_failure(411), "411:1:127.0.0.1:8123#demo:10001");
         assert_eq!(
             SubscribeInfo::parse_failure("411:1:127.0.0.1:8123#demo:10001", 1).unwrap(),

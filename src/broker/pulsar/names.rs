@@ -50,7 +50,11 @@ impl Name {
 
     /// The name without its partition index.
     pub(crate) fn parent(&self) -> Arc<str> {
-        if self.partition.is_none() { self.full.clone() } else { self.topic.whole().to_string().into() }
+        if self.partition.is_none() {
+            self.full.clone()
+        } else {
+            self.topic.without_partition().to_string().into()
+        }
     }
 }
 

@@ -146,7 +146,7 @@ impl Broker {
         let expires = self.now + self.settings.client_timeout;
         let mut failure_info = Vec::new();
         for info in request.partition_info {
-            let place = SubscribeInfo::parse_place(&info, self.settings.address.1).ok();
+            let place = SubscribeInfo::parse_location(&info, self.settings.address.1).ok();
             let id = place.and_then(|place| self.find_partition(&place.topic, place.partition.id as i32));
             let lease = match id.and_then(|id| self.partitions.get_mut(&id)) {
                 Some(partition) => held(&mut partition.leases, &request.group_name, &request.client_id),

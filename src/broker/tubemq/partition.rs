@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::broker::log::{Entry, Log, Source};
 use crate::tubemq::Code;
-use crate::tubemq::topic::Extent;
+use crate::tubemq::topic::TopicShare;
 
 /// Number of this broker.
 pub(super) const BROKER: u32 = 1;
@@ -27,8 +27,8 @@ pub(super) struct Topic {
 
 impl Topic {
     /// The topic's place on this broker.
-    pub(super) fn extent(&self) -> Extent {
-        Extent { broker: BROKER, stores: 1, partitions: self.partitions.len() as u32 }
+    pub(super) fn share(&self) -> TopicShare {
+        TopicShare { broker: BROKER, stores: 1, partitions: self.partitions.len() as u32 }
     }
 }
 

@@ -136,13 +136,13 @@ impl Broker {
     /// A topic as producers are told.
     pub(super) fn producer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        Some(ProducerTopic::to_text(name, &[topic.extent()], Some(self.settings.max_message_size)))
+        Some(ProducerTopic::to_text(name, &[topic.share()], Some(self.settings.max_message_size)))
     }
 
     /// A topic as consumers with client balancing are told.
     pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        Some(ConsumerTopic::to_text(name, &[(topic.extent(), READABLE)]))
+        Some(ConsumerTopic::to_text(name, &[(topic.share(), READABLE)]))
     }
 
     /// Marks a moved offset, which is written soon.

@@ -169,7 +169,7 @@ impl Attached {
         self.events.extend(std::iter::from_fn(|| session.poll_event()));
         drop(session);
         if let Err(violation) = handled {
-            self.protocol.violated(now, &violation);
+            self.protocol.end_with_violation(now, &violation);
             self.broken.get_or_insert(violation.into());
         }
     }

@@ -41,7 +41,7 @@ impl Handle {
     /// Leaves the subscription to the session. The server keeps messages that were not acknowledged.
     fn keep(&self) {
         self.remove();
-        self.shared.session().forget(self.id);
+        self.shared.session().drop_subscription(self.id);
         self.end();
     }
 

@@ -25,7 +25,7 @@ use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Protocol, ServiceUrl};
-use crate::tubemq::master::Known;
+use crate::tubemq::master::TopicState;
 use crate::tubemq::topic::{check_group, check_topic};
 
 mod auth;
@@ -130,8 +130,8 @@ impl Client {
         self.0.shared.known_topic(topic).await?;
         let session = self.0.shared.session.lock();
         match session.topic(topic) {
-            Known::Topic(known) => Ok(known.partitions.len() as u32),
-            Known::Missing | Known::NotYet => Ok(0),
+            TopicState::Topic(known) => Ok(known.partitions.len() as u32),
+            TopicState::Missing | TopicState::NotYet => Ok(0),
         }
     }
 

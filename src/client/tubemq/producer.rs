@@ -26,7 +26,7 @@ use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::tubemq::connection::Connection as Protocol;
-use crate::tubemq::master::Known;
+use crate::tubemq::master::TopicState;
 use crate::tubemq::message::{Outgoing, pack};
 use crate::tubemq::producer::{Event, Options as MachineOptions, Producer as Machine};
 use crate::tubemq::{Response, pb};
@@ -134,9 +134,9 @@ impl Producer {
         let (partitions, size) = {
             let session = core.shared.session.lock();
             match session.topic(&core.topic) {
-                Known::NotYet => return,
-                Known::Missing => (Vec::new(), 0),
-                Known::Topic(topic) => (topic.partitions.clone(), session.max_message_size(topic)),
+                TopicState::NotYet => return,
+                TopicState::Missing => (Vec::new(), 0),
+                TopicState::Topic(topic) => (topic.partitions.clone(), session.max_message_size(topic)),
             }
         };
         let mut machine = core.machine();

@@ -16,7 +16,7 @@ use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Address, ServiceUrl};
 use crate::sync::Mutex;
-use crate::tubemq::master::{Event, Identity, Known, ProducerMaster};
+use crate::tubemq::master::{Event, Identity, ProducerMaster, TopicState};
 use crate::tubemq::topic::Broker;
 
 /// Time for which a topic that the master does not list is requested again before it counts as missing: brokers
@@ -110,9 +110,9 @@ impl Shared {
                 self.session.lock().publish(Instant::now(), topic);
                 self.session_due.notify_one();
                 let known = until(&self.answered, || match self.session.lock().topic(topic) {
-                    Known::NotYet => None,
-                    Known::Missing => Some(false),
-                    Known::Topic(known) => Some(!known.partitions.is_empty()),
+                    TopicState::NotYet => None,
+                    TopicState::Missing => Some(false),
+                    TopicState::Topic(known) => Some(!known.partitions.is_empty()),
                 });
                 if known.await {
                     return Ok(());

@@ -113,7 +113,7 @@ impl Client {
             match event {
                 connection::Event::Packet(packet) => {
                     if let Err(violation) = self.session.handle_packet(self.now, packet, connection) {
-                        connection.violated(self.now, &violation);
+                        connection.end_with_violation(self.now, &violation);
                         return Err(violation.into());
                     }
                 }

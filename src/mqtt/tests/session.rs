@@ -197,7 +197,7 @@ fn an_abandoned_subscribe_keeps_its_identifier_until_its_suback() {
         client.session.subscribe(1, filters(&["a"]));
         let held = subscribed(&mut client).packet_id;
         if forget {
-            client.session.forget(1);
+            client.session.drop_subscription(1);
         } else {
             client.session.unsubscribe(1);
             let (id, _) = unsubscribed(&mut client);
@@ -218,7 +218,7 @@ fn an_abandoned_subscribe_keeps_its_identifier_until_its_suback() {
         // The end of the connection frees it as well, since its answer can no longer arrive.
         client.session.subscribe(2, filters(&["b"]));
         let held = subscribed(&mut client).packet_id;
-        client.session.forget(2);
+        client.session.drop_subscription(2);
         client.cut();
         client.resume(V5);
         let free = (0..9000).any(|_| {

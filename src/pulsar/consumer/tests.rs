@@ -24,7 +24,7 @@ fn single(text: &str) -> Payload {
 fn batch_body(size: u64) -> BytesMut {
     let mut body = BytesMut::new();
     for i in 0..size {
-        hot::put_batched(&Outgoing { payload: &[i as u8], ..Default::default() }, i, &mut body);
+        hot::encode_batched(&Outgoing { payload: &[i as u8], ..Default::default() }, i, &mut body);
     }
     body
 }

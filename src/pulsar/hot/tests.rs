@@ -166,7 +166,7 @@ proptest! {
             ordering_key: ordering_key.as_deref(), properties: &borrowed, event_time, null_value,
             ..Default::default() };
         let mut bytes = BytesMut::new();
-        put_batched(&message, sequence_id, &mut bytes);
+        encode_batched(&message, sequence_id, &mut bytes);
         let oracle = pb::SingleMessageMetadata {
             properties: properties.clone(), partition_key: key.clone(), payload_size: payload.len() as i32,
             event_time: (event_time != 0).then_some(event_time), sequence_id: Some(sequence_id),

@@ -64,7 +64,7 @@ impl OpenBatch {
     }
 
     pub(super) fn push(&mut self, message: &Outgoing<'_>, sequence_id: u64) {
-        hot::put_batched(message, sequence_id, &mut self.body);
+        hot::encode_batched(message, sequence_id, &mut self.body);
         self.last_sequence = sequence_id;
         self.count += 1;
         self.bytes += message.payload.len();

@@ -64,12 +64,12 @@ impl TubeMqMessage {
 
     #[getter]
     fn broker_id(&self) -> u32 {
-        self.0.pack.place.partition.broker
+        self.0.pack.location.partition.broker
     }
 
     #[getter]
     fn partition(&self) -> u32 {
-        self.0.pack.place.partition.id
+        self.0.pack.location.partition.id
     }
 
     #[getter]
@@ -84,7 +84,7 @@ impl TubeMqMessage {
 
     #[getter]
     fn topic(&self) -> &str {
-        &self.0.pack.place.topic
+        &self.0.pack.location.topic
     }
 
     #[getter]
@@ -98,8 +98,8 @@ impl TubeMqMessage {
     }
 
     fn __repr__(&self) -> String {
-        let (place, size) = (&self.0.pack.place, self.0.payload.len());
-        let (topic, broker, id) = (&place.topic, place.partition.broker, place.partition.id);
+        let (location, size) = (&self.0.pack.location, self.0.payload.len());
+        let (topic, broker, id) = (&location.topic, location.partition.broker, location.partition.id);
         format!("TubeMqMessage(topic={topic:?}, partition={broker}:{id}, {size} bytes)")
     }
 
@@ -120,14 +120,14 @@ pub(super) fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
     let mut offset = Int64Builder::new();
     let mut properties = properties_builder();
     for message in messages {
-        let place = &message.pack.place;
+        let location = &message.pack.location;
         value.append_value(&message.payload);
         key.append_option(message.attributes.key());
-        topic.append_value(&place.topic);
+        topic.append_value(&location.topic);
         message_type.append_option(message.attributes.message_type());
         event.append_option(message.attributes.time().map(|time| time as i64));
-        broker.append_value(place.partition.broker);
-        partition.append_value(place.partition.id);
+        broker.append_value(location.partition.broker);
+        partition.append_value(location.partition.id);
         offset.append_value(message.pack.offset);
         for (name, text) in message.attributes.properties() {
             properties.keys().append_value(name);

@@ -20,7 +20,7 @@ pub(in crate::python) struct Position(pub(super) At);
 impl Position {
     /// The position of a received message, whose offset is that of its pack.
     pub(super) fn of_message(message: &Message) -> Self {
-        let Partition { broker, id } = message.pack.place.partition;
+        let Partition { broker, id } = message.pack.location.partition;
         let (offset, message_id) = (message.pack.offset, message.message_id);
         Self(At { broker, partition: id, offset, time: -1, message_id })
     }

@@ -49,9 +49,9 @@ fn events(member: &mut Member) -> Vec<Event> {
 /// Broker and partition numbers of the assignment.
 fn assigned(member: &mut Member) -> Option<Vec<(u32, u32)>> {
     events(member).into_iter().rev().find_map(|event| match event {
-        Event::Assigned(places) => {
-            Some(places.iter().map(|place| (place.partition.broker, place.partition.id)).collect())
-        }
+        Event::Assigned(locations) => Some(
+            locations.iter().map(|location| (location.partition.broker, location.partition.id)).collect(),
+        ),
         _ => None,
     })
 }
@@ -130,11 +130,11 @@ fn metadata_that_did_not_come_are_asked_for_again_soon() {
 fn a_beat_reports_what_is_held_when_that_has_changed() {
     let now = Instant::now();
     let mut member = joined(now, Balance::Client(None), &["demo#1:1:2:1"]);
-    let places = events(&mut member).into_iter().find_map(|event| match event {
-        Event::Assigned(places) => Some(places),
+    let locations = events(&mut member).into_iter().find_map(|event| match event {
+        Event::Assigned(locations) => Some(locations),
         _ => None,
     });
-    member.hold(places.unwrap());
+    member.set_held(locations.unwrap());
     let at = now + INTERVAL;
     let Some(Request::BalanceHeartbeat(beat)) = member.poll_request(at, None) else { panic!("it beats") };
     let report = beat.sub_rep_info.unwrap();
@@ -234,12 +234,12 @@ fn an_event_is_answered_in_the_next_beat_with_what_is_really_held() {
     let request = beat(&mut member, now);
     assert_eq!((request.event, request.report_subscribe_info), (None, false));
     member.handle_answer(now, beaten(Some(event(7, ONLY_CONNECT, &[0, 1]))));
-    let [Event::Take(places)] = &events(&mut member)[..] else { panic!("it is to take") };
-    assert_eq!(places.iter().map(|place| place.partition.id).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(&*places[0].topic, "demo");
+    let [Event::Take(locations)] = &events(&mut member)[..] else { panic!("it is to take") };
+    assert_eq!(locations.iter().map(|location| location.partition.id).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(&*locations[0].topic, "demo");
     // One of the two could not be taken.
-    member.hold(places[..1].to_vec());
-    member.finished(now);
+    member.set_held(locations[..1].to_vec());
+    member.confirm_event(now);
     let request = beat(&mut member, now);
     let done = request.event.unwrap();
     assert_eq!((done.rebalance_id, done.op_type, done.status), (Some(7), Some(ONLY_CONNECT), Some(DONE)));
@@ -247,9 +247,9 @@ fn an_event_is_answered_in_the_next_beat_with_what_is_really_held() {
     assert!(request.report_subscribe_info);
     assert_eq!(request.subscribe_info, ["c@g#1:127.0.0.1:8123#demo:0"]);
     member.handle_answer(now, beaten(Some(event(8, DISCONNECT, &[0]))));
-    assert!(matches!(&events(&mut member)[..], [Event::Leave(places)] if places.len() == 1));
-    member.hold(Vec::new());
-    member.finished(now);
+    assert!(matches!(&events(&mut member)[..], [Event::Leave(locations)] if locations.len() == 1));
+    member.set_held(Vec::new());
+    member.confirm_event(now);
     let request = beat(&mut member, now);
     assert_eq!((request.event.unwrap().rebalance_id, request.subscribe_info), (Some(8), Vec::new()));
     member.handle_answer(now, beaten(None));

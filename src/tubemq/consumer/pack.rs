@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::tubemq::balance::Place;
+use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::message::{Attributes, unpack};
 use crate::tubemq::pb;
 
@@ -13,7 +13,7 @@ use crate::tubemq::pb;
 #[derive(Debug)]
 pub struct Pack {
     /// The partition.
-    pub place: Place,
+    pub location: PartitionLocation,
     /// Offset in the index of the store.
     pub offset: i64,
     /// Number of earlier deliveries of some of it.

@@ -5,16 +5,16 @@ use crate::tubemq::topic::{Broker, Partition};
 const VISIT: pb::AuthorizedInfo =
     pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };
 
-fn place() -> Place {
+fn location() -> PartitionLocation {
     let broker = Broker { id: 1, host: "127.0.0.1".into(), port: 8123 };
-    Place { topic: "demo".into(), partition: Partition { broker: 1, id: 2 }, broker }
+    PartitionLocation { topic: "demo".into(), partition: Partition { broker: 1, id: 2 }, broker }
 }
 
 fn options() -> Options {
     Options {
         client_id: "c".into(),
         group: "g".into(),
-        place: place(),
+        location: location(),
         filters: Arc::default(),
         start: Start::Latest,
         nack_delay: Duration::from_secs(1),
@@ -79,7 +79,7 @@ impl Case {
         case.consumer.attach();
         case.register(FROM_LATEST, None);
         case.answer(registered(200));
-        assert!(matches!(case.consumer.poll_event(), Some(Event::Tried(Ok(())))));
+        assert!(matches!(case.consumer.poll_event(), Some(Event::Registered(Ok(())))));
         case
     }
 
@@ -181,7 +181,7 @@ fn a_partition_that_another_holds_is_tried_again_later() {
     case.register(FROM_LATEST, None);
     case.answer(registered(410));
     assert!(
-        matches!(case.consumer.poll_event(), Some(Event::Tried(Err(e))) if e.kind() == ErrorKind::ConsumerBusy)
+        matches!(case.consumer.poll_event(), Some(Event::Registered(Err(e))) if e.kind() == ErrorKind::ConsumerBusy)
     );
     assert_eq!((case.consumer.phase(), case.consumer.is_held()), (Phase::Occupied, false));
     assert_eq!(case.wait(), RETRY);
@@ -476,20 +476,20 @@ fn leaving_says_whether_the_last_pack_was_consumed() {
         let Some(Request::PartitionRegister(request)) = case.ask() else { panic!("it unregisters") };
         assert_eq!((request.op_type, request.read_status), (UNREGISTER, status));
         case.answer(registered(200));
-        assert!(matches!(case.consumer.poll_event(), Some(Event::Left)));
+        assert!(matches!(case.consumer.poll_event(), Some(Event::Released)));
         assert!(case.ask().is_none());
     }
     // A partition that was never held need not be given back; without a connection the broker cannot be told.
     let mut consumer = Consumer::new(options(), Instant::now());
     consumer.leave();
-    assert!(matches!(consumer.poll_event(), Some(Event::Left)));
+    assert!(matches!(consumer.poll_event(), Some(Event::Released)));
     let mut case = Case::new(options());
     case.get(false);
     case.consumer.leave();
     assert!(case.consumer.poll_event().is_none(), "the open call is waited for");
     case.answer(disconnected());
     case.consumer.detach();
-    assert!(matches!(case.consumer.poll_event(), Some(Event::Left)));
+    assert!(matches!(case.consumer.poll_event(), Some(Event::Released)));
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn a_seek_registers_anew_and_forgets_what_was_fetched() {
         assert_eq!(case.consumer.available(), 0);
         case.register(status, offset);
         case.answer(registered(200));
-        assert!(matches!(case.consumer.poll_event(), Some(Event::Sought(Ok(())))));
+        assert!(matches!(case.consumer.poll_event(), Some(Event::SeekDone(Ok(())))));
         case.get(false);
         case.answer(got(200, "", &[("a", "")]));
         assert_eq!(texts(&case.take()), ["a"]);
@@ -527,7 +527,7 @@ fn a_seek_registers_anew_and_forgets_what_was_fetched() {
     assert!(case.consumer.poll_event().is_none());
     case.register(FROM_FIRST, Some(0));
     case.answer(registered(200));
-    assert!(matches!(case.consumer.poll_event(), Some(Event::Sought(Ok(())))));
+    assert!(matches!(case.consumer.poll_event(), Some(Event::SeekDone(Ok(())))));
 }
 
 #[test]

@@ -33,8 +33,8 @@ fn pace(filtered: bool, flow: Flow, wall_ms: i64) -> (Pace, Instant) {
     (pace, now)
 }
 
-fn pack(bytes: usize, lag: i64) -> Pack {
-    Pack { found: true, bytes, lag: Some(lag), ..Pack::default() }
+fn fetch(bytes: usize, lag: i64) -> FetchInfo {
+    FetchInfo { found: true, bytes, lag: Some(lag), ..FetchInfo::default() }
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn without_rules_nobody_waits() {
     let (mut pace, now) = pace(true, Flow::default(), at(12, 0));
     for step in 0..200 {
         let now = now + MS(500) * step;
-        assert_eq!(pace.wait(now, pack(100 << 20, i64::MAX)), MS(0));
-        assert_eq!(pace.wait(now, Pack::default()), MS(0));
+        assert_eq!(pace.wait(now, fetch(100 << 20, i64::MAX)), MS(0));
+        assert_eq!(pace.wait(now, FetchInfo::default()), MS(0));
         assert!(!pace.is_limited(now));
     }
 }
@@ -150,18 +150,18 @@ fn who_lags_and_took_its_share_of_five_seconds_waits() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
     let share = (20 << 20) / 12;
     // The first response starts the minute, and reports the lag.
-    assert_eq!(pace.wait(now, pack(1 << 20, 2000)), MS(0));
-    assert_eq!(pace.wait(now + MS(1), pack(share - 1, 2000)), MS(0));
-    assert_eq!(pace.wait(now + MS(2), pack(1, 2000)), MS(1000));
+    assert_eq!(pace.wait(now, fetch(1 << 20, 2000)), MS(0));
+    assert_eq!(pace.wait(now + MS(1), fetch(share - 1, 2000)), MS(0));
+    assert_eq!(pace.wait(now + MS(2), fetch(1, 2000)), MS(1000));
     // The next five seconds have a share of their own.
-    assert_eq!(pace.wait(now + MS(5003), pack(1, 2000)), MS(0));
-    assert_eq!(pace.wait(now + MS(5004), pack(share, 2000)), MS(1000));
+    assert_eq!(pace.wait(now + MS(5003), fetch(1, 2000)), MS(0));
+    assert_eq!(pace.wait(now + MS(5004), fetch(share, 2000)), MS(1000));
 }
 
 #[test]
 fn who_took_its_share_of_the_minute_waits_until_it_is_over() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
-    assert_eq!(pace.wait(now, pack(0, 2000)), MS(0));
+    assert_eq!(pace.wait(now, fetch(0, 2000)), MS(0));
     let mut taken = 0;
     for step in 1..60 {
         // Below the share of each five seconds.
@@ -171,18 +171,18 @@ fn who_took_its_share_of_the_minute_waits_until_it_is_over() {
             break;
         }
         taken += bytes;
-        assert_eq!(pace.wait(now + MS(step_ms), pack(bytes, 2000)), MS(0), "{taken} bytes");
+        assert_eq!(pace.wait(now + MS(step_ms), fetch(bytes, 2000)), MS(0), "{taken} bytes");
     }
-    assert_eq!(pace.wait(now + MS(59_999), pack((20 << 20) - taken, 2000)), MS(1000));
-    assert_eq!(pace.wait(now + MS(60_001), pack(1, 2000)), MS(0), "a new minute");
+    assert_eq!(pace.wait(now + MS(59_999), fetch((20 << 20) - taken, 2000)), MS(1000));
+    assert_eq!(pace.wait(now + MS(60_001), fetch(1, 2000)), MS(0), "a new minute");
 }
 
 #[test]
 fn the_limit_goes_by_lag_and_time_of_day_when_the_minute_begins() {
     let limited = |wall_ms, lag| {
         let (mut pace, now) = pace(false, flow(RULES, ""), wall_ms);
-        pace.wait(now, pack(0, lag));
-        pace.wait(now + MS(1), pack(10 << 20, lag))
+        pace.wait(now, fetch(0, lag));
+        pace.wait(now + MS(1), fetch(10 << 20, lag))
     };
     assert_eq!(limited(at(12, 0), 2000), MS(1000));
     assert_eq!(limited(at(12, 0), 1000), MS(0));
@@ -191,8 +191,8 @@ fn the_limit_goes_by_lag_and_time_of_day_when_the_minute_begins() {
     // Time advances from the moment at which the wall clock was set.
     let (mut pace, now) = pace(false, flow(RULES, ""), at(23, 0));
     let later = now + MS(9 * 3_600_000);
-    pace.wait(later, pack(0, 2000));
-    assert_eq!(pace.wait(later + MS(1), pack(10 << 20, 2000)), MS(1000));
+    pace.wait(later, fetch(0, 2000));
+    assert_eq!(pace.wait(later + MS(1), fetch(10 << 20, 2000)), MS(1000));
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn the_groups_rules_come_before_the_clusters() {
                    {"type":1,"rule":[{"zeroCnt":1,"freqInMs":900}]}]"#;
     let wait = |flow: &Flow, lag| {
         let (mut pace, now) = pace(false, flow.clone(), at(12, 0));
-        pace.wait(now, pack(0, lag));
+        pace.wait(now, fetch(0, lag));
         (
-            pace.wait(now + MS(1), pack(10 << 20, lag)),
-            pace.wait(now + MS(2), Pack::default()),
+            pace.wait(now + MS(1), fetch(10 << 20, lag)),
+            pace.wait(now + MS(2), FetchInfo::default()),
             pace.is_limited(now),
         )
     };
@@ -216,10 +216,10 @@ fn the_groups_rules_come_before_the_clusters() {
 #[test]
 fn looks_at_an_empty_partition_become_rarer() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
-    let mut waits = || (0..9).map(|_| pace.wait(now, Pack::default()).as_millis()).collect::<Vec<_>>();
+    let mut waits = || (0..9).map(|_| pace.wait(now, FetchInfo::default()).as_millis()).collect::<Vec<_>>();
     assert_eq!(waits(), [0, 0, 300, 300, 300, 300, 300, 1000, 1000]);
-    assert_eq!(pace.wait(now, pack(0, 0)), MS(0), "messages for others count as found");
-    assert_eq!(pace.wait(now, Pack::default()), MS(0), "the count starts again");
+    assert_eq!(pace.wait(now, fetch(0, 0)), MS(0), "messages for others count as found");
+    assert_eq!(pace.wait(now, FetchInfo::default()), MS(0), "the count starts again");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn packs_are_paced_by_whether_there_are_filters() {
         r#"[{"type":3,"rule":[{"normFreqInMs":50,"filterFreqInMs":100,"minDataFilterFreqInMs":400}]}]"#;
     let wait = |filtered, text, slow| {
         let (mut pace, now) = pace(filtered, flow(text, ""), at(12, 0));
-        pace.wait(now, Pack { slow, ..pack(1, 0) })
+        pace.wait(now, FetchInfo { slow, ..fetch(1, 0) })
     };
     assert_eq!(wait(false, text, true), MS(50));
     assert_eq!(wait(true, text, false), MS(100));
@@ -241,27 +241,27 @@ fn packs_are_paced_by_whether_there_are_filters() {
 fn new_rules_hold_at_once_and_the_same_ones_change_nothing() {
     let rule = |ms: u32| format!(r#"[{{"type":3,"rule":[{{"normFreqInMs":{ms}}}]}}]"#);
     let (mut pace, now) = pace(false, Flow::default(), at(12, 0));
-    assert_eq!(pace.wait(now, pack(1, 0)), MS(0));
+    assert_eq!(pace.wait(now, fetch(1, 0)), MS(0));
     pace.set(flow("", &rule(50)), now, at(12, 0));
-    assert_eq!(pace.wait(now, pack(1, 0)), MS(50));
+    assert_eq!(pace.wait(now, fetch(1, 0)), MS(50));
     let group = flow(RULES, &rule(50));
     pace.set(group.clone(), now, at(12, 0));
-    pace.wait(now, pack(0, 2000));
-    assert_eq!(pace.wait(now, pack(2 << 20, 2000)), MS(1000));
+    pace.wait(now, fetch(0, 2000));
+    assert_eq!(pace.wait(now, fetch(2 << 20, 2000)), MS(1000));
     pace.set(group, now, at(12, 0));
-    assert_eq!(pace.wait(now, pack(0, 2000)), MS(1000), "the window goes on");
+    assert_eq!(pace.wait(now, fetch(0, 2000)), MS(1000), "the window goes on");
     // Nor does it wait for the lag.
     let mut pace = Pace::new(false, now);
     pace.set(flow("", &rule(50)), now, at(12, 0));
-    assert_eq!(pace.wait(now, Pack { lag: None, ..pack(1, 0) }), MS(50));
+    assert_eq!(pace.wait(now, FetchInfo { lag: None, ..fetch(1, 0) }), MS(50));
 }
 
 #[test]
 fn a_broker_may_let_a_pack_pass() {
     let (mut pace, now) = pace(false, flow(RULES, ""), at(12, 0));
-    pace.wait(now, pack(0, 2000));
-    assert_eq!(pace.wait(now, Pack { free: true, ..pack(100 << 20, 2000) }), MS(0));
-    assert_eq!(pace.wait(now, pack(0, 2000)), MS(1000));
+    pace.wait(now, fetch(0, 2000));
+    assert_eq!(pace.wait(now, FetchInfo { free: true, ..fetch(100 << 20, 2000) }), MS(0));
+    assert_eq!(pace.wait(now, fetch(0, 2000)), MS(1000));
 }
 
 #[test]
@@ -270,9 +270,9 @@ fn no_rule_stops_consumption() {
                    "freqInMs":2147483647},{"start":"0:0","end":"23:59","dltInM":21,"limitInM":0,"freqInMs":2147483647}]},
                    {"type":1,"rule":[{"zeroCnt":1,"freqInMs":2147483647}]}]"#;
     let (mut pace, now) = pace(false, flow(text, ""), i64::MAX);
-    assert!(pace.wait(now, Pack::default()) <= MAX_WAIT);
+    assert!(pace.wait(now, FetchInfo::default()) <= MAX_WAIT);
     for lag in [i64::MAX, i64::MIN, 0] {
-        assert!(pace.wait(now, pack(usize::MAX, lag)) <= MAX_WAIT);
-        assert!(pace.wait(now, pack(usize::MAX, lag)) <= MAX_WAIT);
+        assert!(pace.wait(now, fetch(usize::MAX, lag)) <= MAX_WAIT);
+        assert!(pace.wait(now, fetch(usize::MAX, lag)) <= MAX_WAIT);
     }
 }

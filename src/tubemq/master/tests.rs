@@ -60,9 +60,9 @@ fn it_registers_at_once_and_beats_when_it_has_a_topic() {
     assert_eq!(master.broker(1).map(|broker| broker.port), Some(8123));
     assert_eq!(master.poll_timeout(), Some(now + INTERVAL));
     master.publish(now, "demo");
-    assert!(matches!(master.topic("demo"), Known::NotYet));
+    assert!(matches!(master.topic("demo"), TopicState::NotYet));
     beat(&mut master, now, 200, &["demo#1:3:2#"]);
-    let Known::Topic(topic) = master.topic("demo") else { panic!("it is known") };
+    let TopicState::Topic(topic) = master.topic("demo") else { panic!("it is known") };
     assert_eq!((topic.partitions.len(), master.max_message_size(topic)), (6, 2 << 20));
     assert!(matches!(master.poll_event(), Some(Event::Metadata)));
     assert_eq!(master.poll_timeout(), Some(now + INTERVAL));
@@ -75,14 +75,14 @@ fn metadata_are_replaced_as_a_whole() {
     master.publish(now, "a");
     master.publish(now, "b");
     beat(&mut master, now, 200, &["a#1:1:1#", "b#1:1:1#", "no description"]);
-    assert!(matches!(master.topic("b"), Known::Topic(_)));
+    assert!(matches!(master.topic("b"), TopicState::Topic(_)));
     beat(&mut master, now + INTERVAL, 200, &["a#1:2:1#"]);
-    assert!(matches!(master.topic("a"), Known::Topic(topic) if topic.partitions.len() == 2));
-    assert!(matches!(master.topic("b"), Known::Missing));
+    assert!(matches!(master.topic("a"), TopicState::Topic(topic) if topic.partitions.len() == 2));
+    assert!(matches!(master.topic("b"), TopicState::Missing));
     assert_eq!(master.poll_timeout(), Some(now + INTERVAL + MISSING_TOPIC_RETRY), "it may come back");
     // A master that is not ready has not stated anything.
     beat(&mut master, now + INTERVAL * 2, 201, &[]);
-    assert!(matches!(master.topic("a"), Known::Topic(_)));
+    assert!(matches!(master.topic("a"), TopicState::Topic(_)));
     // Brokers are only sent if they have changed.
     assert!(master.broker(1).is_some());
 }
@@ -99,7 +99,7 @@ fn a_master_that_forgot_the_producer_has_it_registered_again() {
     );
     master.handle_answer(now, Ok(registered()));
     beat(&mut master, now, 200, &["demo#1:1:1#"]);
-    assert!(matches!(master.topic("demo"), Known::Topic(_)));
+    assert!(matches!(master.topic("demo"), TopicState::Topic(_)));
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn a_topic_published_while_a_beat_is_open_is_not_answered_by_it() {
     assert!(master.poll_request(now, None).is_some());
     master.publish(now, "b");
     master.handle_answer(now, Ok(beaten(200, &["a#1:1:1#"])));
-    assert!(matches!(master.topic("a"), Known::Topic(_)));
-    assert!(matches!(master.topic("b"), Known::NotYet));
+    assert!(matches!(master.topic("a"), TopicState::Topic(_)));
+    assert!(matches!(master.topic("b"), TopicState::NotYet));
     beat(&mut master, now, 200, &["a#1:1:1#"]);
-    assert!(matches!(master.topic("b"), Known::Missing));
+    assert!(matches!(master.topic("b"), TopicState::Missing));
 }
 
 #[test]

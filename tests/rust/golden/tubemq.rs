@@ -11,7 +11,7 @@ use penstock::transmit::Transmit;
 use penstock::tubemq::frame::{Decoder, MAX_PAYLOAD};
 use penstock::tubemq::message::{Outgoing, checksum, pack, unpack};
 use penstock::tubemq::topic::{
-    Broker, Condition, ConsumerTopic, Extent, HeldInfo, ProducerTopic, SubscribeInfo, check_group,
+    Broker, Condition, ConsumerTopic, HeldInfo, ProducerTopic, SubscribeInfo, TopicShare, check_group,
     check_topic,
 };
 use penstock::tubemq::{Call, Frame, Method, Partition, Reply, Request, Response, pb};
@@ -469,8 +469,8 @@ fn each_text(mut visit: impl FnMut(&str, &str)) {
 fn every_description_of_brokers_topics_and_partitions_reads_and_writes_back() {
     let mut read: BTreeMap<String, usize> = BTreeMap::new();
     // The contents of the recorded topic and their offsets.
-    let extent = Extent { broker: 1, stores: 2, partitions: 3 };
-    let expected: Vec<Partition> = extent.iter().collect();
+    let share = TopicShare { broker: 1, stores: 2, partitions: 3 };
+    let expected: Vec<Partition> = share.iter().collect();
     each_text(|field, text| {
         match field {
             "brokerInfos" | "brokerConfigList" => {
@@ -481,13 +481,13 @@ fn every_description_of_brokers_topics_and_partitions_reads_and_writes_back() {
             "topicInfos" => {
                 let topic = ProducerTopic::parse(text).unwrap();
                 assert_eq!(topic.partitions, expected);
-                assert_eq!(ProducerTopic::to_text(&topic.name, &[extent], topic.max_message_size), text);
+                assert_eq!(ProducerTopic::to_text(&topic.name, &[share], topic.max_message_size), text);
             }
             "topicMetaInfoList" => {
                 let topic = ConsumerTopic::parse(text).unwrap();
                 assert!(topic.partitions.iter().map(|(partition, _)| partition).eq(&expected));
                 assert!(topic.partitions.iter().all(|(_, status)| *status == 1));
-                assert_eq!(ConsumerTopic::to_text(&topic.name, &[(extent, 1)]), text);
+                assert_eq!(ConsumerTopic::to_text(&topic.name, &[(share, 1)]), text);
             }
             "subscribeInfo" => {
                 let info = SubscribeInfo::parse(text, 1).unwrap();
@@ -497,7 +497,7 @@ fn every_description_of_brokers_topics_and_partitions_reads_and_writes_back() {
                 assert_eq!(info.to_text(client, group), text);
             }
             "partitionInfo" => {
-                let info = SubscribeInfo::parse_place(text, 1).unwrap();
+                let info = SubscribeInfo::parse_location(text, 1).unwrap();
                 assert!(expected.contains(&info.partition), "{text}");
                 assert_eq!(info.to_string(), text);
             }

@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use penstock::error::{Error, ErrorKind};
 use penstock::machine::Machine as _;
 use penstock::transmit::Transmit;
-use penstock::tubemq::balance::Place;
+use penstock::tubemq::balance::PartitionLocation;
 use penstock::tubemq::connection::Connection;
 use penstock::tubemq::consumer::{self, Consumer, Message, Start};
 use penstock::tubemq::frame::{Decoder, MAX_PAYLOAD};
@@ -236,7 +236,7 @@ impl World {
             let options = consumer::Options {
                 client_id: "c".into(),
                 group: "g".into(),
-                place: Place {
+                location: PartitionLocation {
                     topic: "demo".into(),
                     partition: Partition { broker: 1, id },
                     broker: BrokerInfo { id: 1, host: "h".into(), port: 1 },

@@ -16,7 +16,7 @@ use crate::client::tubemq::shared::Shared;
 use crate::clock::wall_ms;
 use crate::error::Error;
 use crate::sync::{Mutex, Rank};
-use crate::tubemq::balance::{Balance, Event, Member, Place};
+use crate::tubemq::balance::{Balance, Event, Member, PartitionLocation};
 use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
 use crate::tubemq::flow::Flow;
 use crate::tubemq::topic::SubscribeInfo;
@@ -105,25 +105,25 @@ impl Core {
     }
 
     /// The consumer of a partition, created if there is none.
-    fn take_place(self: &Arc<Self>, place: Place) -> Arc<PartitionConsumer> {
-        let key = (Arc::clone(&place.topic), place.partition);
+    fn take_location(self: &Arc<Self>, location: PartitionLocation) -> Arc<PartitionConsumer> {
+        let key = (Arc::clone(&location.topic), location.partition);
         let mut parts = self.parts.lock();
         if let Some(part) = parts.get(&key) {
             return Arc::clone(part);
         }
-        let start = self.options.offsets.get(&place.partition);
+        let start = self.options.offsets.get(&location.partition);
         let part = Arc::new(PartitionConsumer::new(
             &self.shared,
             Arc::clone(&self.fetched),
             MachineOptions {
                 client_id: self.client_id.clone(),
                 group: self.group.clone(),
-                filters: Arc::new(self.options.filters.get(&*place.topic).cloned().unwrap_or_default()),
+                filters: Arc::new(self.options.filters.get(&*location.topic).cloned().unwrap_or_default()),
                 start: start.map_or(self.options.start, |offset| Start::Offset(*offset)),
                 nack_delay: self.options.nack_delay,
                 poll_interval: self.options.poll_interval,
                 auto_ack: self.options.auto_ack,
-                place,
+                location,
             },
         ));
         {
@@ -142,22 +142,22 @@ impl Core {
 
     /// Reports to the member which partitions are held.
     fn report(&self) {
-        let held: Vec<Place> = self
+        let held: Vec<PartitionLocation> = self
             .parts
             .lock()
             .values()
             .filter_map(|part| {
                 let machine = part.machine();
-                machine.is_held().then(|| machine.place().clone())
+                machine.is_held().then(|| machine.location().clone())
             })
             .collect();
-        self.member.lock().hold(held);
+        self.member.lock().set_held(held);
     }
 
     /// Holds these partitions and no others.
-    fn assign(self: &Arc<Self>, places: Vec<Place>) {
+    fn assign(self: &Arc<Self>, locations: Vec<PartitionLocation>) {
         let wanted: BTreeSet<_> =
-            places.iter().map(|place| (Arc::clone(&place.topic), place.partition)).collect();
+            locations.iter().map(|location| (Arc::clone(&location.topic), location.partition)).collect();
         let gone: Vec<Arc<PartitionConsumer>> = {
             let mut parts = self.parts.lock();
             let gone: Vec<_> = parts.keys().filter(|key| !wanted.contains(*key)).cloned().collect();
@@ -166,34 +166,34 @@ impl Core {
         for part in gone {
             self.shared.runtime.spawn(async move { part.leave(LEAVE).await });
         }
-        for place in places {
+        for location in locations {
             // A partition whose broker has another address is closed here and opened there.
-            let key = (Arc::clone(&place.topic), place.partition);
+            let key = (Arc::clone(&location.topic), location.partition);
             let moved = {
                 let mut parts = self.parts.lock();
                 let known = parts.get(&key);
-                let moved = known.is_some_and(|part| part.machine().place().broker != place.broker);
+                let moved = known.is_some_and(|part| part.machine().location().broker != location.broker);
                 if moved { parts.remove(&key) } else { None }
             };
             if let Some(part) = moved {
                 part.stop();
             }
-            self.take_place(place);
+            self.take_location(location);
         }
     }
 
     /// Takes and leaves partitions as the master decided, and reports that to it.
-    async fn carry_out(self: Arc<Self>, taken: Vec<Place>, left: Vec<Place>) {
-        for place in left {
-            let part = self.parts.lock().remove(&(place.topic, place.partition));
+    async fn carry_out(self: Arc<Self>, taken: Vec<PartitionLocation>, left: Vec<PartitionLocation>) {
+        for location in left {
+            let part = self.parts.lock().remove(&(location.topic, location.partition));
             if let Some(part) = part {
                 part.leave(LEAVE).await;
             }
         }
         let limit = self.shared.options.request_timeout;
-        for place in taken {
-            let key = (Arc::clone(&place.topic), place.partition);
-            let part = self.take_place(place);
+        for location in taken {
+            let key = (Arc::clone(&location.topic), location.partition);
+            let part = self.take_location(location);
             // The balance assigns a partition again that another member still holds.
             if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
                 self.parts.lock().remove(&key);
@@ -201,7 +201,7 @@ impl Core {
             }
         }
         self.report();
-        self.member.lock().finished(Instant::now());
+        self.member.lock().confirm_event(Instant::now());
         self.due.notify_one();
     }
 
@@ -216,15 +216,15 @@ impl Core {
                     new
                 });
             }
-            Event::Assigned(places) => {
-                self.assign(places);
+            Event::Assigned(locations) => {
+                self.assign(locations);
                 self.state.send_replace(MemberState::Assigned);
             }
-            Event::Take(places) => {
-                self.shared.runtime.spawn(Arc::clone(self).carry_out(places, Vec::new()));
+            Event::Take(locations) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(locations, Vec::new()));
             }
-            Event::Leave(places) => {
-                self.shared.runtime.spawn(Arc::clone(self).carry_out(Vec::new(), places));
+            Event::Leave(locations) => {
+                self.shared.runtime.spawn(Arc::clone(self).carry_out(Vec::new(), locations));
             }
             Event::VisitToken(token) => self.shared.visit.set_token(token),
             Event::Priority(priority) => {
@@ -368,7 +368,7 @@ impl Core {
 /// Sends one heartbeat for the partitions of one broker.
 async fn beat(core: Arc<Core>, parts: Vec<Arc<PartitionConsumer>>) {
     let Some(connection) = parts.iter().find_map(|part| part.connection()) else { return };
-    let name = |part: &Arc<PartitionConsumer>| part.machine().place().info().to_string();
+    let name = |part: &Arc<PartitionConsumer>| part.machine().location().info().to_string();
     let names: Vec<String> = parts.iter().map(name).collect();
     let priority = parts.first().and_then(|part| part.machine().priority());
     let request = heartbeat(&core.client_id, &core.group, names.clone(), priority, core.shared.visit.info());

@@ -375,8 +375,8 @@ impl Consumer {
     }
 
     fn part(&self, message: &Message) -> Option<Arc<PartitionConsumer>> {
-        let place = &message.pack.place;
-        self.0.core.parts.lock().get(&(Arc::clone(&place.topic), place.partition)).cloned()
+        let location = &message.pack.location;
+        self.0.core.parts.lock().get(&(Arc::clone(&location.topic), location.partition)).cloned()
     }
 
     fn check_open(&self) -> Result<()> {

@@ -136,16 +136,16 @@ impl PartitionConsumer {
         drop(machine);
         for event in events {
             match event {
-                Event::Tried(result) => {
+                Event::Registered(result) => {
                     self.tried.send_replace(Some(result));
                 }
-                Event::Sought(result) => {
+                Event::SeekDone(result) => {
                     let waiter = self.seek.lock().take();
                     if let Some(waiter) = waiter {
                         let _ = waiter.send(result);
                     }
                 }
-                Event::Left => {
+                Event::Released => {
                     self.left.send_replace(true);
                 }
                 Event::Refresh => self.shared.refresh(),
@@ -265,7 +265,7 @@ impl PartitionRoute for PartitionConsumer {
 
 /// Connects a partition, and again each time its connection ends.
 pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>) {
-    let Some(broker) = part.upgrade().map(|part| part.machine().place().broker.clone()) else { return };
+    let Some(broker) = part.upgrade().map(|part| part.machine().location().broker.clone()) else { return };
     let mut backoff = Backoff::new(shared.options.max_backoff);
     loop {
         let got = shared.pool.get(&address(&broker), Purpose::Fetch).await;
