@@ -14,7 +14,7 @@ MQTT has no sequence ids
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from . import parse, protocols
 from .errors import Unsupported
@@ -56,12 +56,13 @@ def refuse(protocol: str, names: Iterable[str]) -> None:
             raise Unsupported(words[name])
 
 
-def refuse_all(protocol: str, names: Iterable[str]) -> None:
-    """As :func:`refuse`, for a verb that takes no further keyword at all.
+def refuse_all(protocol: str, given: Mapping[str, object]) -> None:
+    """As :func:`refuse`, for keywords that a verb does not take. ``None`` means "not given".
 
     Raises:
-        Unsupported: always.
+        Unsupported: any of ``given`` is set.
     """
-    names = list(names)
+    names = [name for name, value in given.items() if value is not None]
     refuse(protocol, names)
-    raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")
+    if names:
+        raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")

@@ -155,7 +155,7 @@ class MqttProducer(Producer):
             Closed: after :meth:`close`.
         """
         if key:
-            refuse_all("mqtt", ["key"])
+            refuse_all("mqtt", {"key": key[0]})
         return self._native.send(payload, fields_to_engine(fields) if fields else None).wait()
 
     def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
@@ -167,7 +167,7 @@ class MqttProducer(Producer):
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
         if key:
-            refuse_all("mqtt", ["key"])
+            refuse_all("mqtt", {"key": key[0]})
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(

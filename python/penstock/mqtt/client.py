@@ -168,7 +168,7 @@ class MqttProducer(Producer):
         if asyncio._get_running_loop() is not self._loop:
             self._check()
         if key:
-            refuse_all("mqtt", ["key"])
+            refuse_all("mqtt", {"key": key[0]})
         return self._native.send(payload, fields_to_engine(fields) if fields else None)
 
     def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
@@ -180,7 +180,7 @@ class MqttProducer(Producer):
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
         if key:
-            refuse_all("mqtt", ["key"])
+            refuse_all("mqtt", {"key": key[0]})
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(

@@ -150,8 +150,10 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
         InvalidArgument: an unknown field or a bad value.
         Unsupported: a field of another protocol.
     """
-    for name in fields:
+    for name, value in fields.items():
         if name not in _FIELDS:
+            if value is None:
+                return fields_to_engine({key: fields[key] for key in fields if key != name})
             _missing.refuse("mqtt", [name])
             hint = parse.did_you_mean(name, sorted(_FIELDS))
             raise InvalidArgument(f"an MQTT message has no field {name!r}{hint}")

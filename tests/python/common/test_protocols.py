@@ -89,6 +89,17 @@ def test_a_mistyped_or_private_name_is_a_plain_attribute_error() -> None:
     assert type(_missing.missing(handle("mqtt", "Client"), "_reader")) is AttributeError
 
 
+async def test_a_keyword_that_is_none_is_not_given() -> None:
+    with penstock.Broker(mqtt_port=0) as broker:
+        async with penstock.connect(broker.url) as client, client.producer("t") as producer:
+            await producer.send(b"x", qos=None)
+            await producer.send_many([b"x"], topics=None)
+        async with penstock.connect(broker.mqtt_url) as client, client.producer("t") as producer:
+            await producer.send(b"x", None)
+            await producer.send(b"x", key=None, qos=0)
+            await producer.send_many([b"x"], keys=None)
+
+
 async def test_a_verb_that_is_missing_is_absent() -> None:
     async with penstock.connect("embedded:") as client, client.producer("t") as producer:
         assert not hasattr(client, "publish")
