@@ -357,7 +357,8 @@ impl Broker {
         Err(Error::new(
             ErrorKind::TopicNotFound,
             format!(
-                "Namespace not found: {namespace}. Add it to the broker's option namespaces, or create a topic in it through the broker object"
+                "Namespace not found: {namespace}. Add it to the broker's option namespaces, or create \
+                 a topic in it through the broker object"
             ),
         ))
     }

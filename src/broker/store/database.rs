@@ -102,7 +102,8 @@ pub fn prepare(db: &Connection) -> Result<()> {
         return Err(Error::new(
             ErrorKind::UnsupportedVersion,
             format!(
-                "the store has format {format}, and this version supports up to {FORMAT}: use the version that wrote the store"
+                "the store has format {format}, and this version supports up to {FORMAT}: use the version \
+                 that wrote the store"
             ),
         ));
     }

@@ -87,3 +87,37 @@ impl StoreQueue {
         self.outstanding.get() == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare;
+    use super::*;
+    use crate::sqlite::{self, Sync};
+
+    #[test]
+    fn each_queue_gets_the_reports_of_its_own_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let mut queues = StoreQueue::open(db, (), 3).unwrap();
+        for (index, changes) in [(0, 5), (1, 2), (0, 1)] {
+            for _ in 0..changes {
+                assert!(!queues[index].0.submit(Op::Epoch { topic: 1, epoch: 1 }));
+            }
+        }
+        for (index, expected) in [(0, 6), (1, 2)] {
+            let (queue, reports) = &mut queues[index];
+            let mut jobs = 0;
+            while !queue.is_idle() {
+                let report = reports.blocking_recv().unwrap();
+                assert!(report.outcome.as_ref().unwrap() > &0);
+                queue.reported(&report);
+                jobs += report.jobs;
+            }
+            assert_eq!(jobs, expected);
+        }
+        assert!(queues[2].1.try_recv().is_err(), "the third protocol submitted nothing");
+        let (memory, _) = StoreQueue::memory();
+        assert!(memory.submit(Op::Epoch { topic: 1, epoch: 1 }) && memory.is_idle());
+    }
+}

@@ -220,7 +220,8 @@ impl Broker {
             .and_then(|()| match request.require_bound {
                 Some(true) => {
                     let text =
-                        "the embedded master does not start consumers at given offsets: use client balancing and set the offsets there";
+                        "the embedded master does not start consumers at given offsets: use client balancing and set \
+                         the offsets there";
                     Err((Code::BadRequest, text.to_owned()))
                 }
                 _ => self.join(&request.client_id, &request.group_name, spec, -1, held),
