@@ -37,7 +37,7 @@ fn anything_before_connect_and_a_second_connect_end_the_connection() {
     let mut bench = Bench::new();
     let peer = Peer { id: bench.open_peer(), version: Version::V5 };
     assert!(bench.tell(&peer, Packet::PingReq).is_err());
-    assert!(bench.hear(&peer).is_empty(), "nobody knows which version to speak");
+    assert!(bench.hear(&peer).is_empty(), "the version to answer in is unknown");
     let peer = bench.connect("a");
     assert!(bench.tell(&peer, Packet::Connect(Box::new(Connect::new(Version::V5, "a")))).is_err());
     assert_eq!(bench.ended(&peer), Reason::ProtocolError);
@@ -931,7 +931,7 @@ fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_
     send(&mut bench, 12);
     bench.pass(1);
     bench.pass(1);
-    assert!(bench.broker.may_read(publisher.id), "it took nothing: nobody waits for it");
+    assert!(bench.broker.may_read(publisher.id), "it took nothing, so nothing waits for it");
     send(&mut bench, 100);
     assert!(bench.broker.may_read(publisher.id));
     assert!(bench.broker.stats().messages_dropped > 70);
@@ -945,7 +945,7 @@ fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_
     for _ in 0..20 {
         bench.tell(&own, Packet::Publish(publish("own", Q0, 0, &payload))).unwrap();
     }
-    assert!(bench.broker.may_read(own.id), "nobody waits for itself");
+    assert!(bench.broker.may_read(own.id), "a client does not wait for itself");
 }
 
 #[test]

@@ -553,7 +553,7 @@ fn partitions_are_kept_and_listed() {
     assert_eq!(
         ask(&mut bench, "persistent://a/b/x", true),
         (None, Some(pb::ServerError::TopicNotFound)),
-        "a namespace that nobody named"
+        "a namespace that does not exist"
     );
     bench.broker.create_topic("a/b/y", 0).unwrap();
     bench.settle();
@@ -679,7 +679,7 @@ fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
     assert!(bench.commands(peer).iter().any(|c| matches!(c, Command::AuthChallenge(_))));
     assert!(bench.tell(peer, renew(key.sign("another", None))).is_err(), "the principal must not change");
     bench.now += Duration::from_secs(30);
-    assert!(bench.broker.handle_session_timeout(bench.now, peer).is_err(), "nobody answered the challenge");
+    assert!(bench.broker.handle_session_timeout(bench.now, peer).is_err(), "the challenge was not answered");
 }
 
 #[test]
@@ -691,7 +691,7 @@ fn acknowledged_entries_go_after_their_time_or_when_memory_is_short() {
     bench.fill(peer, 1, 0..10);
     bench.ack(peer, 1, 1, vec![id(4)], None);
     bench.pass(Duration::from_secs(1));
-    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 10, "somebody may want to seek back");
+    assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 10, "a consumer may seek back");
     bench.pass(Duration::from_secs(601));
     assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 5);
     bench.pass(Duration::from_secs(6010));

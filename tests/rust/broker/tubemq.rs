@@ -274,7 +274,7 @@ fn a_message_that_cannot_be_is_refused_with_the_servers_codes() {
     assert_eq!(bench.produce(seat, "demo", 0, &vec![0; (1 << 20) + (10 << 10)]).err_code, 200);
     assert_eq!(bench.produce(seat, "demo", 0, &vec![0; (1 << 20) + (10 << 10) + 1]).err_code, 400);
     assert_eq!(bench.produce(seat, "demo", 2, b"x").err_code, 403);
-    assert_eq!(bench.produce(seat, "demo", 10_000, b"x").err_code, 403, "a store that nobody would read");
+    assert_eq!(bench.produce(seat, "demo", 10_000, b"x").err_code, 403, "a store without readers");
     assert_eq!(bench.produce(seat, "demo", -1, b"x").err_code, 403);
     assert_eq!(bench.produce(seat, "other", 0, b"x").err_code, 403);
     let sent = |bench: &mut Bench, check_sum| {
@@ -383,7 +383,7 @@ fn leaving_says_whether_the_last_pack_was_consumed() {
             request.read_status = status;
         })
     };
-    assert_eq!(leave(&mut bench, "c", 0).err_code, 411, "nobody holds it");
+    assert_eq!(leave(&mut bench, "c", 0).err_code, 411, "it has no holder");
     bench.take(seat, "c", 0, |_| {});
     assert_eq!(leave(&mut bench, "d", 0).err_code, 412);
     bench.get(seat, "c", 0, false, false);

@@ -20,7 +20,7 @@ const TOPIC: &str = "persistent://public/default/reopened";
 /// Longer than the first pause before another attempt.
 const SETTLE: Duration = Duration::from_millis(600);
 
-/// What the broker does with one PRODUCER or SUBSCRIBE.
+/// The broker's reaction to one PRODUCER or SUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     /// Accepts it and cuts the connection a moment later.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What holds for the files of a directory.
+/// Rules for the files of a directory.
 struct Rule {
     directory: &'static str,
     /// Sub-directories that do not import each other, and that no other file imports.
