@@ -91,7 +91,11 @@ class EmbeddedListener(Service):
         if self._options.get("data") is True:
             self._options["data"] = str(self.folder / "data")
             self._options["durability"] = options.get("durability", "fsync")
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def prepare(self, options: dict[str, Any]) -> dict[str, Any]:
         """The broker's options; may write files into ``folder``."""
