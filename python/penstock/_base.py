@@ -194,19 +194,6 @@ class Consumer(ConsumerHandle[M_co]):
         """Name of the subscription or group."""
         return self._native.subscription
 
-    def receive(self, timeout: Duration | None = None) -> Awaitable[M_co]:
-        """The next message.
-
-        Args:
-            timeout: longest wait in seconds; no limit by default.
-
-        Raises:
-            Timeout: no message came in time. No message is lost.
-            Closed: after :meth:`close`.
-        """
-        self._check()
-        return self._native.receive(parse.seconds(timeout))
-
     def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> Awaitable[list[M_co]]:
         """The messages that have arrived, up to ``max``; if there is no message, waits for one.
 

@@ -197,6 +197,12 @@ class _ConsumerOf(Generic[_Message, _Target_contra]):
             NotAllowed: the consumer belongs to an event loop.
             Closed: after :meth:`close`.
         """
+    def receive_blocking(self, timeout: float | None) -> _Message:
+        """As :meth:`__next__`, with a limit in seconds; ``None`` is no limit.
+
+        Raises:
+            Timeout: no message in time; nothing is lost.
+        """
     def receive(self, timeout: float | None) -> _Pending[_Message]:
         """The next message.
 

@@ -15,12 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from . import parse
 from ._typing import M_co
 from .errors import Closed, InvalidArgument
 
 if TYPE_CHECKING:
     from ._native import Loop
-    from ._typing import Pending
+    from ._typing import Duration, Pending
     from .broker import Broker
     from .protocols import Defaults
 
@@ -208,6 +209,19 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
 
     def __anext__(self) -> Awaitable[M_co]:
         return self._native.__anext__()
+
+    def receive(self, timeout: Duration | None = None) -> Awaitable[M_co]:
+        """The next message.
+
+        Args:
+            timeout: longest wait in seconds; no limit by default.
+
+        Raises:
+            Timeout: no message came in time. No message is lost.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        return self._native.receive(parse.seconds(timeout))
 
     async def close(self) -> None:
         """Hands over the acknowledgements and closes. Messages without one are delivered to other

@@ -122,7 +122,7 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
         return Ok(Imported(vec![RecordBatch::from(StructArray::from(data))]));
     }
     Err(PyTypeError::new_err(format!(
-        "{} is no table: expected something with __arrow_c_stream__ or __arrow_c_array__ (pyarrow, polars, pandas, duckdb ...)",
+        "{} is not a table: pass an object with __arrow_c_stream__ or __arrow_c_array__ (pyarrow, polars, pandas, duckdb ...)",
         value.get_type()
     )))
 }

@@ -117,10 +117,11 @@ impl<S: Subscription> Receiver<S> {
         }
     }
 
-    /// The next message of a blocking `for`, which wakes no other thread while messages are at hand.
-    pub(super) fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// The next message, for a blocking caller: a [`Waiter`](crate::python::promise::Waiter) for each message, or a
+    /// wake-up of another thread while messages are at hand, would cost as much as the message.
+    pub(super) fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         if self.caller.is_loop() {
-            let text = "this consumer belongs to an event loop: iterate over it with async for";
+            let text = "this consumer belongs to an event loop: use receive(), or iterate with async for";
             return Err(raise(py, &Error::new(ErrorKind::NotAllowed, text)));
         }
         let receives = self.receives(py)?;
@@ -129,7 +130,7 @@ impl<S: Subscription> Receiver<S> {
         }
         let engine = py_result(py, engine(1))?;
         let (promise, one_shot) = Promise::one_shot();
-        receives.wait(engine.handle(), None, Want::One, None, promise);
+        receives.wait(engine.handle(), None, Want::One, timeout.map(seconds), promise);
         one_shot.wait(py, None)
     }
 
@@ -166,6 +167,15 @@ impl<S: Subscription> Receiver<S> {
             return Err(PyValueError::new_err("max_rows must be at least 1"));
         }
         self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
+    }
+
+    /// Closes the consumer. A blocking iteration ends at once, whatever was taken ahead.
+    pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let closing = self.run(py, |consumer| async move { Subscription::close(&consumer).await })?;
+        if !self.caller.is_loop() {
+            self.receives(py)?.forget();
+        }
+        Ok(closing)
     }
 
     /// Runs an operation on the engine.
@@ -303,7 +313,12 @@ macro_rules! consumer_class {
             }
 
             fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.next(py)
+                self.0.next(py, None)
+            }
+
+            #[pyo3(signature = (timeout))]
+            fn receive_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+                self.0.next(py, timeout)
             }
 
             #[pyo3(signature = (timeout))]
@@ -341,7 +356,7 @@ macro_rules! consumer_class {
             }
 
             fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.run(py, |consumer| async move { Subscription::close(&consumer).await })
+                self.0.close(py)
             }
 
             $($own)*

@@ -1,5 +1,5 @@
-//! The rows of a frame as messages: which column becomes what, and the encoding. Nothing is sent here, so that
-//! a row that cannot be sent is refused before any other has left.
+//! The rows of a frame as messages: the roles of the columns, and the encoding. Nothing is sent here, so that a row
+//! that cannot be sent is refused before any other row is sent.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::python::rows::Rows;
 use crate::python::topics::Topics;
 use crate::sync::Mutex;
 
-/// Rows that have been encoded: what a producer's `send_rows` takes, once.
+/// Encoded rows, which a producer's `send_rows` takes once.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct FrameRows {
     rows: Mutex<Option<Rows>>,
@@ -27,10 +27,10 @@ pub(super) struct FrameRows {
 }
 
 impl FrameRows {
-    /// The rows; an error when they have been sent already.
+    /// The rows, or an error if they have been sent already.
     pub(super) fn take(&self) -> Result<Rows> {
         let taken = self.rows.lock().take();
-        taken.ok_or_else(|| invalid("these rows have been sent already"))
+        taken.ok_or_else(|| invalid("these rows have been sent already: encode the frame again"))
     }
 }
 
@@ -47,8 +47,8 @@ impl FrameRows {
     }
 }
 
-/// Encodes the rows of anything with the Arrow PyCapsule interface. `first_row` is the number of the frame's
-/// first row, for error messages and ids; `id` names a property and what comes before the row's number in it.
+/// Encodes the rows of an object with the Arrow PyCapsule interface. `first_row` is the number of the frame's first
+/// row, for error messages and ids; `id` is the name of a property and the text before the row's number in it.
 #[pyfunction]
 #[pyo3(signature = (frame, *, value, encoding, key=None, topic=None, properties=None, event_time=None, first_row=0, id=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments of the Python function")]
@@ -81,15 +81,15 @@ pub(super) fn template_columns(py: Python<'_>, template: &str) -> PyResult<Vec<S
     Ok(py_result(py, Topics::parse_template(template))?.columns().map(str::to_owned).collect())
 }
 
-/// Which columns become what of a message.
+/// The roles of the columns.
 struct Columns {
-    /// The payload; all columns when encoded as JSON.
+    /// The payload; all columns by default with JSON.
     value: Option<String>,
-    /// Payloads are JSON objects of the row.
+    /// Whether payloads are JSON objects of the rows.
     json: bool,
     /// The key.
     key: Option<String>,
-    /// The topic of each row; takes the place of the key.
+    /// The topic of each row, instead of a key.
     topic: Option<Topics>,
     /// A map of text to text, or a struct of texts.
     properties: Option<String>,
@@ -97,11 +97,11 @@ struct Columns {
     event_time: Option<String>,
     /// Number of the first row.
     first_row: u64,
-    /// A property with an id: its name, and what comes before the row's number.
+    /// A property with an id for each row: its name, and the text before the row's number.
     id: Option<(String, String)>,
 }
 
-/// Fields of a row beside its payload.
+/// The fields of the rows of a batch beside their payloads.
 struct Beside<'a> {
     columns: &'a Columns,
     first_row: u64,
@@ -145,7 +145,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Encodes every row. Nothing of Python is touched.
+/// Encodes every row, without Python.
 fn encode(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
     let mut rows = Rows::default();
     for batch in batches {

@@ -1,8 +1,8 @@
-//! The engine of this process.
+//! The engine of the process, and forks.
 //!
-//! A fork copies the memory but not the engine's thread, and perhaps a lock that it held. So a child never
-//! touches what it inherited: handles know the generation they were made in, refuse to work in a later
-//! one, and are leaked instead of dropped; the next connect starts a new engine.
+//! A fork copies the memory, and perhaps a lock that the engine's thread held, but not the thread. So a child never
+//! touches what it inherited: each handle knows the generation it was made in, fails in a later one, and is leaked
+//! instead of dropped. The next connect starts a new engine.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -49,7 +49,7 @@ pub(super) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(super) fn engine(threads: usize) -> Result<&'static Engine> {
     let generation = GENERATION.load(Ordering::Acquire);
     let current = RUNNING.load(Ordering::Acquire);
-    // SAFETY: what is stored in RUNNING came from Box::leak and is never freed.
+    // SAFETY: every pointer in RUNNING came from Box::leak and is never freed.
     if let Some(running) = unsafe { current.as_ref() }
         && running.generation == generation
     {
@@ -83,7 +83,7 @@ impl<T> Native<T> {
         }
         Err(Error::new(
             ErrorKind::Fork,
-            "this handle was made before a fork: create the client in the process that uses it",
+            "this handle was created before a fork: create the client in the process that uses it",
         ))
     }
 }

@@ -10,7 +10,7 @@ use crate::mqtt::topic::{MAX_LENGTH, check_name};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Topics {
     Column(String),
-    /// `shop/{till}/sales`: text, and columns in braces; `{{` and `}}` are braces themselves.
+    /// `shop/{till}/sales`: text, and columns in braces; `{{` and `}}` are literal braces.
     Template(Vec<Part>),
 }
 
@@ -21,17 +21,17 @@ pub(super) enum Part {
 }
 
 impl Topics {
-    /// The name of a column, or with braces in it a template.
+    /// Parses the name of a column or, if it contains braces, a template.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if text.contains(['{', '}']) { Self::parse_template(text) } else { Ok(Self::Column(text.to_owned())) }
     }
 
     pub(super) fn parse_template(text: &str) -> Result<Self> {
         let bad = |why: &str| {
-            let hint = "columns stand in braces, like shop/{till}/sales, and braces are written twice";
+            let hint = "write columns in braces, as in shop/{till}/sales, and literal braces twice";
             Error::new(
                 ErrorKind::InvalidArgument,
-                format!("{text:?} is no template of topics: {why}; {hint}"),
+                format!("{text:?} is not a template of topics: {why}; {hint}"),
             )
         };
         let (mut parts, mut literal) = (Vec::new(), String::new());
@@ -45,11 +45,11 @@ impl Topics {
                 continue;
             }
             if brace == "}" {
-                return Err(bad("a brace is closed that was not opened"));
+                return Err(bad("a closing brace has no opening brace"));
             }
             let (column, after) = after.split_once('}').ok_or_else(|| bad("a brace is not closed"))?;
             if column.is_empty() || column.contains('{') {
-                return Err(bad("between braces the name of a column is expected"));
+                return Err(bad("a pair of braces must contain the name of a column"));
             }
             if !literal.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut literal)));
@@ -72,7 +72,7 @@ impl Topics {
         Ok(Self::Template(parts))
     }
 
-    /// The columns in it, in order.
+    /// The columns that it names, in order.
     pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
         let (column, parts) = match self {
             Self::Column(name) => (Some(name.as_str()), &[][..]),

@@ -167,6 +167,20 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
     def __next__(self) -> M_co:
         return next(self._native)
 
+    def receive(self, timeout: Duration | None = None) -> M_co:
+        """The next message.
+
+        Args:
+            timeout: longest wait in seconds; no limit by default.
+
+        Raises:
+            Timeout: no message came in time. No message is lost.
+            Closed: after :meth:`close`.
+        """
+        if not self._open:
+            self._check()
+        return self._native.receive_blocking(parse.seconds(timeout))
+
     def _leave(self, failed: bool) -> None:
         if self._open:
             self._open = False

@@ -26,7 +26,6 @@ LACKS = {
     "correlation_data": _V5.format("correlation_data"),
     "message_expiry": "TubeMQ has no message expiry: topics have a retention time",
     "is_text": _V5.format("is_text"),
-    "ack_cumulative": "TubeMQ has no cumulative acknowledgement: use ack() or ack_many()",
     "inclusive": "TubeMQ has no inclusive: a Position is always inclusive",
     "last_message_ids": _IDS,
     "publish_time": "TubeMQ has no publish times: use event_time or broker_time",

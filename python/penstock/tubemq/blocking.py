@@ -258,6 +258,10 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
     that were acknowledged.
     """
 
+    def ack_cumulative(self, message: TubeMqMessage) -> None:
+        """Acknowledges a message and every message before it, in its partition."""
+        self._native.ack_cumulative(message)
+
     def nack(self, message: TubeMqMessage, delay: Duration | None = None) -> None:
         """Has a message delivered again, together with the unacknowledged messages of its pack.
 

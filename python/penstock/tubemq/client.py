@@ -266,6 +266,11 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
     that were acknowledged.
     """
 
+    def ack_cumulative(self, message: TubeMqMessage) -> Awaitable[None]:
+        """Acknowledges a message and every message before it, in its partition."""
+        self._native.ack_cumulative(message)
+        return self._done
+
     def nack(self, message: TubeMqMessage, delay: Duration | None = None) -> Awaitable[None]:
         """Has a message delivered again, together with the unacknowledged messages of its pack.
 

@@ -212,7 +212,7 @@ async def test_a_bad_topic_names_row_and_column_and_nothing_is_sent(
         ("nowhere", errors.InvalidArgument, 'no column "nowhere"; it has id, till, payload, when'),
         ("a/{nowhere}", errors.InvalidArgument, 'no column "nowhere"'),
         ("a/{till", errors.InvalidArgument, "a brace is not closed"),
-        ("a/till}", errors.InvalidArgument, "a brace is closed that was not opened"),
+        ("a/till}", errors.InvalidArgument, "a closing brace has no opening brace"),
         ("a/{}", errors.InvalidArgument, "the name of a column is expected"),
         ("a/{b{till}}", errors.InvalidArgument, "the name of a column is expected"),
         ("#/{till}", errors.InvalidTopic, "cannot be a part of a topic"),
