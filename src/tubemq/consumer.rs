@@ -341,7 +341,7 @@ impl Consumer {
         self.queued_bytes = 0;
     }
 
-    /// Whether the driver should take a turn: a call may be due.
+    /// Whether [`Self::poll_request`] may have a call that is due.
     pub fn wants_transmit(&self) -> bool {
         match self.state {
             State::Out { .. } | State::Idle { .. } => true,
