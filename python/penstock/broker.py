@@ -95,11 +95,9 @@ class Broker:
         are sums over all protocols.
 
         The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures
-        of
-        that protocol. A figure that a protocol has no notion of is 0: sessions, retained and dropped messages
-            are
-        MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or of
-        all packets for MQTT.
+        of that protocol. A figure that a protocol does not have is 0: sessions, retained and dropped messages
+        are MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or
+        of all packets for MQTT.
 
         Raises:
             Closed: the broker has been stopped. The methods below raise it, too.
