@@ -110,9 +110,9 @@ pub enum Event {
     Registered,
     /// Complete list of the partitions to hold.
     Assigned(Vec<PartitionLocation>),
-    /// Partitions to take; to be answered with [`Member::finished`].
+    /// Partitions to take; to be answered with [`Member::confirm_event`].
     Take(Vec<PartitionLocation>),
-    /// Partitions to release; to be answered with [`Member::finished`].
+    /// Partitions to release; to be answered with [`Member::confirm_event`].
     Leave(Vec<PartitionLocation>),
     /// Token to be presented to brokers from now on.
     VisitToken(i64),
