@@ -209,11 +209,10 @@ class Consumer(ConsumerHandle[M_co]):
         """Messages as an Arrow table, without a Python object per message. Rows cannot be acknowledged one by
         one.
 
-        Columns with Pulsar and TubeMQ: ``value`` (binary), ``key``, ``topic``, ``message_id``,
-            ``publish_time``,
-        ``event_time``, ``properties``, ``redelivery_count``. With MQTT: ``value``, ``topic``, ``qos``,
-            ``retain``,
-        ``received_time``, ``content_type``, ``properties``; subscribe with ``auto_ack=True`` there.
+        All protocols have the columns ``value`` (binary), ``topic`` and ``properties``. Pulsar adds ``key``,
+        ``message_id``, ``publish_time``, ``event_time`` and ``redelivery_count``; MQTT ``qos``, ``retain``,
+        ``received_time`` and ``content_type`` (subscribe with ``auto_ack=True`` there); TubeMQ ``key``,
+        ``message_type``, ``event_time``, ``broker_id``, ``partition`` and ``offset``.
 
         Args:
             max_rows: returns when the table has this many rows ...

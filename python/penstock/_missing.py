@@ -66,3 +66,15 @@ def refuse_all(protocol: str, given: Mapping[str, object]) -> None:
     refuse(protocol, names)
     if names:
         raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")
+
+
+def refuse_key(positional: tuple[object, ...]) -> None:
+    """Answers for positional arguments behind the payload, in a protocol whose messages have no keys.
+
+    Raises:
+        Unsupported: a key.
+        TypeError: more than a key.
+    """
+    if len(positional) > 1:
+        raise TypeError(f"expected the payload and keywords, got {len(positional) + 1} positional arguments")
+    refuse_all("mqtt", {"key": positional[0]})

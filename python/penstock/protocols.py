@@ -1,7 +1,7 @@
 """The registry: one row for each protocol. Adding a protocol starts here.
 
-A row refers to tables, classes and commands by name, and they are imported when they are first used: this module
-imports no protocol, and looking up a scheme costs nothing.
+A row refers to tables, classes and commands by name, and they are imported when they are first used. So this
+module imports no protocol, and looking up a scheme costs nothing.
 
 >>> from penstock import protocols
 >>> protocols.of("mqtts://broker:8883").title

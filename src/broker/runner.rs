@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
@@ -33,7 +33,8 @@ pub(super) struct Runner {
     wakes: RefCell<HashMap<u64, Rc<Notify>>>,
     timer: Notify,
     queue: StoreQueue,
-    written: Notify,
+    /// Notified of every report to any protocol.
+    written: Rc<Notify>,
     unanswered: RefCell<VecDeque<Unanswered>>,
     /// Connections of all protocols.
     connections: Rc<Cell<usize>>,
@@ -44,13 +45,14 @@ impl Runner {
         protocol: Box<dyn Protocol>,
         queue: StoreQueue,
         connections: Rc<Cell<usize>>,
+        written: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
             protocol: RefCell::new(protocol),
             wakes: RefCell::default(),
             timer: Notify::new(),
             queue,
-            written: Notify::new(),
+            written,
             unanswered: RefCell::default(),
             connections,
         })
@@ -118,8 +120,8 @@ impl Runner {
 
     /// Hands the store's reports to the protocol.
     pub(super) async fn handle_reports(self: Rc<Self>, mut reports: Reports) {
-        while let Some(report) = reports.recv().await {
-            self.queue.reported(&report);
+        while let Some(mut report) = reports.recv().await {
+            self.queue.reported(&mut report);
             self.call(|protocol, now| protocol.handle_report(now, report));
             self.answer_written();
             self.written.notify_one();
@@ -149,13 +151,9 @@ impl Runner {
         Turn { deadline, reads: protocol.may_read(id), finished: protocol.finished(id) }
     }
 
-    /// Waits until the store has reported every change; gives up when it makes no progress for `patience`.
-    pub(super) async fn drain(&self, patience: Duration) {
-        while !self.queue.is_idle() {
-            if tokio::time::timeout(patience, self.written.notified()).await.is_err() {
-                break;
-            }
-        }
+    /// Whether the store has reported every change.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_idle()
     }
 
     /// Gives every connection a turn.

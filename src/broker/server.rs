@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc as queue;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, mpsc as queue};
+use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::auth::TokenKey;
 use crate::broker::listener::{Port, Transport, accept, acceptor, check_bind};
@@ -109,6 +109,8 @@ struct Running {
 struct Server {
     protocols: Vec<Running>,
     usage: StoreUsage,
+    /// Notified of every report of the store.
+    written: Rc<Notify>,
     /// Tasks that end when shutdown begins: listeners and clocks.
     listening: JoinSet<()>,
     /// Tasks that hand over the store's reports until everything is written.
@@ -127,9 +129,10 @@ impl Server {
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
         let connections = Rc::<Cell<usize>>::default();
+        let written = Rc::<Notify>::default();
         let queues = queues(database, opened.len())?;
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
-            let runner = Runner::new(protocol, queue, connections.clone());
+            let runner = Runner::new(protocol, queue, connections.clone(), written.clone());
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
             for (port, framing) in ports {
@@ -140,20 +143,31 @@ impl Server {
             Running { name, topic_prefix, runner }
         };
         let protocols = opened.into_iter().zip(queues).map(run).collect();
-        Ok((Self { protocols, usage, listening, reporting }, urls))
+        Ok((Self { protocols, usage, written, listening, reporting }, urls))
     }
 
     /// Answers requests until their channel closes, then shuts down.
     async fn serve(mut self, mut requests: queue::UnboundedReceiver<Request>) {
-        while let Some(request) = requests.recv().await {
-            self.answer(request);
+        loop {
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.answer(request),
+                    None => break,
+                },
+                // A protocol without its clock or its reports would accept messages and never answer them.
+                Some(Err(error)) = self.reporting.join_next() => propagate(error),
+                Some(Err(error)) = self.listening.join_next() => propagate(error),
+            }
         }
         self.listening.abort_all();
         // Messages that were received get their answers; then the last acknowledgements are written.
         let runners = || self.protocols.iter().map(|protocol| &protocol.runner);
         runners().for_each(|runner| runner.call(|protocol, now| protocol.shut_down(now)));
-        for runner in runners() {
-            runner.drain(FINAL_COMMIT).await;
+        // All together: while one protocol waits for its commits, another may still accept messages.
+        while runners().any(|runner| !runner.is_idle()) {
+            if tokio::time::timeout(FINAL_COMMIT, self.written.notified()).await.is_err() {
+                break;
+            }
         }
         runners().for_each(|runner| runner.wake_all());
         // A few turns for final packets. A client that is told of the end closes its connection then.
@@ -283,6 +297,13 @@ fn open(
         Ok(Opened { name, topic_prefix, protocol, ports })
     };
     bound.into_iter().map(open).collect()
+}
+
+/// Ends the broker's thread with the panic of one of its tasks.
+fn propagate(error: JoinError) {
+    if let Ok(panic) = error.try_into_panic() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 fn no_owner(name: &str) -> Error {

@@ -50,17 +50,19 @@ impl<P: Shared, C: Shared> Registry<P, C> {
         open.producers.iter().filter_map(Weak::upgrade).map(P::from_inner).collect()
     }
 
-    /// Marks the client as closed. Returns what was open; nothing when it was closed before.
-    pub(super) fn close(&self) -> (Vec<P>, Vec<C>) {
+    /// Marks the client as closed. Returns what was open; `None` when it was closed before.
+    pub(super) fn close(&self) -> Option<(Vec<P>, Vec<C>)> {
         let (producers, consumers) = {
             let mut open = self.0.lock();
-            open.closed = true;
+            if std::mem::replace(&mut open.closed, true) {
+                return None;
+            }
             (std::mem::take(&mut open.producers), std::mem::take(&mut open.consumers))
         };
-        (
+        Some((
             producers.iter().filter_map(Weak::upgrade).map(P::from_inner).collect(),
             consumers.iter().filter_map(Weak::upgrade).map(C::from_inner).collect(),
-        )
+        ))
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -73,10 +73,16 @@ struct Slots {
 
 impl Bridge {
     fn push(&self, completion: Completion) {
-        if self.closed.load(Ordering::Acquire) {
-            return;
+        {
+            let mut queue = self.queue.lock();
+            // Tested under the lock: a completion pushed after `close` has emptied the queue would never be dropped,
+            // and one that holds a handle keeps the bridge itself alive. It is dropped after the lock.
+            if self.closed.load(Ordering::Acquire) {
+                drop(queue);
+                return;
+            }
+            queue.push_back(completion);
         }
-        self.queue.lock().push_back(completion);
         self.wake();
     }
 

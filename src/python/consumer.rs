@@ -27,9 +27,6 @@ pub(super) trait Subscription: Source + Clone {
     /// The target for a Python object.
     fn target(object: &Bound<'_, PyAny>) -> PyResult<Self::Target>;
 
-    /// The topics or filters, joined by commas.
-    fn topic(&self) -> &str;
-
     /// The subscription or group.
     fn subscription(&self) -> &str;
 
@@ -131,7 +128,15 @@ impl<S: Subscription> Receiver<S> {
         let engine = py_result(py, engine(1))?;
         let (promise, one_shot) = Promise::one_shot();
         receives.wait(engine.handle(), None, Want::One, timeout.map(seconds), promise);
-        one_shot.wait(py, None)
+        let received = one_shot.wait(py, None);
+        // A signal handler has raised, and the message came while it ran: the next wait gets it.
+        if received.is_err()
+            && let Some(Ok(value)) = one_shot.take()
+            && let Ok(message) = value.into_python(py)
+        {
+            self.give_back(message.bind(py));
+        }
+        received
     }
 
     pub(super) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
@@ -292,7 +297,7 @@ macro_rules! consumer_class {
         impl $name {
             #[getter]
             fn topic(&self, py: Python<'_>) -> PyResult<&str> {
-                Ok(Subscription::topic(self.0.source(py)?))
+                Ok(Source::topic(self.0.source(py)?))
             }
 
             #[getter]

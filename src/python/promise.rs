@@ -149,6 +149,11 @@ impl OneShot {
         self.changed.notify_all();
     }
 
+    /// The result, if it has arrived and was not taken.
+    pub(super) fn take(&self) -> Option<Outcome> {
+        self.outcome.lock().take()
+    }
+
     /// Blocks until the result arrives, at most `timeout` seconds, handling signals meanwhile.
     pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
@@ -166,7 +171,9 @@ impl OneShot {
                 });
                 self.changed.wait_timeout_while(guard, slice, |outcome| outcome.is_none()).take()
             });
-            self.taken.store(outcome.is_some(), Ordering::Release);
+            if outcome.is_some() {
+                self.taken.store(true, Ordering::Release);
+            }
             match outcome {
                 Some(outcome) => return py_result(py, outcome)?.into_python(py),
                 None => py.check_signals()?,

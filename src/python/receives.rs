@@ -29,6 +29,9 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Its messages.
     type Message: Message;
 
+    /// The topics or filters, joined by commas.
+    fn topic(&self) -> &str;
+
     /// Moves up to `max` messages to `out`; none are an `Ok` too.
     fn take(&self, max: usize, out: &mut Vec<Self::Message>) -> Result<()>;
 
@@ -270,7 +273,8 @@ impl<S: Source> Receives<S> {
         let outcome = match wait.want {
             Want::One => match collected.into_iter().next() {
                 Some(message) => Ok(Value::new(One(message))),
-                None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")),
+                None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")
+                    .with_topic(self.source.topic())),
             },
             Want::Many(_) => Ok(Value::new(Many(collected))),
             Want::Rows(_) => S::to_batch(&collected).map(|batch| Value::new(ArrowBatch::new(batch))),
@@ -308,8 +312,15 @@ impl<S: Source> Events<S> {
 
     fn wake(&self) {
         let receives = self.receives.lock().upgrade();
-        if let Some(receives) = receives {
-            receives.wake();
+        let Some(receives) = receives else { return };
+        receives.wake();
+        // The engine calls this under a connection's lock. If the consumer was dropped meanwhile, this is the last
+        // reference, and the end of its handle takes that lock.
+        if let Some(last) = Arc::into_inner(receives) {
+            match Handle::try_current() {
+                Ok(engine) => drop(engine.spawn(async move { drop(last) })),
+                Err(_) => drop(last),
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
-from penstock._missing import refuse_all
+from penstock._missing import refuse_all, refuse_key
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
@@ -155,7 +155,7 @@ class MqttProducer(Producer):
             Closed: after :meth:`close`.
         """
         if key:
-            refuse_all("mqtt", {"key": key[0]})
+            refuse_key(key)
         return self._native.send(payload, fields_to_engine(fields) if fields else None).wait()
 
     def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
@@ -167,7 +167,7 @@ class MqttProducer(Producer):
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
         if key:
-            refuse_all("mqtt", {"key": key[0]})
+            refuse_key(key)
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(

@@ -15,7 +15,7 @@ from penstock import frames
 from penstock._base import Client, Consumer, Producer
 from penstock._connect import opening
 from penstock._handle import Opening, immediate
-from penstock._missing import refuse_all
+from penstock._missing import refuse_all, refuse_key
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
@@ -168,7 +168,7 @@ class MqttProducer(Producer):
         if asyncio._get_running_loop() is not self._loop:
             self._check()
         if key:
-            refuse_all("mqtt", {"key": key[0]})
+            refuse_key(key)
         return self._native.send(payload, fields_to_engine(fields) if fields else None)
 
     def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
@@ -180,7 +180,7 @@ class MqttProducer(Producer):
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
         if key:
-            refuse_all("mqtt", {"key": key[0]})
+            refuse_key(key)
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(

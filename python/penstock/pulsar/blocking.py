@@ -99,8 +99,10 @@ class PulsarClient(Client):
 
     def _open_consumer(self, topics: list[str], subscription: str, values: dict[str, Any]) -> PulsarConsumer:
         self._check()
-        receipts = values.pop("ack_receipt")
-        return PulsarConsumer(self._native.consumer(topics, subscription, values).wait(), self, receipts)
+        # The options stay as they are: an opening may be awaited again after a failure.
+        wanted = {name: value for name, value in values.items() if name != "ack_receipt"}
+        native = self._native.consumer(topics, subscription, wanted).wait()
+        return PulsarConsumer(native, self, values["ack_receipt"])
 
     def reader(self, topic: str | Sequence[str], **options: Unpack[PulsarConsumerOptions]) -> PulsarConsumer:
         """Reads a topic without leaving a subscription behind. Nothing needs to be acknowledged.

@@ -103,8 +103,10 @@ class PulsarClient(Client):
         self, topics: list[str], subscription: str, values: dict[str, Any]
     ) -> PulsarConsumer:
         self._check()
-        receipts = values.pop("ack_receipt")
-        return PulsarConsumer(await self._native.consumer(topics, subscription, values), self, receipts)
+        # The options stay as they are: an opening may be awaited again after a failure.
+        wanted = {name: value for name, value in values.items() if name != "ack_receipt"}
+        native = await self._native.consumer(topics, subscription, wanted)
+        return PulsarConsumer(native, self, values["ack_receipt"])
 
     def reader(
         self, topic: str | Sequence[str], **options: Unpack[PulsarConsumerOptions]

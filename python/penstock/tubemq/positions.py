@@ -129,7 +129,8 @@ def seek_target(target: Any) -> Position | str:
             raise InvalidArgument(str(error)) from None
         if not isinstance(parsed, str):
             return parsed[0]
-        return parsed
+        # A seek is done once, so "max", which is the end at every start, is the end now.
+        return "first" if parsed == "first" else "latest"
     raise Unsupported(
         "TubeMQ cannot seek to a time, which its brokers map to offsets in their web interface only: "
         "seek to a Position"

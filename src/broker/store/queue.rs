@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
@@ -36,6 +38,8 @@ pub(in crate::broker) struct StoreQueue {
     index: usize,
     /// Changes without a report.
     outstanding: Cell<u64>,
+    /// Bytes that the database uses after the newest commit of all protocols.
+    used: Arc<AtomicU64>,
 }
 
 /// The channel of reports about one protocol's changes.
@@ -50,8 +54,13 @@ impl StoreQueue {
     ) -> Result<Vec<(Self, Reports)>> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded_channel()).unzip();
         let mut jobs = vec![0; count];
+        let used = Arc::<AtomicU64>::default();
+        let newest = used.clone();
         let writer = Writer::start(connection, move |batch: &[Submission], outcome: &Result<u64>| {
             let _ = &lock;
+            if let Ok(bytes) = outcome {
+                newest.store(*bytes, Ordering::Release);
+            }
             for submission in batch {
                 jobs[submission.from] += 1;
             }
@@ -60,13 +69,19 @@ impl StoreQueue {
             }
         })?;
         let writer = Rc::new(writer);
-        let queue = |index| Self { writer: Some(writer.clone()), index, outstanding: Cell::new(0) };
+        let queue = |index| Self {
+            writer: Some(writer.clone()),
+            index,
+            outstanding: Cell::new(0),
+            used: used.clone(),
+        };
         Ok(receivers.into_iter().enumerate().map(|(index, reports)| (queue(index), reports)).collect())
     }
 
     /// A queue without a store behind it, whose channel of reports stays empty.
     pub(in crate::broker) fn memory() -> (Self, Reports) {
-        (Self { writer: None, index: 0, outstanding: Cell::new(0) }, mpsc::unbounded_channel().1)
+        let queue = Self { writer: None, index: 0, outstanding: Cell::new(0), used: Arc::default() };
+        (queue, mpsc::unbounded_channel().1)
     }
 
     /// Submits a change. Returns whether it is done already, because there is no store.
@@ -77,9 +92,13 @@ impl StoreQueue {
         false
     }
 
-    /// Notes that a report has arrived.
-    pub(in crate::broker) fn reported(&self, report: &Report) {
+    /// Notes that a report has arrived, and gives it the newest figure of bytes in use: each protocol has a channel
+    /// of its own, so reports to different protocols may be handled in another order than that of their commits.
+    pub(in crate::broker) fn reported(&self, report: &mut Report) {
         self.outstanding.set(self.outstanding.get() - report.jobs);
+        if let Ok(bytes) = &mut report.outcome {
+            *bytes = self.used.load(Ordering::Acquire);
+        }
     }
 
     /// Whether every change has been reported.
@@ -109,14 +128,17 @@ mod tests {
             let (queue, reports) = &mut queues[index];
             let mut jobs = 0;
             while !queue.is_idle() {
-                let report = reports.blocking_recv().unwrap();
+                let mut report = reports.blocking_recv().unwrap();
                 assert!(report.outcome.as_ref().unwrap() > &0);
-                queue.reported(&report);
+                queue.reported(&mut report);
                 jobs += report.jobs;
             }
             assert_eq!(jobs, expected);
         }
         assert!(queues[2].1.try_recv().is_err(), "the third protocol submitted nothing");
+        let mut stale = Report { jobs: 0, outcome: Ok(u64::MAX) };
+        queues[2].0.reported(&mut stale);
+        assert!(stale.outcome.unwrap() < u64::MAX, "a late report gives the figure of the newest commit");
         let (memory, _) = StoreQueue::memory();
         assert!(memory.submit(Op::Epoch { topic: 1, epoch: 1 }) && memory.is_idle());
     }

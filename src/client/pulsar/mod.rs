@@ -105,7 +105,7 @@ impl Client {
 
     /// Closes everything that was made with this client, then its connections.
     pub async fn close(&self) -> Result<()> {
-        let (producers, consumers) = self.0.open.close();
+        let (producers, consumers) = self.0.open.close().unwrap_or_default();
         let mut first = Ok(());
         for producer in producers {
             first = first.and(producer.close().await);

@@ -183,7 +183,7 @@ impl Seek<'_> {
         let still_open = matches!(&*state.borrow_and_update(), PartState::Open(_));
         async move {
             if still_open {
-                let _ = state.changed().await;
+                let _ = state.wait_for(|state| state.connection().is_none()).await;
             }
         }
     }

@@ -143,10 +143,7 @@ impl Client {
     /// Closes everything that was made with this client, leaves the master, and ends the connections.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
-        if self.0.open.is_closed() {
-            return Ok(());
-        }
-        let (producers, consumers) = self.0.open.close();
+        let Some((producers, consumers)) = self.0.open.close() else { return Ok(()) };
         let mut first = Ok(());
         for producer in producers {
             first = first.and(producer.close().await);

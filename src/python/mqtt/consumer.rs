@@ -20,6 +20,10 @@ consumer_class! {
 impl Source for Consumer {
     type Message = Message;
 
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
     fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
         self.take(max, out).map(drop)
     }
@@ -38,10 +42,6 @@ impl Subscription for Consumer {
 
     fn target(object: &Bound<'_, PyAny>) -> PyResult<Message> {
         Message::of(object).ok_or_else(|| wrong_target(object, "an MqttMessage"))
-    }
-
-    fn topic(&self) -> &str {
-        self.topic()
     }
 
     fn subscription(&self) -> &str {

@@ -49,6 +49,10 @@ consumer_class! {
 impl Source for native::Consumer {
     type Message = core::Message;
 
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
     fn take(&self, max: usize, out: &mut Vec<core::Message>) -> Result<()> {
         self.take(max, out).map(drop)
     }
@@ -75,10 +79,6 @@ impl Subscription for native::Consumer {
             Ok(id) => Ok(("".into(), id.get().0)),
             Err(_) => Err(wrong_target(object, "a PulsarMessage or a MessageId")),
         }
-    }
-
-    fn topic(&self) -> &str {
-        self.topic()
     }
 
     fn subscription(&self) -> &str {

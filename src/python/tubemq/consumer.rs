@@ -70,6 +70,10 @@ fn partition_state(py: Python<'_>, state: PartitionState) -> PyResult<Bound<'_, 
 impl Source for Consumer {
     type Message = Message;
 
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
     fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
         self.take(max, out).map(drop)
     }
@@ -88,10 +92,6 @@ impl Subscription for Consumer {
 
     fn target(object: &Bound<'_, PyAny>) -> PyResult<Message> {
         Message::of(object).ok_or_else(|| wrong_target(object, "a TubeMqMessage"))
-    }
-
-    fn topic(&self) -> &str {
-        self.topic()
     }
 
     fn subscription(&self) -> &str {

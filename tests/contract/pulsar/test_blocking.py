@@ -68,8 +68,9 @@ def test_iterating(blocking: Any, topic: str) -> None:
 
 def test_a_timeout_loses_nothing(blocking: Any, topic: str) -> None:
     with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
-        with pytest.raises(penstock.Timeout):
+        with pytest.raises(penstock.Timeout) as timed_out:
             consumer.receive(timeout=0.05)
+        assert timed_out.value.topic == topic
         assert consumer.receive_many(10, timeout=0.05) == []
         producer.send(b"x")
         assert bytes(consumer.receive(timeout=10).data) == b"x"

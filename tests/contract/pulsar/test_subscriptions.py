@@ -60,6 +60,19 @@ async def test_a_second_exclusive_consumer_is_refused_at_once(client: Any, topic
         assert refused.value.topic == topic
 
 
+async def test_an_opening_that_failed_may_be_awaited_again(client: Any, topic: str) -> None:
+    opening = client.consumer(topic, "s", ack_receipt=True)
+    async with client.consumer(topic, "s"):
+        with pytest.raises(errors.ConsumerBusy):
+            await opening
+    async with client.producer(topic) as producer:
+        consumer = await opening
+        await producer.send(b"x")
+        (message,) = await receive(consumer, 1)
+        await consumer.ack(message)
+        await consumer.close()
+
+
 async def test_an_exclusive_subscription_is_free_again_after_close(client: Any, topic: str) -> None:
     for _ in range(3):
         async with client.consumer(topic, "s"):

@@ -147,8 +147,10 @@ async def test_seek_lag_and_pause(tube: TubeMqService) -> None:
             assert payloads(await take(consumer, 6)) == numbered(10)[4:]
             await consumer.seek("first")
             assert payloads(await take(consumer, 10)) == numbered(10)
-            await consumer.seek("latest")
-            assert await consumer.receive_many(10, timeout=0.3) == []
+            for end in ("latest", "max"):
+                await consumer.seek("first")
+                await consumer.seek(end)
+                assert await consumer.receive_many(10, timeout=0.3) == []
             with pytest.raises(errors.Unsupported):
                 await consumer.seek(time.time())
 

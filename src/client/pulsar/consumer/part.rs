@@ -172,11 +172,11 @@ impl PartitionConsumer {
 
     async fn ask_seek(&self, seek: &Seek<'_>, to: SeekTo) -> Result<Command> {
         let connection = &seek.connection;
-        self.machine().begin_seek();
-        // What was acknowledged before the seek must reach the broker before it.
         {
+            // `open` publishes the state and attaches the machine under this lock.
             let mut host = connection.session().lock();
-            self.machine().flush_acks();
+            self.machine().begin_seek();
+            // What was acknowledged before the seek must reach the broker before it.
             self.turn(Instant::now(), host.protocol().transmit());
         }
         let seek = |request_id| {

@@ -104,12 +104,16 @@ impl Core {
         paused.all || paused.some.contains(&partition)
     }
 
-    /// The consumer of a partition, created if there is none.
-    fn take_location(self: &Arc<Self>, location: PartitionLocation) -> Arc<PartitionConsumer> {
+    /// The consumer of a partition, created if there is none; `None` once this consumer is closed.
+    fn take_location(self: &Arc<Self>, location: PartitionLocation) -> Option<Arc<PartitionConsumer>> {
         let key = (Arc::clone(&location.topic), location.partition);
         let mut parts = self.parts.lock();
+        // A consumer is marked as closed before its partitions are taken away, so none is added after that.
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
         if let Some(part) = parts.get(&key) {
-            return Arc::clone(part);
+            return Some(Arc::clone(part));
         }
         let start = self.options.offsets.get(&location.partition);
         let part = Arc::new(PartitionConsumer::new(
@@ -137,7 +141,7 @@ impl Core {
         let supervisor = supervise(Arc::downgrade(&part), Arc::clone(&self.shared));
         part.start(self.shared.runtime.spawn(supervisor));
         parts.insert(key, Arc::clone(&part));
-        part
+        Some(part)
     }
 
     /// Reports to the member which partitions are held.
@@ -193,7 +197,7 @@ impl Core {
         let limit = self.shared.options.request_timeout;
         for location in taken {
             let key = (Arc::clone(&location.topic), location.partition);
-            let part = self.take_location(location);
+            let Some(part) = self.take_location(location) else { break };
             // The balance assigns a partition again that another member still holds.
             if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
                 self.parts.lock().remove(&key);
@@ -259,11 +263,8 @@ impl Core {
         }
     }
 
-    /// Leaves the group without waiting for the answer: the consumer was dropped.
+    /// Leaves the group without waiting for the answer: the consumer was dropped, and is marked as closed.
     pub(super) fn leave_quietly(self: &Arc<Self>) {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return;
-        }
         let core = Arc::clone(self);
         self.shared.runtime.spawn(async move {
             core.member.lock().close(Instant::now());

@@ -71,11 +71,14 @@ pub(in crate::client) struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        let was_closed = self.core.closed.swap(true, Ordering::AcqRel);
         let parts = std::mem::take(&mut *self.core.parts.lock());
         for part in parts.values() {
             part.leave_quietly();
         }
-        self.core.leave_quietly();
+        if !was_closed {
+            self.core.leave_quietly();
+        }
     }
 }
 
