@@ -109,7 +109,7 @@ impl Broker {
         // The reason is not sent: it would help an attacker.
         let claims = tokens.as_ref().and_then(|tokens| tokens.verify(password, self.wall_ms()).ok());
         let Some(claims) = claims else {
-            return Some((Reason::BadUserNameOrPassword, "unknown user or wrong password".into()));
+            return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
         };
         let expires_at = claims.expires_ms.map(|at| self.settings.clock.at(self.now, at));
         if let Some(connection) = self.connections.get_mut(&id) {
