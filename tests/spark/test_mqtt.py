@@ -209,7 +209,7 @@ def test_a_topic_that_is_none_is_the_packages_own_error(url, frame, door):
         ({"topic": "t", "value": "valeu"}, errors.InvalidArgument, "no column 'valeu'"),
         ({"topic": "t/{shp}"}, errors.InvalidArgument, "no column 'shp'"),
         ({"topic": "t/{shop"}, errors.InvalidArgument, "a brace is not closed"),
-        ({"topic": "t/shop}/{id}"}, errors.InvalidArgument, "not opened"),
+        ({"topic": "t/shop}/{id}"}, errors.InvalidArgument, "no opening brace"),
         ({"topic": "t/{}"}, errors.InvalidArgument, "name of a column"),
         ({"topic": "t/+/{shop}"}, errors.InvalidTopic, "for filters only"),
         ({"topic": "t", "write_id": "w"}, errors.InvalidArgument, "id_property"),
