@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
-from ._missing import missing
+from ._missing import declare_missing, names_of
 from ._typing import M_co
 
 if TYPE_CHECKING:
@@ -66,10 +66,12 @@ class Client(ClientHandle):
         """Counters of the engine for this client. Every protocol has ``memory_used_bytes``."""
         return self._native.stats()
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._url}>"
@@ -168,10 +170,12 @@ class Producer(ProducerHandle):
         self._check()
         return self._native.send_rows(rows)
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._native.topic}>"
@@ -240,10 +244,12 @@ class Consumer(ConsumerHandle[M_co]):
         await self._native.unsubscribe()
         await self.close()
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._native.topic} {self._native.subscription!r}>"

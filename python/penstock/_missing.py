@@ -14,7 +14,8 @@ MQTT has no sequence ids
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from . import parse, protocols
 from .errors import Unsupported
@@ -40,8 +41,50 @@ def missing(owner: str | type[object], name: str) -> AttributeError:
         for key, row in protocols.PROTOCOLS.items():
             if label.lower().startswith(key) and name in (words := row.words()):
                 return MissingVerb(words[name])
-    known = [] if isinstance(owner, str) else [verb for verb in dir(owner) if not verb.startswith("_")]
+    known: list[str] = []
+    if not isinstance(owner, str):
+        known = [verb for verb in dir(owner) if not (verb.startswith("_") or _is_missing(owner, verb))]
     return AttributeError(f"{label} has no attribute {name!r}{parse.did_you_mean(name, known)}")
+
+
+class _Missing:
+    """The place of a missing verb in a class: reading it raises the error.
+
+    A ``__getattr__`` would do the same with less, but a class that has one loses the interpreter's fast way
+    to all its attributes, which costs each call of each verb.
+    """
+
+    def __set_name__(self, owner: type[object], name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type[object]) -> NoReturn:
+        raise missing(owner, self._name)
+
+
+def declare_missing(owner: type[object]) -> None:
+    """Gives a class of a protocol an answer for each verb and field of the others. They are absent for
+    ``hasattr``, ``dir`` and type checkers."""
+    for key, row in protocols.PROTOCOLS.items():
+        if owner.__name__.lower().startswith(key):
+            for name in row.words():
+                if _static(owner, name) is None:
+                    place = _Missing()
+                    setattr(owner, name, place)
+                    place.__set_name__(owner, name)
+
+
+def _static(owner: type[object], name: str) -> object:
+    """The attribute in the class or its bases, without reading it."""
+    return next((vars(base)[name] for base in owner.__mro__ if name in vars(base)), None)
+
+
+def _is_missing(owner: type[object], name: str) -> bool:
+    return isinstance(_static(owner, name), _Missing)
+
+
+def names_of(instance: object) -> list[str]:
+    """What ``dir`` shows of a handle: everything but the missing verbs."""
+    return [name for name in object.__dir__(instance) if not _is_missing(type(instance), name)]
 
 
 def refuse(protocol: str, names: Iterable[str]) -> None:
@@ -68,7 +111,7 @@ def refuse_all(protocol: str, given: Mapping[str, object]) -> None:
         raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")
 
 
-def refuse_key(positional: tuple[object, ...]) -> None:
+def refuse_key(positional: Sequence[object]) -> None:
     """Answers for positional arguments behind the payload, in a protocol whose messages have no keys.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import frames, parse
-from penstock._missing import missing
+from penstock._missing import declare_missing, names_of
 from penstock._typing import M_co
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
 
@@ -67,10 +67,12 @@ class Client(ClientHandle):
         """Counters of the engine for this client. Every protocol has ``memory_used_bytes``."""
         return self._native.stats()
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._url}>"
@@ -169,10 +171,12 @@ class Producer(ProducerHandle):
         self._check()
         return self._native.send_rows(rows)
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._native.topic}>"
@@ -239,10 +243,12 @@ class Consumer(ConsumerHandle[M_co]):
         self._native.unsubscribe().wait()
         self.close()
 
-    if not TYPE_CHECKING:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        declare_missing(cls)
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing(type(self), name)
+    def __dir__(self) -> list[str]:
+        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._native.topic} {self._native.subscription!r}>"

@@ -157,6 +157,9 @@ class ProducerHandle(ChildHandle):
             self._native.close().wait()
 
 
+_NUMBERS = (int, float)
+
+
 class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an iterator of its messages."""
 
@@ -179,7 +182,10 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         """
         if not self._open:
             self._check()
-        return self._native.receive_blocking(parse.seconds(timeout))
+        # Called for each message: no limit and plain seconds take no further call.
+        if timeout is not None and not (type(timeout) in _NUMBERS and 0 <= timeout <= 1e9):  # pyright: ignore[reportOperatorIssue]
+            timeout = parse.seconds(timeout)
+        return self._native.receive_blocking(timeout)
 
     def _leave(self, failed: bool) -> None:
         if self._open:
