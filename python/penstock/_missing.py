@@ -83,7 +83,7 @@ def _is_missing(owner: type[object], name: str) -> bool:
 
 
 def names_of(instance: object) -> list[str]:
-    """What ``dir`` shows of a handle: everything but the missing verbs."""
+    """The names that ``dir`` shows of a handle: all but the missing verbs."""
     return [name for name in object.__dir__(instance) if not _is_missing(type(instance), name)]
 
 
