@@ -24,7 +24,8 @@ def handle(protocol: str, kind: str, face: str = "client") -> type[Any]:
 
 
 def public(kind: type[Any]) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
+    # A missing verb has a place in the class, which hasattr does not see.
+    return {name for name in dir(kind) if not name.startswith("_") and hasattr(kind, name)}
 
 
 @pytest.mark.parametrize("row", protocols.PROTOCOLS.values(), ids=lambda row: row.key)
@@ -104,6 +105,8 @@ async def test_a_verb_that_is_missing_is_absent() -> None:
     async with penstock.connect("embedded:") as client, client.producer("t") as producer:
         assert not hasattr(client, "publish")
         assert not hasattr(producer, "topics")
+        assert "publish" not in dir(client)
+        assert "partitions" in dir(client)
         with pytest.raises(errors.Unsupported, match="open a producer"):
             client.publish("t", b"x")
         with pytest.raises(AttributeError, match="open a producer"):
