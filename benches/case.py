@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from benches import ROOT
@@ -29,11 +30,25 @@ def command(protocol: str, case: str, *arguments: Any) -> list[str]:
     return [sys.executable, "-m", "benches.case", protocol, case, json.dumps(arguments)]
 
 
-def run(protocol: str, case: str, *arguments: Any, timeout: float) -> Report:
-    """Runs the case in a process of its own and returns what it printed."""
+def run(
+    protocol: str,
+    case: str,
+    *arguments: Any,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+) -> Report:
+    """Runs the case in a process with ``environment``, or this one's, and returns what it printed."""
     words = command(protocol, case, *arguments)
     try:
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise Failed(f"no end in {timeout:.0f} s") from None
     if done.returncode:

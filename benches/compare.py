@@ -11,15 +11,11 @@ checkout to OTHER: above 1 is faster. Only the ratio means anything on another d
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +23,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from benches import ROOT
-from benches.case import Failed, Report, command
+from benches.case import Report, run
+from benches.mqtt.suite import compile_peer
+from support.service import EmbeddedBroker
 
 #: A row below this is called slower; scatter of the median over five rounds stays above it.
 LEVEL = 0.97
@@ -67,71 +65,43 @@ ROWS = [
 
 
 class Build:
-    """A checkout with its engine, and a broker of it."""
+    """A checkout with its engine."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
         self.environment = {**os.environ, "PYTHONPATH": str(root / "python")}
 
-    @contextlib.contextmanager
-    def broker(self, data: str | None) -> Iterator[dict[str, str]]:
-        """A broker in a process of its own; its URLs."""
-        options: dict[str, Any] = {"mqtt_port": 0, "tubemq_port": 0, "max_store": "8GiB"}
-        # Consumers subscribe after the publishers are done: the messages must stay until then.
-        options |= {"data": data} if data else {"durability": "memory", "retention_bytes": "4GiB"}
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/brokers/embedded.py"), json.dumps(options)],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin
-        assert process.stdout
-        try:
-            urls = {"pulsar": self._answer(process)}
-            for protocol in ("mqtt", "tubemq"):
-                process.stdin.write(json.dumps([f"{protocol}_url"]) + "\n")
-                process.stdin.flush()
-                urls[protocol] = self._answer(process)
-            yield urls | {"spark": urls["pulsar"]}
-        finally:
-            process.communicate(timeout=60)
-
-    @staticmethod
-    def _answer(process: subprocess.Popen[str]) -> str:
-        assert process.stdout
-        return json.loads(process.stdout.readline())["ok"]
-
     def measure(self, row: Row, scale: float) -> Report:
-        """Runs the row on a fresh broker."""
-        with tempfile.TemporaryDirectory() as folder, self.broker(folder if row.fsync else None) as urls:
-            url = urls[row.protocol]
-            topic = f"compare{uuid4().hex[:8]}"
-            count = (
-                max(int(row.count * scale) // 10_000 * 10_000, 10_000) if row.count >= 10_000 else row.count
-            )
-            place = urlsplit(url).port if row.protocol == "mqtt" else url
-            for case in filter(None, (row.fill, row.case)):
-                arguments = (place, topic, count, row.last)
-                # What is read is a little less than what was written: cases warm up with some messages.
-                read = (place, topic, int(count * 0.9) // 1000 * 1000, row.last) if row.fill else arguments
-                report = self._run(row.protocol, case, *(arguments if case == row.fill else read))
-            return report["spark_write"] if row.protocol == "spark" and "spark_write" in report else report
+        """Runs the row on a fresh broker of the build."""
+        with tempfile.TemporaryDirectory() as folder:
+            options: dict[str, Any] = {"mqtt_port": 0, "tubemq_port": 0, "max_store": "8GiB"}
+            # Consumers subscribe after the publishers are done: the messages must stay until then.
+            options |= {"data": folder} if row.fsync else {"durability": "memory", "retention_bytes": "4GiB"}
+            broker = EmbeddedBroker(self.environment, **options)
+            try:
+                return self._measure(row, scale, broker)
+            finally:
+                broker.stop()
+
+    def _measure(self, row: Row, scale: float, broker: EmbeddedBroker) -> Report:
+        place: str | int = broker.url
+        if row.protocol == "mqtt":
+            place = urlsplit(broker.call("mqtt_url")).port or 0
+        elif row.protocol == "tubemq":
+            place = broker.call("tubemq_url")
+        topic = f"compare{uuid4().hex[:8]}"
+        count = row.count
+        if count >= 10_000:
+            count = max(int(count * scale) // 10_000 * 10_000, 10_000)
+        if row.fill:
+            self._run(row.protocol, row.fill, place, topic, count, row.last)
+            # A little less than what was written: cases warm up with some messages.
+            count = int(count * 0.9) // 1000 * 1000
+        report = self._run(row.protocol, row.case, place, topic, count, row.last)
+        # Spark's case measures several ways in one JVM.
+        return report["spark_write"] if row.protocol == "spark" else report
 
     def _run(self, protocol: str, case: str, *arguments: Any) -> Report:
-        done = subprocess.run(
-            command(protocol, case, *arguments),
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if done.returncode:
-            raise Failed(done.stderr.strip().rpartition("\n")[2])
-        return json.loads(done.stdout.splitlines()[-1])
+        return run(protocol, case, *arguments, timeout=600, environment=self.environment)
 
 
 def compare(row: Row, ours: Build, other: Build, rounds: int, scale: float) -> dict[str, Any]:
@@ -165,14 +135,10 @@ def main() -> None:
         "--json", default="bench-compare.json", metavar="FILE", help="results, %(default)s by default"
     )
     options = parser.parse_args()
-    ours, other = Build(ROOT), Build(options.other.resolve())
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["MQTT_PEER"] = f"{folder}/mqtt_peer"
-        source = str(ROOT / "benches/mqtt/peer.c")
-        subprocess.run(["cc", "-O2", "-pthread", "-o", os.environ["MQTT_PEER"], source], check=True)
-        for build in (ours, other):
-            build.environment["MQTT_PEER"] = os.environ["MQTT_PEER"]
+        compile_peer(folder)
+        ours, other = Build(ROOT), Build(options.other.resolve())
         for row in ROWS:
             if not re.search(options.only, row.name):
                 continue

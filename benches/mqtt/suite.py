@@ -177,6 +177,13 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
         broker.stop()
 
 
+def compile_peer(folder: str) -> None:
+    """Compiles the fake broker into ``folder``; the cases find it in the environment."""
+    os.environ["MQTT_PEER"] = f"{folder}/mqtt_peer"
+    source = str(Path(__file__).with_name("peer.c"))
+    subprocess.run(["cc", "-O2", "-pthread", "-o", os.environ["MQTT_PEER"], source], check=True)
+
+
 @contextlib.contextmanager
 def preparation() -> Iterator[None]:
     """Compiles the fake broker and locates Mosquitto's programs; the cases find them in the environment."""
@@ -184,9 +191,7 @@ def preparation() -> Iterator[None]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["MQTT_PEER"] = f"{folder}/mqtt_peer"
-        source = str(Path(__file__).with_name("peer.c"))
-        subprocess.run(["cc", "-O2", "-pthread", "-o", os.environ["MQTT_PEER"], source], check=True)
+        compile_peer(folder)
         for name in ("mosquitto_pub", "mosquitto_sub"):
             os.environ[name.upper()] = Mosquitto.program(name)
         yield

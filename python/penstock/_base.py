@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
-from ._missing import declare_missing, names_of
 from ._typing import M_co
 
 if TYPE_CHECKING:
@@ -65,13 +64,6 @@ class Client(ClientHandle):
     def stats(self) -> dict[str, Any]:
         """Counters of the engine for this client. Every protocol has ``memory_used_bytes``."""
         return self._native.stats()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._url}>"
@@ -170,13 +162,6 @@ class Producer(ProducerHandle):
         self._check()
         return self._native.send_rows(rows)
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
-
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._native.topic}>"
 
@@ -243,13 +228,6 @@ class Consumer(ConsumerHandle[M_co]):
         self._check()
         await self._native.unsubscribe()
         await self.close()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.{type(self).__name__} {self._native.topic} {self._native.subscription!r}>"

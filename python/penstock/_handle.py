@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from . import parse
+from ._missing import Answers
 from ._typing import M_co
 from .errors import Closed, InvalidArgument
 
@@ -53,7 +54,7 @@ def immediate(pending: Pending[T]) -> T:
     return pending.result()  # type: ignore[attr-defined]
 
 
-class Handle:
+class Handle(Answers):
     """A handle of the engine that belongs to one event loop, and warns when it is forgotten open."""
 
     _open = False

@@ -14,8 +14,8 @@ MQTT has no sequence ids
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from . import parse, protocols
 from .errors import Unsupported
@@ -54,23 +54,27 @@ class _Missing:
     to all its attributes, which costs each call of each verb.
     """
 
-    def __set_name__(self, owner: type[object], name: str) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, instance: object, owner: type[object]) -> NoReturn:
         raise missing(owner, self._name)
 
 
-def declare_missing(owner: type[object]) -> None:
-    """Gives a class of a protocol an answer for each verb and field of the others. They are absent for
-    ``hasattr``, ``dir`` and type checkers."""
-    for key, row in protocols.PROTOCOLS.items():
-        if owner.__name__.lower().startswith(key):
-            for name in row.words():
-                if _static(owner, name) is None:
-                    place = _Missing()
-                    setattr(owner, name, place)
-                    place.__set_name__(owner, name)
+class Answers:
+    """Base of the handles of both faces. A class of a protocol gets an answer for each verb and field of the
+    others; they stay absent for ``hasattr``, ``dir`` and type checkers."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        for key, row in protocols.PROTOCOLS.items():
+            if cls.__name__.lower().startswith(key):
+                for name in row.words():
+                    if _static(cls, name) is None:
+                        setattr(cls, name, _Missing(name))
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not _is_missing(type(self), name)]
 
 
 def _static(owner: type[object], name: str) -> object:
@@ -80,11 +84,6 @@ def _static(owner: type[object], name: str) -> object:
 
 def _is_missing(owner: type[object], name: str) -> bool:
     return isinstance(_static(owner, name), _Missing)
-
-
-def names_of(instance: object) -> list[str]:
-    """The names that ``dir`` shows of a handle: all but the missing verbs."""
-    return [name for name in object.__dir__(instance) if not _is_missing(type(instance), name)]
 
 
 def refuse(protocol: str, names: Iterable[str]) -> None:
@@ -109,15 +108,3 @@ def refuse_all(protocol: str, given: Mapping[str, object]) -> None:
     refuse(protocol, names)
     if names:
         raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")
-
-
-def refuse_key(positional: Sequence[object]) -> None:
-    """Answers for positional arguments behind the payload, in a protocol whose messages have no keys.
-
-    Raises:
-        Unsupported: a key.
-        TypeError: more than a key.
-    """
-    if len(positional) > 1:
-        raise TypeError(f"expected the payload and keywords, got {len(positional) + 1} positional arguments")
-    refuse_all("mqtt", {"key": positional[0]})

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,9 +35,10 @@ class EmbeddedBroker:
 
     name = "embedded"
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, **options: Any) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(BROKERS / "embedded.py"), json.dumps(options)],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import frames, parse
-from penstock._missing import declare_missing, names_of
 from penstock._typing import M_co
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
 
@@ -66,13 +65,6 @@ class Client(ClientHandle):
     def stats(self) -> dict[str, Any]:
         """Counters of the engine for this client. Every protocol has ``memory_used_bytes``."""
         return self._native.stats()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._url}>"
@@ -171,13 +163,6 @@ class Producer(ProducerHandle):
         self._check()
         return self._native.send_rows(rows)
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
-
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._native.topic}>"
 
@@ -242,13 +227,6 @@ class Consumer(ConsumerHandle[M_co]):
         self._check()
         self._native.unsubscribe().wait()
         self.close()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        declare_missing(cls)
-
-    def __dir__(self) -> list[str]:
-        return names_of(self)
 
     def __repr__(self) -> str:
         return f"<penstock.blocking.{type(self).__name__} {self._native.topic} {self._native.subscription!r}>"

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock import parse
+from penstock._missing import Answers
 from penstock._typing import M_co
 from penstock.errors import Closed
 
@@ -32,7 +33,7 @@ def immediate(pending: Pending[T]) -> T:
     return pending.wait()
 
 
-class Handle:
+class Handle(Answers):
     """A handle of the engine. Warns when it is forgotten open."""
 
     _open = False

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
-from penstock._missing import refuse_all, refuse_key
+from penstock._missing import refuse_all
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
 from penstock.blocking._connect import opening
 from penstock.blocking._handle import immediate
-from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
+from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -15,10 +15,10 @@ from penstock import frames
 from penstock._base import Client, Consumer, Producer
 from penstock._connect import opening
 from penstock._handle import Opening, immediate
-from penstock._missing import refuse_all, refuse_key
+from penstock._missing import refuse_all
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
-from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of
+from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -30,6 +30,7 @@ __all__ = [
     "fields_to_engine",
     "filters_of",
     "matches",
+    "refuse_key",
     "will",
 ]
 
@@ -189,6 +190,18 @@ def filters_of(topic: str | Sequence[str]) -> list[str]:
     if not filters:
         raise InvalidArgument("a consumer needs at least one topic filter")
     return filters
+
+
+def refuse_key(positional: Sequence[object]) -> None:
+    """Answers for positional arguments of a send behind the payload.
+
+    Raises:
+        Unsupported: a key.
+        TypeError: more than a key.
+    """
+    if len(positional) > 1:
+        raise TypeError(f"expected the payload and keywords, got {len(positional) + 1} positional arguments")
+    _missing.refuse_all("mqtt", {"key": positional[0]})
 
 
 def matches(filter: str, topic: str) -> bool:
