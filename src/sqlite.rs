@@ -2,7 +2,9 @@
 //!
 //! Waiting jobs are gathered until the queue is empty or [`GATHER_BYTES`] or [`GATHER_TIME`] is reached, applied
 //! in one transaction, committed once, and only then reported as done. Reports have the order of the jobs. After
-//! a failed commit the writer rejects all later jobs: a later successful commit would leave a silent gap.
+//! a failed commit the writer rejects all later jobs: a later successful commit would leave a silent gap. A job on
+//! which no other depends ([`Job::stands_alone`]) and that SQLite refuses by itself, because it is too big for
+//! example, fails alone.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -102,6 +104,10 @@ pub fn private_directory(path: &Path) -> Result<()> {
 
 /// Bytes in use: the pages of the file that are not free.
 pub fn used_bytes(connection: &Connection) -> Result<u64> {
+    Ok(used_pages(connection)?)
+}
+
+fn used_pages(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma: &str| -> rusqlite::Result<u64> {
         connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map(|n| n.max(0) as u64)
     };
@@ -114,6 +120,21 @@ pub trait Job: Send + 'static {
     fn size(&self) -> usize;
     /// Applies the change, inside the caller's transaction.
     fn apply(&self, connection: &Connection) -> rusqlite::Result<()>;
+    /// Whether later jobs are right without this one, so that it may fail by itself.
+    fn stands_alone(&self) -> bool {
+        false
+    }
+}
+
+/// What became of jobs.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// They are written. The number is that of the bytes in use.
+    Written(u64),
+    /// SQLite refused them, and they alone: jobs after them are written.
+    Rejected(Error),
+    /// The store has failed: neither they nor any later job is written.
+    Failed(Error),
 }
 
 /// The outcome of the oldest jobs without a report.
@@ -121,8 +142,8 @@ pub trait Job: Send + 'static {
 pub struct Report {
     /// Number of jobs.
     pub jobs: u64,
-    /// Bytes in use after a successful commit, or the failure.
-    pub outcome: Result<u64>,
+    /// Their outcome.
+    pub outcome: Outcome,
 }
 
 /// The writer thread, which makes all changes of a database.
@@ -133,11 +154,11 @@ pub struct Writer<J> {
 }
 
 impl<J: Job> Writer<J> {
-    /// Starts the thread. It calls `report` with each batch of jobs and the outcome of its commit: the bytes in
-    /// use, or why nothing was written.
+    /// Starts the thread. It calls `report` with the jobs of each commit, in order: those that share an outcome
+    /// together.
     pub fn start(
         connection: Connection,
-        report: impl FnMut(&[J], &Result<u64>) + Send + 'static,
+        report: impl FnMut(&[J], &Outcome) + Send + 'static,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -172,11 +193,7 @@ impl<J> Drop for Writer<J> {
     }
 }
 
-fn run<J: Job>(
-    connection: Connection,
-    queue: &mpsc::Receiver<J>,
-    mut report: impl FnMut(&[J], &Result<u64>),
-) {
+fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: impl FnMut(&[J], &Outcome)) {
     let mut batch = Vec::new();
     let mut failed: Option<Error> = None;
     while let Ok(first) = queue.recv() {
@@ -188,14 +205,30 @@ fn run<J: Job>(
             bytes += job.size();
             batch.push(job);
         }
-        let outcome = match &failed {
-            Some(error) => Err(error.clone()),
-            None => commit(&connection, &batch),
-        };
-        if let Err(error) = &outcome {
-            failed = Some(error.clone());
+        match &failed {
+            Some(error) => report(&batch, &Outcome::Failed(error.clone())),
+            None => match commit(&connection, &batch) {
+                Ok(Commit { bytes, rejected }) => {
+                    let mut rest = &batch[..];
+                    for (at, error) in rejected {
+                        let (before, from) = rest.split_at(at - (batch.len() - rest.len()));
+                        if !before.is_empty() {
+                            report(before, &Outcome::Written(bytes));
+                        }
+                        report(&from[..1], &Outcome::Rejected(error));
+                        rest = &from[1..];
+                    }
+                    if !rest.is_empty() {
+                        report(rest, &Outcome::Written(bytes));
+                    }
+                }
+                Err(error) => {
+                    let error = Error::from(error);
+                    report(&batch, &Outcome::Failed(error.clone()));
+                    failed = Some(error);
+                }
+            },
         }
-        report(&batch, &outcome);
         batch.clear();
     }
     if failed.is_none() {
@@ -203,13 +236,72 @@ fn run<J: Job>(
     }
 }
 
-fn commit<J: Job>(connection: &Connection, batch: &[J]) -> Result<u64> {
-    let transaction = connection.unchecked_transaction()?;
-    for job in batch {
-        job.apply(&transaction)?;
-    }
+/// A successful commit.
+struct Commit {
+    /// Bytes in use.
+    bytes: u64,
+    /// Places of the jobs that failed alone, and why.
+    rejected: Vec<(usize, Error)>,
+}
+
+fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
+    // Savepoints cost something with every job, and hardly any job is refused: they are for the second attempt.
+    let (transaction, rejected) = match apply_all(connection, batch) {
+        Err(error) if is_fault_of_job(&error) => apply_each(connection, batch)?,
+        done => (done?, Vec::new()),
+    };
     transaction.commit()?;
-    used_bytes(connection)
+    Ok(Commit { bytes: used_pages(connection)?, rejected })
+}
+
+fn apply_all<'c, J: Job>(
+    connection: &'c Connection,
+    batch: &[J],
+) -> rusqlite::Result<rusqlite::Transaction<'c>> {
+    let transaction = connection.unchecked_transaction()?;
+    batch.iter().try_for_each(|job| job.apply(&transaction))?;
+    Ok(transaction)
+}
+
+/// Applies every job in a savepoint of its own, and leaves out those that stand alone and are refused.
+fn apply_each<'c, J: Job>(
+    connection: &'c Connection,
+    batch: &[J],
+) -> rusqlite::Result<(rusqlite::Transaction<'c>, Vec<(usize, Error)>)> {
+    let transaction = connection.unchecked_transaction()?;
+    let mut rejected = Vec::new();
+    for (at, job) in batch.iter().enumerate() {
+        transaction.execute_batch("SAVEPOINT job")?;
+        if let Err(error) = job.apply(&transaction) {
+            if !job.stands_alone() || !is_fault_of_job(&error) {
+                return Err(error);
+            }
+            transaction.execute_batch("ROLLBACK TO job")?;
+            rejected.push((
+                at,
+                Error::new(ErrorKind::Persistence, format!("the store refused the change: {error}")),
+            ));
+        }
+        transaction.execute_batch("RELEASE job")?;
+    }
+    Ok((transaction, rejected))
+}
+
+/// Whether the change is to blame, and not the disk or the file.
+fn is_fault_of_job(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(code) => matches!(
+            code,
+            Code::TooBig
+                | Code::ConstraintViolation
+                | Code::TypeMismatch
+                | Code::ParameterOutOfRange
+                | Code::OperationAborted
+        ),
+        // Refused before SQLite saw it, as a text with a NUL or a number out of range.
+        None => true,
+    }
 }
 
 #[cfg(test)]
@@ -228,7 +320,7 @@ mod tests {
         }
     }
 
-    fn reporting(done: mpsc::Sender<Report>) -> impl FnMut(&[Insert], &Result<u64>) {
+    fn reporting<J>(done: mpsc::Sender<Report>) -> impl FnMut(&[J], &Outcome) {
         move |jobs, outcome| {
             done.send(Report { jobs: jobs.len() as u64, outcome: outcome.clone() }).unwrap();
         }
@@ -252,7 +344,7 @@ mod tests {
         let mut jobs = 0;
         while jobs < 100 {
             let report = reports.recv().unwrap();
-            assert!(report.outcome.unwrap() > 0);
+            assert!(matches!(report.outcome, Outcome::Written(bytes) if bytes > 0));
             jobs += report.jobs;
             assert!(count(&path) as u64 >= jobs);
         }
@@ -313,12 +405,61 @@ mod tests {
         let (done, reports) = mpsc::channel();
         let mut writer = Writer::start(connection, reporting(done)).unwrap();
         writer.submit(Insert(1));
-        assert!(reports.recv().unwrap().outcome.is_ok());
+        assert!(matches!(reports.recv().unwrap().outcome, Outcome::Written(_)));
         writer.submit(Insert(1));
-        assert!(reports.recv().unwrap().outcome.is_err());
+        assert!(matches!(reports.recv().unwrap().outcome, Outcome::Failed(_)));
         writer.submit(Insert(2));
-        assert!(reports.recv().unwrap().outcome.is_err());
+        assert!(matches!(reports.recv().unwrap().outcome, Outcome::Failed(_)));
         writer.close();
         assert_eq!(count(&path), 1);
+    }
+
+    /// A row of this many bytes, on which no other job depends.
+    struct Blob(usize);
+
+    impl Job for Blob {
+        fn size(&self) -> usize {
+            1
+        }
+
+        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+            connection.execute("INSERT INTO t VALUES (NULL)", [])?;
+            connection.execute("INSERT INTO b VALUES (zeroblob(?1))", [self.0 as i64]).map(drop)
+        }
+
+        fn stands_alone(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_job_that_sqlite_refuses_fails_alone_and_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute_batch("CREATE TABLE t (x INTEGER PRIMARY KEY); CREATE TABLE b (x BLOB)").unwrap();
+        let batch = [Blob(1), Blob(1), Blob(2_000_000_000), Blob(1), Blob(2_000_000_000)];
+        let done = commit(&connection, &batch).unwrap();
+        assert_eq!(done.rejected.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(count(&path), 3, "the first row of a refused job is taken back");
+
+        let (sender, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, reporting(sender)).unwrap();
+        let mut outcomes = Vec::new();
+        for job in batch {
+            writer.submit(job);
+        }
+        while outcomes.len() < 5 {
+            let Report { jobs, outcome } = reports.recv().unwrap();
+            let rejected = match outcome {
+                Outcome::Written(_) => false,
+                Outcome::Rejected(error) => error.message().contains("too big"),
+                Outcome::Failed(error) => panic!("{error}"),
+            };
+            outcomes.extend((0..jobs).map(|_| rejected));
+        }
+        assert_eq!(outcomes, [false, false, true, false, true]);
+        writer.close();
+        assert_eq!(count(&path), 6);
     }
 }

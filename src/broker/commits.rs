@@ -12,7 +12,8 @@
 //! Actions keep their order, those that depend on no change included: no answer overtakes another.
 //!
 //! After a failure no action waits forever: every action still leaves the queue, and its handler checks
-//! [`Commits::failure`] first.
+//! [`Commits::failure`] first. A change may also fail alone; then [`Commits::outcome`] tells the action whose last
+//! change it was.
 //!
 //! Received messages stay in memory until they are written. Their bytes are charged to the sending connection
 //! as long as the action that answers them waits. A connection with too many such bytes is not read from
@@ -22,7 +23,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::broker::store::{Op, StoreUsage};
 use crate::error::Error;
-use crate::sqlite::Report;
+use crate::sqlite::{Outcome, Report};
 
 /// Unwritten bytes of one connection beyond which it is not read from.
 const CONNECTION_LIMIT: usize = 16 << 20;
@@ -52,6 +53,10 @@ pub(super) struct Commits<A> {
     /// Connections that are not read from until the store has caught up.
     paused: BTreeSet<u64>,
     failed: Option<Error>,
+    /// Changes that failed alone and that an action waits for.
+    rejected: VecDeque<(u64, Error)>,
+    /// Why the last change of the action that was polled last failed alone.
+    refused: Option<Error>,
     usage: StoreUsage,
     /// Whether the store's reports say how much is used.
     stored: bool,
@@ -74,6 +79,8 @@ impl<A> Commits<A> {
             total: 0,
             paused: BTreeSet::new(),
             failed: None,
+            rejected: VecDeque::new(),
+            refused: None,
             usage,
             stored,
             own: 0,
@@ -93,6 +100,12 @@ impl<A> Commits<A> {
     /// The failure after which nothing is written.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
+    }
+
+    /// Why the action that was polled last did not get what it waited for: the failure of the store, or that of the
+    /// action's last change alone.
+    pub(super) fn outcome(&self) -> Option<&Error> {
+        self.failed.as_ref().or(self.refused.as_ref())
     }
 
     /// Bytes that all protocols use, in the store or in memory.
@@ -162,18 +175,27 @@ impl<A> Commits<A> {
             "every reported change was issued"
         );
         match report.outcome {
-            Ok(used) if self.stored => self.usage.set(used),
-            Ok(_) => {}
-            Err(error) => self.failed = Some(error),
+            Outcome::Written(used) if self.stored => self.usage.set(used),
+            Outcome::Written(_) => {}
+            Outcome::Rejected(error) => {
+                self.rejected.push_back((self.written, error));
+            }
+            Outcome::Failed(error) => self.failed = Some(error),
         }
     }
 
     /// The next action that is due.
     pub(super) fn poll_action(&mut self) -> Option<A> {
-        if self.waiting.front()?.change > self.written {
+        self.refused = None;
+        if self.waiting.front().is_none_or(|next| next.change > self.written) {
+            // Every action that waited for a change up to here has been told.
+            self.rejected.clear();
             return None;
         }
-        let Waiting { action, bytes, connection, .. } = self.waiting.pop_front()?;
+        let Waiting { change, action, bytes, connection } = self.waiting.pop_front()?;
+        self.rejected.retain(|(rejected, _)| *rejected >= change);
+        self.refused =
+            self.rejected.front().filter(|(rejected, _)| *rejected == change).map(|(_, e)| e.clone());
         if bytes > 0 {
             self.total -= bytes;
             if let Some(charged) = self.charged.get_mut(&connection) {
@@ -225,7 +247,7 @@ mod tests {
     /// The writer takes the oldest changes and writes them; gives what is done then.
     fn written(commits: &mut Commits<u32>, jobs: u64) -> Vec<u32> {
         (0..jobs).for_each(|_| assert!(commits.poll_op().is_some()));
-        commits.handle_report(Report { jobs, outcome: Ok(7) });
+        commits.handle_report(Report { jobs, outcome: Outcome::Written(7) });
         std::iter::from_fn(|| commits.poll_action()).collect()
     }
 
@@ -252,7 +274,7 @@ mod tests {
         commits.write(op());
         assert_eq!((commits.when_written(1), commits.when_written(2)), (None, None));
         commits.poll_op();
-        commits.handle_report(Report { jobs: 1, outcome: Ok(0) });
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(0) });
         assert_eq!(commits.poll_action(), Some(1));
         assert_eq!(commits.when_written(3), None, "2 has not been done");
         assert_eq!((commits.poll_action(), commits.poll_action()), (Some(2), Some(3)));
@@ -277,11 +299,32 @@ mod tests {
         assert!(!commits.may_read(1));
         commits.poll_op();
         let error = Error::new(ErrorKind::Persistence, "the disk is full");
-        commits.handle_report(Report { jobs: 1, outcome: Err(error) });
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Failed(error) });
         assert_eq!(commits.poll_action(), Some(1));
         assert!(commits.may_read(1));
         assert_eq!(commits.failure().unwrap().message(), "the disk is full");
         assert_eq!(commits.used(), 5);
+    }
+
+    #[test]
+    fn a_change_that_fails_alone_is_told_to_its_action_and_to_no_other() {
+        let mut commits = commits(5);
+        for action in 1..=3 {
+            commits.write(op());
+            assert_eq!(commits.when_written(action), None);
+            commits.poll_op();
+        }
+        let error = Error::new(ErrorKind::Persistence, "too big");
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(6) });
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Rejected(error) });
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(7) });
+        let mut outcomes = Vec::new();
+        while let Some(action) = commits.poll_action() {
+            outcomes.push((action, commits.outcome().is_some()));
+        }
+        assert_eq!(outcomes, [(1, false), (2, true), (3, false)]);
+        assert!(commits.failure().is_none() && commits.outcome().is_none());
+        assert_eq!(commits.used(), 7);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::net::driver::Turn;
-use crate::sqlite::Report;
+use crate::sqlite::{Outcome, Report};
 
 /// Difference between calendar and protocol's clock beyond which the clock is set, in milliseconds.
 const CLOCK_SLACK_MS: u64 = 500;
@@ -72,7 +72,7 @@ impl Runner {
                 break;
             }
             let used = protocol.used_bytes();
-            protocol.handle_report(Instant::now(), Report { jobs: done, outcome: Ok(used) });
+            protocol.handle_report(Instant::now(), Report { jobs: done, outcome: Outcome::Written(used) });
         }
         let wakes = self.wakes.borrow();
         while let Some(id) = protocol.poll_wake() {

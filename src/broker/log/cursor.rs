@@ -10,6 +10,12 @@ use crate::wire::{Reader, UnexpectedEnd, put_varint};
 /// Limit on the ranges, and on the partly acknowledged batches, that are stored. Acknowledgements beyond it are
 /// lost at a restart, and their entries are redelivered, as by the real broker.
 const PERSISTED: usize = 10_000;
+/// Limit on the 64-bit words of the partly acknowledged batches of one cursor, 4 MiB. Beyond it an acknowledgement of
+/// part of a batch is forgotten: the whole batch is redelivered if it comes to that. 10,000 batches of 3,000 messages
+/// fit.
+const PARTIAL_WORDS: usize = 1 << 19;
+/// Limit on the messages of a batch: a client may claim any number, without sending them.
+pub const MAX_BATCH: u32 = 1 << 20;
 
 /// A set of acknowledged entries, as the [module](self) describes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +25,8 @@ pub struct Cursor {
     ranges: BTreeMap<u64, u64>,
     /// Bits of partly acknowledged batches; 1 means not acknowledged.
     partial: BTreeMap<u64, Vec<u64>>,
+    /// Words of all of `partial`.
+    partial_words: usize,
 }
 
 impl Cursor {
@@ -53,7 +61,7 @@ impl Cursor {
         if self.is_acked(sequence) {
             return false;
         }
-        self.partial.remove(&sequence);
+        self.forget_partial(sequence);
         let mut start = sequence;
         let mut end = sequence + 1;
         if let Some((&before, &before_end)) = self.ranges.range(..sequence).next_back()
@@ -83,7 +91,7 @@ impl Cursor {
             self.ack(sequence);
             return true;
         }
-        self.partial.insert(sequence, bits);
+        self.insert_partial(sequence, bits);
         false
     }
 
@@ -102,7 +110,8 @@ impl Cursor {
     pub fn reset(&mut self, sequence: u64, set: &[i64]) {
         *self = Self::new(sequence);
         if !set.is_empty() {
-            self.partial.insert(sequence, set.iter().map(|word| *word as u64).collect());
+            let words = set.iter().take(MAX_BATCH as usize / 64).map(|word| *word as u64);
+            self.insert_partial(sequence, words.collect());
         }
     }
 
@@ -156,7 +165,7 @@ impl Cursor {
         for _ in 0..reader.varint()? {
             let sequence = below.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
             let words = (0..reader.varint()?).map(|_| reader.u64_le()).collect::<Result<_, _>>()?;
-            cursor.partial.insert(sequence, words);
+            cursor.insert_partial(sequence, words);
         }
         Ok(cursor)
     }
@@ -169,7 +178,7 @@ impl Cursor {
     /// acknowledged, and a batch may claim any number of messages.
     fn bits(&self, sequence: u64, count: u32, words: usize) -> Vec<u64> {
         let mut bits = self.partial.get(&sequence).cloned().unwrap_or_else(|| {
-            let count = count as usize;
+            let count = count.min(MAX_BATCH) as usize;
             let mut bits = vec![u64::MAX; count.div_ceil(64).min(words)];
             if bits.len() * 64 > count
                 && let Some(last) = bits.last_mut()
@@ -192,7 +201,24 @@ impl Cursor {
             self.below = self.below.max(end);
         }
         while self.partial.first_key_value().is_some_and(|(sequence, _)| *sequence < self.below) {
-            self.partial.pop_first();
+            if let Some((_, bits)) = self.partial.pop_first() {
+                self.partial_words -= bits.len();
+            }
+        }
+    }
+
+    /// Notes which messages of a batch are left, if there is room for that.
+    fn insert_partial(&mut self, sequence: u64, bits: Vec<u64>) {
+        self.forget_partial(sequence);
+        if self.partial_words + bits.len() <= PARTIAL_WORDS {
+            self.partial_words += bits.len();
+            self.partial.insert(sequence, bits);
+        }
+    }
+
+    fn forget_partial(&mut self, sequence: u64) {
+        if let Some(bits) = self.partial.remove(&sequence) {
+            self.partial_words -= bits.len();
         }
     }
 }
@@ -236,6 +262,32 @@ mod tests {
         assert_eq!(Cursor::decode(0, &cursor.encode()).unwrap(), cursor);
         assert!(cursor.ack_partial(3, &[], 10));
         assert!(cursor.is_acked(3) && !cursor.is_acked(2));
+    }
+
+    #[test]
+    fn claimed_batches_cost_no_more_than_the_limit_and_are_acknowledged_all_the_same() {
+        let mut cursor = Cursor::default();
+        let mut set = vec![0; 4_900_000];
+        *set.last_mut().unwrap() = 1;
+        let mut first = vec![0; 100_000];
+        first[0] = 1;
+        for sequence in 0..100 {
+            assert!(
+                cursor.ack_partial(2 * sequence, &set, i32::MAX as u32),
+                "no bit is left of what is believed"
+            );
+            assert!(!cursor.ack_partial(2 * sequence + 1, &first, i32::MAX as u32));
+        }
+        assert!(cursor.encode().len() <= PARTIAL_WORDS * 8 + 4096, "{}", cursor.encode().len());
+        assert_eq!(Cursor::decode(cursor.below(), &cursor.encode()).unwrap(), cursor);
+        for sequence in 0..100 {
+            cursor.ack(2 * sequence + 1);
+        }
+        assert_eq!((cursor.below(), cursor.partial_words), (200, 0));
+        assert!(!cursor.ack_partial(300, &[0b10], 2), "there is room again");
+        assert_eq!(cursor.remaining(300, 2), (1, vec![0b10]));
+        cursor.reset(5, &set);
+        assert!(cursor.partial_words <= MAX_BATCH as usize / 64);
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Broker {
                 }
             }
             Action::Receipt { session, receipt } => {
-                let command = match self.commits.failure() {
+                let command = match self.commits.outcome() {
                     None => Command::SendReceipt(receipt),
                     Some(error) => Command::SendError(pb::CommandSendError {
                         producer_id: receipt.producer_id,
@@ -232,7 +232,7 @@ impl Broker {
                 };
                 self.reply(session, &command);
             }
-            Action::Reply { session, command } => match (self.commits.failure(), command.request_id()) {
+            Action::Reply { session, command } => match (self.commits.outcome(), command.request_id()) {
                 (Some(error), Some(request)) => self.reply(session, &error_command(request, &error.clone())),
                 _ => self.reply(session, &command),
             },

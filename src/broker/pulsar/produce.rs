@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::{Action, Broker, server_error};
+use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, Entry};
 use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::broker::store::Op;
@@ -227,8 +228,17 @@ impl Broker {
             return Ok(());
         }
         let wall_ms = self.wall_ms();
-        let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let facts = Facts::read(&payload.covered);
+        if facts.count > MAX_BATCH {
+            let text = format!(
+                "the batch claims {} messages, and the embedded broker takes up to {MAX_BATCH}: send smaller batches",
+                facts.count
+            );
+            // Clients give this message up, and it alone.
+            self.send_error(id, &send, &Error::new(ErrorKind::NotAllowed, text));
+            return Ok(());
+        }
+        let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
         let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
         // The ids of Java's key-based batches interleave: each carries its last id, in no order.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::op::Op;
 use crate::error::Result;
-use crate::sqlite::{Connection, Job, Report, Writer};
+use crate::sqlite::{Connection, Job, Outcome, Report, Writer};
 
 /// A change, and the protocol that is told about it.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ impl Job for Submission {
 
     fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
         self.op.apply(connection)
+    }
+
+    fn stands_alone(&self) -> bool {
+        self.op.stands_alone()
     }
 }
 
@@ -56,9 +60,9 @@ impl StoreQueue {
         let mut jobs = vec![0; count];
         let used = Arc::<AtomicU64>::default();
         let newest = used.clone();
-        let writer = Writer::start(connection, move |batch: &[Submission], outcome: &Result<u64>| {
+        let writer = Writer::start(connection, move |batch: &[Submission], outcome: &Outcome| {
             let _ = &lock;
-            if let Ok(bytes) = outcome {
+            if let Outcome::Written(bytes) = outcome {
                 newest.store(*bytes, Ordering::Release);
             }
             for submission in batch {
@@ -96,7 +100,7 @@ impl StoreQueue {
     /// of its own, so reports to different protocols may be handled in another order than that of their commits.
     pub(in crate::broker) fn reported(&self, report: &mut Report) {
         self.outstanding.set(self.outstanding.get() - report.jobs);
-        if let Ok(bytes) = &mut report.outcome {
+        if let Outcome::Written(bytes) = &mut report.outcome {
             *bytes = self.used.load(Ordering::Acquire);
         }
     }
@@ -129,16 +133,19 @@ mod tests {
             let mut jobs = 0;
             while !queue.is_idle() {
                 let mut report = reports.blocking_recv().unwrap();
-                assert!(report.outcome.as_ref().unwrap() > &0);
+                assert!(matches!(report.outcome, Outcome::Written(bytes) if bytes > 0));
                 queue.reported(&mut report);
                 jobs += report.jobs;
             }
             assert_eq!(jobs, expected);
         }
         assert!(queues[2].1.try_recv().is_err(), "the third protocol submitted nothing");
-        let mut stale = Report { jobs: 0, outcome: Ok(u64::MAX) };
+        let mut stale = Report { jobs: 0, outcome: Outcome::Written(u64::MAX) };
         queues[2].0.reported(&mut stale);
-        assert!(stale.outcome.unwrap() < u64::MAX, "a late report gives the figure of the newest commit");
+        assert!(
+            matches!(stale.outcome, Outcome::Written(bytes) if bytes < u64::MAX),
+            "a late report gives the figure of the newest commit"
+        );
         let (memory, _) = StoreQueue::memory();
         assert!(memory.submit(Op::Epoch { topic: 1, epoch: 1 }) && memory.is_idle());
     }

@@ -9,6 +9,7 @@ use penstock::broker::protocol::Protocol as _;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
 use crate::support::pulsar::*;
@@ -109,6 +110,38 @@ fn a_wrong_checksum_is_refused_and_the_same_sequence_id_may_come_again() {
     bench.flow(peer, 1, 1);
     let frames = bench.hear(peer);
     assert_eq!(frames.last().unwrap().payload, Some(good));
+}
+
+#[test]
+fn a_batch_may_not_claim_more_messages_than_can_be_kept_apart() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.send(peer, 1, 0, |m| m.num_messages_in_batch = Some(i32::MAX));
+    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::NotAllowedError);
+    bench.send(peer, 1, 1, |m| m.num_messages_in_batch = Some(1 << 20));
+    assert_eq!(receipt_of(&bench.one(peer)), (1, 7, 0), "the next one is the first entry");
+}
+
+#[test]
+fn a_change_that_the_store_refuses_is_an_error_for_its_client_only() {
+    let mut bench = Bench::new();
+    let (peer, other) = (bench.connect(), bench.connect());
+    bench.producer(peer, 1);
+    bench.fill(peer, 1, 0..2);
+    bench.subscribe(peer, 1, SHARED);
+    bench.held = true;
+    bench.ack(peer, 1, 0, vec![id(0)], Some(55));
+    bench.settle();
+    let error = penstock::error::Error::new(penstock::error::ErrorKind::Persistence, "too big");
+    let jobs = std::mem::take(&mut bench.ops);
+    bench.broker.handle_report(bench.now, Report { jobs, outcome: Outcome::Rejected(error) });
+    bench.held = false;
+    assert_eq!(error_of(&bench.one(peer)), pb::ServerError::PersistenceError);
+    let answer = bench.produce(other, 1, |_| {});
+    assert!(matches!(answer, Command::ProducerSuccess(_)), "{answer:?}");
+    bench.fill(other, 1, 0..1);
+    assert!(bench.broker.stats().failure.is_none());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use penstock::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
 };
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
-use penstock::sqlite::{Connection, Job, Report, Sync};
+use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
 use penstock::transmit::Transmit;
 
 pub const WALL_MS: u64 = 1_700_000_000_000;
@@ -112,7 +112,8 @@ impl Bench {
         while !self.ops.is_empty() && count > 0 {
             let jobs = count.min(self.ops.len());
             self.apply(jobs);
-            self.broker.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            self.broker
+                .handle_report(self.now, Report { jobs: jobs as u64, outcome: Outcome::Written(1000) });
             while let Some(op) = self.broker.poll_op() {
                 self.ops.push_back(op);
             }
@@ -128,7 +129,7 @@ impl Bench {
 
     pub fn fail(&mut self) {
         let jobs = self.ops.drain(..).count() as u64;
-        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        let outcome = Outcome::Failed(Error::new(ErrorKind::Persistence, "no space left"));
         self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 

@@ -12,7 +12,7 @@ use penstock::error::{Error, ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
-use penstock::sqlite::Report;
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
 pub const WALL_MS: u64 = 1_700_000_000_000;
@@ -68,14 +68,14 @@ impl Bench {
         }
         if !self.held && self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(0) });
+            self.broker.handle_report(self.now, Report { jobs, outcome: Outcome::Written(0) });
             self.settle();
         }
     }
 
     pub fn fail(&mut self) {
         let jobs = std::mem::take(&mut self.ops);
-        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        let outcome = Outcome::Failed(Error::new(ErrorKind::Persistence, "no space left"));
         self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 

@@ -10,7 +10,7 @@ use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::{Directory, Op, StoreUsage, Stored, load, prepare};
 use penstock::broker::tubemq::{Broker, Settings};
 use penstock::error::{Error, ErrorKind};
-use penstock::sqlite::{Connection, Job, Report, Sync};
+use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
@@ -80,7 +80,8 @@ impl Bench {
         if !self.held && !self.ops.is_empty() {
             let jobs = self.ops.len();
             self.apply(jobs);
-            self.broker.handle_report(self.now, Report { jobs: jobs as u64, outcome: Ok(1000) });
+            self.broker
+                .handle_report(self.now, Report { jobs: jobs as u64, outcome: Outcome::Written(1000) });
             self.settle();
         }
     }
@@ -102,7 +103,7 @@ impl Bench {
     /// The store fails to write the held changes.
     pub fn fail(&mut self) {
         let jobs = self.ops.drain(..).count() as u64;
-        let outcome = Err(Error::new(ErrorKind::Persistence, "no space left"));
+        let outcome = Outcome::Failed(Error::new(ErrorKind::Persistence, "no space left"));
         self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 

@@ -25,7 +25,7 @@ use penstock::pulsar::MessageId;
 use penstock::pulsar::consumer::{self, Consumer};
 use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::producer::{self, Producer};
-use penstock::sqlite::Report;
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
 use super::application::{WALL_MS, check_given, outcomes, push_some, settle};
@@ -333,7 +333,10 @@ impl World {
             for op in ops {
                 self.disk.borrow_mut().commit(op)?;
             }
-            broker.handle_report(self.now, Report { jobs, outcome: Ok(self.disk.borrow().bytes()) });
+            broker.handle_report(
+                self.now,
+                Report { jobs, outcome: Outcome::Written(self.disk.borrow().bytes()) },
+            );
         }
         if broker.poll_timeout().is_some_and(|at| at <= self.now) {
             broker.handle_timeout(self.now);
