@@ -37,4 +37,8 @@ pub(super) struct Connection {
     pub(super) dismissed: HashMap<u64, Instant>,
     /// Topics that stopped dispatching to it because its output was full.
     pub(super) starved: BTreeSet<u64>,
+    /// Whether received commands wait until its output is written.
+    pub(super) behind: bool,
+    /// Bytes that were gone through for the answers of this turn, sent or not.
+    pub(super) work: usize,
 }

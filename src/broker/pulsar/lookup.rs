@@ -7,6 +7,7 @@ use prost::Message as _;
 
 use super::connection::Reader;
 use super::names::Name;
+use super::produce::quota;
 use super::{Broker, server_error};
 use crate::broker::store::Op;
 use crate::checksum::crc32c;
@@ -16,6 +17,9 @@ use crate::pulsar::pb;
 
 /// Limit on the versions of a schema.
 const VERSIONS: usize = 1_000;
+/// Limits on the bytes of the schemas of one topic, and of all: they stay in memory.
+const TOPIC_SCHEMAS: usize = 16 << 20;
+const ALL_SCHEMAS: usize = 128 << 20;
 /// Limit on the partitions of a topic.
 pub(super) const MAX_PARTITIONS: u32 = 10_000;
 
@@ -129,7 +133,8 @@ impl Broker {
                 Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
             );
         }
-        if self.schemas.remove(&name.full).is_some() {
+        if let Some(versions) = self.schemas.remove(&name.full) {
+            self.schema_bytes -= versions.iter().map(Bytes::len).sum::<usize>();
             self.commits.write(Op::DropSchema { name: name.full.clone() });
         }
         for log in logs {
@@ -186,7 +191,12 @@ impl Broker {
             let prefix = format!("persistent://{}/", command.namespace);
             self.names.keys().filter(|name| name.starts_with(&prefix)).map(|name| name.to_string()).collect()
         };
-        let hash = crc32c(0, topics.join(",").as_bytes());
+        let joined = topics.join(",");
+        if let Some(connection) = self.connections.get_mut(&id) {
+            // The search went through every name there is, even if the client knows the list and gets none.
+            connection.work += joined.len() + 64 * self.names.len();
+        }
+        let hash = crc32c(0, joined.as_bytes());
         let hash = format!("{:08x}", hash.swap_bytes());
         let changed = command.topics_hash.as_deref() != Some(&hash);
         let response = pb::CommandGetTopicsOfNamespaceResponse {
@@ -207,7 +217,8 @@ impl Broker {
             return Ok(Bytes::new());
         }
         let parent = name.parent();
-        let versions = self.schemas.entry(parent.clone()).or_default();
+        let none = Vec::new();
+        let versions = self.schemas.get(&parent).unwrap_or(&none);
         let same = |data: &Bytes| {
             pb::Schema::decode(data.clone())
                 .is_ok_and(|known| known.r#type == schema.r#type && known.schema_data == schema.schema_data)
@@ -229,14 +240,39 @@ impl Broker {
             ));
         }
         let data: Bytes = schema.encode_to_vec().into();
-        let version = versions.len();
-        versions.push(data.clone());
+        let (version, size) = (versions.len(), versions.iter().map(Bytes::len).sum::<usize>());
+        let too_large = |what: &str, limit: usize| {
+            let text = format!("schema limit reached: the schemas of {what} may have {limit} bytes together");
+            Err(Error::new(ErrorKind::TooManyRequests, text))
+        };
+        if size + data.len() > TOPIC_SCHEMAS {
+            return too_large("a topic", TOPIC_SCHEMAS);
+        }
+        if self.schema_bytes + data.len() > ALL_SCHEMAS {
+            return too_large("all topics", ALL_SCHEMAS);
+        }
+        if self.over_quota() {
+            return Err(quota(self.settings.max_store));
+        }
+        self.schema_bytes += data.len();
+        self.schemas.entry(parent.clone()).or_default().push(data.clone());
         self.commits.write(Op::Schema { name: parent, version: version as u64, data });
         Ok(version_bytes(version))
     }
 
     fn create_schema(&mut self, id: u64, command: &pb::CommandGetOrCreateSchema) {
-        let result = Name::parse(&command.topic).and_then(|name| self.add_schema(&name, &command.schema));
+        let result = Name::parse(&command.topic).and_then(|name| {
+            let parent = name.parent();
+            if !self.names.contains_key(&name.full) && !self.parents.contains_key(&parent) {
+                // As by the real broker: a schema does not create its topic.
+                let text = format!("Topic not found: {}", name.full);
+                return Err(Error::new(ErrorKind::TopicNotFound, text));
+            }
+            if let Some(error) = self.refusal() {
+                return Err(error);
+            }
+            self.add_schema(&name, &command.schema)
+        });
         let mut response =
             pb::CommandGetOrCreateSchemaResponse { request_id: command.request_id, ..Default::default() };
         match result {

@@ -85,6 +85,8 @@ pub struct Broker {
     /// Partitioned topics: id in the store and number of partitions.
     parents: BTreeMap<Arc<str>, (u64, u32)>,
     schemas: BTreeMap<Arc<str>, Vec<Bytes>>,
+    /// Bytes of all schemas.
+    schema_bytes: usize,
     next_producer: u64,
     commits: Commits<Action>,
     wakes: VecDeque<u64>,
@@ -109,6 +111,7 @@ impl Broker {
             names: BTreeMap::new(),
             parents: BTreeMap::new(),
             schemas: BTreeMap::new(),
+            schema_bytes: 0,
             next_producer: 0,
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
@@ -151,6 +154,7 @@ impl Broker {
             broker.topics.insert(stored.id, topic);
         }
         for (name, _, data) in found.schemas {
+            broker.schema_bytes += data.len();
             broker.schemas.entry(name).or_default().push(data);
         }
         broker
@@ -176,6 +180,28 @@ impl Broker {
             (Command::ConsumerStats(stats), _) => self.consumer_stats(id, &stats),
             (command, _) => self.handle_lookup(id, command),
         }
+    }
+
+    /// Handles the commands in `input`. Queries are short and their answers may be long: what is not handled yet stays
+    /// in `input` until this output is written, or until other connections have had their turn.
+    fn handle_commands(&mut self, id: u64, input: &mut BytesMut) -> Result<()> {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.work = 0;
+        }
+        while let Some(connection) = self.connections.get_mut(&id) {
+            let full = connection.session.transmit().len() > OUTPUT_LIMIT;
+            connection.behind = full || connection.work > OUTPUT_LIMIT;
+            if connection.behind {
+                if !full {
+                    self.wakes.push_back(id);
+                }
+                break;
+            }
+            connection.session.handle_input(self.now, input)?;
+            let Some(frame) = connection.session.poll_event() else { break };
+            self.handle_command(id, frame.command, frame.payload)?;
+        }
+        Ok(())
     }
 
     /// Sends a command immediately.
@@ -330,7 +356,7 @@ impl Broker {
             self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
-            self.commits.set_used(cache as u64);
+            self.commits.set_used((cache + self.schema_bytes) as u64);
         }
         for trim in trims {
             if self.settings.stored && self.commits.failure().is_none() {
@@ -419,6 +445,8 @@ impl Protocol for Broker {
                 consumers: BTreeMap::new(),
                 dismissed: HashMap::new(),
                 starved: BTreeSet::new(),
+                behind: false,
+                work: 0,
             },
         );
         id
@@ -438,16 +466,7 @@ impl Protocol for Broker {
 
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
-        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-        let mut result = connection.session.handle_input(now, input);
-        while let Some(frame) =
-            self.connections.get_mut(&id).and_then(|connection| connection.session.poll_event())
-        {
-            if let Err(error) = self.handle_command(id, frame.command, frame.payload) {
-                result = Err(error);
-                break;
-            }
-        }
+        let result = self.handle_commands(id, input);
         self.pump();
         result
     }
@@ -463,7 +482,7 @@ impl Protocol for Broker {
 
     fn may_read(&mut self, id: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return true };
-        self.commits.may_read(id) && connection.session.transmit().len() <= OUTPUT_LIMIT
+        self.commits.may_read(id) && !connection.behind && connection.session.transmit().len() <= OUTPUT_LIMIT
     }
 
     fn finished(&self, _: u64) -> bool {

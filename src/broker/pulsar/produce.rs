@@ -319,7 +319,7 @@ fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt 
     }
 }
 
-fn quota(max_store: u64) -> Error {
+pub(super) fn quota(max_store: u64) -> Error {
     Error::new(
         ErrorKind::QuotaExceeded,
         format!(

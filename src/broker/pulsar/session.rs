@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::auth::{Claims, TokenKey};
-use crate::broker::protocol::Clock;
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
 use crate::pulsar::command::Command;
@@ -227,8 +227,12 @@ impl Session {
 impl Machine for Session {
     type Event = Frame;
 
+    /// Stops behind each command for the broker, whose answer may be far longer than the command.
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
-        while let Some(frame) = self.decoder.next(input)? {
+        while self.events.is_empty()
+            && self.transmit.len() <= OUTPUT_LIMIT
+            && let Some(frame) = self.decoder.next(input)?
+        {
             self.heard = true;
             self.handle_frame(now, frame)?;
         }

@@ -754,6 +754,130 @@ fn a_peer_that_does_not_read_is_not_sent_more_than_fits() {
 }
 
 #[test]
+fn queries_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let schema = pb::Schema {
+        name: "s".into(),
+        schema_data: Bytes::from(vec![b'x'; 1_000_000]),
+        r#type: pb::schema::Type::Avro as i32,
+        ..Default::default()
+    };
+    bench.produce(peer, 1, |p| p.schema = Some(schema));
+    for number in 0..90 {
+        bench.produce(peer, 2 + number, |p| {
+            p.topic = format!("persistent://public/default/{number:03}{}", "n".repeat(900));
+        });
+    }
+    let get = |request_id| {
+        Command::GetSchema(pb::CommandGetSchema { request_id, topic: TOPIC.into(), schema_version: None })
+    };
+    let list = |request_id| {
+        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+            request_id,
+            namespace: "public/default".into(),
+            ..Default::default()
+        }))
+    };
+    for (query, queries) in [(&get as &dyn Fn(u64) -> Command, 400), (&list, 2000)] {
+        let mut input = BytesMut::new();
+        (0..queries).for_each(|id| input.extend_from_slice(&Frame::simple(query(id)).to_bytes()));
+        let (mut answered, mut turns) = (0, 0);
+        while answered < queries {
+            bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
+            assert_eq!(bench.broker.may_read(peer), input.is_empty(), "no more of them is read meanwhile");
+            let mut output = Transmit::default();
+            bench.broker.take_output(bench.now, peer, &mut output);
+            assert!(output.len() < 10 << 20, "{} bytes wait", output.len());
+            let mut bytes = output.take();
+            while let Some(frame) = Decoder::new(6 << 20).next(&mut bytes).unwrap() {
+                assert_eq!(frame.command.request_id(), Some(answered), "in order");
+                answered += 1;
+            }
+            turns += 1;
+        }
+        assert!(turns >= 20 && input.is_empty(), "{turns}");
+    }
+}
+
+#[test]
+fn a_list_that_the_client_knows_already_takes_its_turns_too() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    for number in 0..90 {
+        bench.produce(peer, 2 + number, |p| {
+            p.topic = format!("persistent://public/default/{number:03}{}", "n".repeat(900));
+        });
+    }
+    let list = |topics_hash| {
+        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+            request_id: 1,
+            namespace: "public/default".into(),
+            topics_hash,
+            ..Default::default()
+        }))
+    };
+    let Command::GetTopicsOfNamespaceResponse(found) = bench.ask(peer, list(None)) else { panic!() };
+    let frame = Frame::simple(list(found.topics_hash)).to_bytes();
+    let mut input = BytesMut::new();
+    (0..1000).for_each(|_| input.extend_from_slice(&frame));
+    while bench.broker.poll_wake().is_some() {}
+    let mut turns = 0;
+    while !input.is_empty() {
+        bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
+        turns += 1;
+        assert!(input.is_empty() || bench.broker.poll_wake() == Some(peer), "it is woken for the rest");
+        bench.hear(peer);
+        while bench.broker.poll_wake().is_some() {}
+    }
+    assert!(turns > 5, "{turns}");
+}
+
+#[test]
+fn schemas_are_for_topics_that_exist_and_within_the_quota() {
+    let mut bench = Bench::with(|settings| settings.max_store = 40 << 20);
+    let peer = bench.connect();
+    let create = |topic: &str, fill: u8, size: usize| {
+        Command::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
+            request_id: 1,
+            topic: topic.into(),
+            producer_name: None,
+            schema: pb::Schema {
+                name: "s".into(),
+                schema_data: Bytes::from(vec![fill; size]),
+                r#type: pb::schema::Type::Avro as i32,
+                ..Default::default()
+            },
+        }))
+    };
+    let error = |answer| match answer {
+        Command::GetOrCreateSchemaResponse(response) => response.error_code,
+        other => panic!("{other:?}"),
+    };
+    let unknown = error(bench.ask(peer, create(TOPIC, 0, 10)));
+    assert_eq!(unknown, Some(pb::ServerError::TopicNotFound as i32));
+    bench.producer(peer, 1);
+    let mut stored = 0;
+    let refused = loop {
+        match error(bench.ask(peer, create(TOPIC, stored, 1 << 20))) {
+            None => stored += 1,
+            Some(code) => break code,
+        }
+    };
+    assert_eq!((stored, refused), (15, pb::ServerError::TooManyRequests as i32), "16 MiB for one topic");
+    let refused = (0..10_u8).find_map(|number| {
+        let topic = format!("persistent://public/default/t{number}");
+        bench.produce(peer, 2 + u64::from(number), |p| p.topic = topic.clone());
+        (0..4).find_map(|fill| {
+            bench.pass(Duration::from_secs(1));
+            bench.hear(peer);
+            error(bench.ask(peer, create(&topic, fill, 2 << 20)))
+        })
+    });
+    assert_eq!(refused, Some(pb::ServerError::ProducerBlockedQuotaExceededException as i32));
+}
+
+#[test]
 fn random_bytes_and_random_commands_never_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
