@@ -32,6 +32,8 @@ impl TopicIds {
 
 /// Flag of a Pulsar entry in the batch format, even with a single message.
 pub const BATCH: u32 = 1;
+/// Flag of a Pulsar entry that is one chunk of several of its message.
+pub const CHUNK: u32 = 2;
 
 /// A message, or a batch of messages, stored as its producer sent it.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +50,7 @@ pub struct Entry {
     pub deliver_ms: u64,
     /// Number of messages, at least 1.
     pub count: u32,
-    /// [`BATCH`], or TubeMQ's flag as received.
+    /// [`BATCH`] and [`CHUNK`], or TubeMQ's flag as received.
     pub flags: u32,
     /// Hash slot of the key, for Key_Shared subscriptions.
     pub hash: u16,

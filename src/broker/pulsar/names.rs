@@ -1,5 +1,6 @@
 //! Names of topics, and the metadata of an entry that the broker reads.
 
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -67,8 +68,12 @@ pub(crate) struct Facts {
     pub(crate) count: u32,
     pub(crate) batch: bool,
     pub(crate) hash: u16,
+    /// Whether the entry is one chunk of several of its message.
+    pub(crate) chunk: bool,
     /// Whether more chunks of the message follow.
     pub(crate) chunk_follows: bool,
+    /// Hash of the id that the chunks of a message share.
+    pub(crate) uuid: u64,
 }
 
 impl Facts {
@@ -92,6 +97,11 @@ impl Facts {
                 (17, 0) => reader.varint().map(|v| key_is_base64 = v != 0),
                 (18, 2) => reader.delimited().map(|v| ordering_key = Some(v)),
                 (19, 0) => reader.varint().map(|v| facts.deliver_ms = (v as i64).max(0) as u64),
+                (26, 2) => reader.delimited().map(|v| {
+                    let mut hasher = DefaultHasher::new();
+                    hasher.write(v);
+                    facts.uuid = hasher.finish();
+                }),
                 (27, 0) => reader.varint().map(|v| chunks = v as i32),
                 (29, 0) => reader.varint().map(|v| chunk = v as i32),
                 _ => reader.skip(wire_type),
@@ -100,6 +110,7 @@ impl Facts {
                 break;
             }
         }
+        facts.chunk = chunks > 1;
         facts.chunk_follows = chunk + 1 < chunks;
         facts.hash = match (ordering_key, key) {
             (Some(key), _) => slot(key),
@@ -150,6 +161,7 @@ mod tests {
             deliver_at_time: Some(99),
             num_chunks_from_msg: Some(3),
             chunk_id: Some(1),
+            uuid: Some("p-1".into()),
             ..Default::default()
         };
         let mut out = BytesMut::new();
@@ -161,9 +173,12 @@ mod tests {
             count: 10,
             batch: true,
             hash: slot(b"key"),
+            chunk: true,
             chunk_follows: true,
+            uuid: facts.uuid,
         };
         assert_eq!(facts, expected);
+        assert_ne!(facts.uuid, 0);
         assert_eq!(Facts::read(&[0, 0, 0, 9, 1]).count, 1);
     }
 }

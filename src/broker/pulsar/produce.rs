@@ -8,7 +8,7 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::{Action, Broker, server_error};
 use crate::broker::log::cursor::MAX_BATCH;
-use crate::broker::log::{BATCH, Entry};
+use crate::broker::log::{BATCH, CHUNK, Entry};
 use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -270,7 +270,7 @@ impl Broker {
             publish_ms: facts.publish_ms,
             deliver_ms: facts.deliver_ms,
             count: facts.count,
-            flags: if facts.batch { BATCH } else { 0 },
+            flags: if facts.batch { BATCH } else { 0 } | if facts.chunk { CHUNK } else { 0 },
             hash: facts.hash,
             checksum: payload.checksum,
             body,

@@ -3,7 +3,7 @@
 //! | type | delivered to | redelivered |
 //! |---|---|---|
 //! | Exclusive, Failover | the active consumer, in order | everything not acknowledged, from the mark on |
-//! | Shared | a consumer with permits, in turn, lowest priority number first | entries that a leaving consumer held, or that a consumer named |
+//! | Shared | a consumer with permits, in turn, lowest priority number first; the chunks of a message all to one | entries that a leaving consumer held, or that a consumer named |
 //! | Key_Shared | the owner of the key's slot | likewise; an entry never overtakes another of its slot |
 //!
 //! Permits: an entry costs its messages less those acknowledged already, and is sent while permits are
@@ -15,14 +15,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::broker::log::cursor::Cursor;
-use crate::broker::log::{Entry, Log, Source};
+use crate::broker::log::{CHUNK, Entry, Log, Source};
 use crate::broker::pulsar::key_ranges::HashRanges;
+use crate::broker::pulsar::names::Facts;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Limit on the unacknowledged messages of a consumer of a shared type, as in the real broker.
 pub const MAX_UNACKED: i64 = 50_000;
 /// Number of entries, for each consumer, that a Key_Shared subscription reads past blocked ones.
 const LOOK_AHEAD: usize = 2_000;
+/// Limit on the messages of a Shared subscription of which some chunks are delivered and others not. Beyond it the
+/// rest of the oldest one may go to another consumer.
+const MAX_CHUNKED: usize = 10_000;
 
 /// The type of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +194,11 @@ pub struct Subscription {
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
     rotation: usize,
+    /// Shared: who gets the remaining chunks of a message, by the hash of its id, and the message's first entry.
+    chunked: HashMap<u64, (ConsumerKey, u64)>,
+    /// Shared: chunks that wait for permits of the consumer that has the others of their message, with their hash
+    /// slots.
+    parked: BTreeMap<ConsumerKey, BTreeMap<u64, u16>>,
 }
 
 impl Subscription {
@@ -212,6 +221,8 @@ impl Subscription {
             holders: HashMap::new(),
             active: None,
             rotation: 0,
+            chunked: HashMap::new(),
+            parked: BTreeMap::new(),
         }
     }
 
@@ -244,7 +255,7 @@ impl Subscription {
 
     /// Number of entries that wait for redelivery.
     pub fn replaying(&self) -> usize {
-        self.replay.len()
+        self.replay.len() + self.parked.values().map(BTreeMap::len).sum::<usize>()
     }
 
     /// When the next delayed entry is due, in milliseconds since 1970.
@@ -295,6 +306,8 @@ impl Subscription {
             self.release_hash(key, pending.hash);
             self.replay.insert(sequence, pending.hash);
         }
+        self.replay.extend(self.parked.remove(&key).into_iter().flatten());
+        self.chunked.retain(|_, (consumer, _)| *consumer != key);
         if self.consumers.is_empty() {
             self.rewind();
             self.active = None;
@@ -437,7 +450,10 @@ impl Subscription {
 
     fn dispatch_shared(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
         self.wake_delayed(reading.wall_ms);
-        while let Some(at) = self.next_consumer(sink) {
+        self.dispatch_parked(reading, sink);
+        while self.parked.values().all(|entries| entries.len() < LOOK_AHEAD)
+            && let Some(at) = self.next_consumer(sink)
+        {
             let (sequence, again) = match self.replay.first_key_value() {
                 Some((sequence, _)) => (*sequence, true),
                 None => {
@@ -462,9 +478,66 @@ impl Subscription {
                 self.delayed.push(Reverse((entry.deliver_ms, sequence, entry.hash)));
                 continue;
             }
+            if entry.flags & CHUNK != 0 {
+                let at = self.owner_of_chunk(&entry, at);
+                if self.has_room(at, sink) {
+                    self.send(at, &entry, sink);
+                } else {
+                    let key = self.consumers[at].key;
+                    self.parked.entry(key).or_default().insert(sequence, entry.hash);
+                }
+                continue;
+            }
             self.rotation = at + 1;
             self.send(at, &entry, sink);
         }
+    }
+
+    /// The consumer for a chunk: the one that has the others of its message, or else the one whose turn it is. A
+    /// client puts a message together from chunks of one consumer only.
+    fn owner_of_chunk(&mut self, entry: &Entry, turn: usize) -> usize {
+        let Facts { uuid, chunk_follows, .. } = Facts::read(&entry.body);
+        let known = self.chunked.get(&uuid).map(|(key, _)| *key);
+        let at = known.and_then(|key| self.consumers.iter().position(|consumer| consumer.key == key));
+        if !chunk_follows {
+            self.chunked.remove(&uuid);
+        } else if at.is_none() {
+            if self.chunked.len() >= MAX_CHUNKED
+                && let Some(oldest) =
+                    self.chunked.iter().min_by_key(|(_, (_, first))| *first).map(|(u, _)| *u)
+            {
+                self.chunked.remove(&oldest);
+            }
+            self.chunked.insert(uuid, (self.consumers[turn].key, entry.sequence));
+        }
+        at.unwrap_or_else(|| {
+            self.rotation = turn + 1;
+            turn
+        })
+    }
+
+    /// Sends the chunks that waited for their consumer.
+    fn dispatch_parked(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        if self.parked.is_empty() {
+            return;
+        }
+        for at in 0..self.consumers.len() {
+            let key = self.consumers[at].key;
+            while let Some((&sequence, _)) = self.parked.get(&key).and_then(BTreeMap::first_key_value) {
+                let gone = sequence < reading.log.first() || self.cursor.is_acked(sequence);
+                if !gone {
+                    if !self.has_room(at, sink) {
+                        break;
+                    }
+                    let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else {
+                        break;
+                    };
+                    self.send(at, &entry, sink);
+                }
+                self.parked.get_mut(&key).map(BTreeMap::pop_first);
+            }
+        }
+        self.parked.retain(|_, entries| !entries.is_empty());
     }
 
     fn dispatch_by_key(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
@@ -517,7 +590,7 @@ impl Subscription {
             // After a slot has changed its owner, it waits until the previous owner has acknowledged the entries
             // it holds.
             let drained = self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
-            drained && consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key)
+            drained && self.has_room(*at, sink)
         });
         if at.is_none() {
             blocked.insert(hash);
@@ -565,11 +638,17 @@ impl Subscription {
             if best.is_some_and(|best| self.consumers[best].priority <= consumer.priority) {
                 continue;
             }
-            if consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key) {
+            if self.has_room(at, sink) {
                 best = Some(at);
             }
         }
         best
+    }
+
+    /// Whether a consumer of a shared type may be sent more.
+    fn has_room(&self, at: usize, sink: &mut dyn Sink) -> bool {
+        let consumer = &self.consumers[at];
+        consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key)
     }
 
     fn wake_delayed(&mut self, wall_ms: u64) {
@@ -588,6 +667,8 @@ impl Subscription {
         self.replay.clear();
         self.delayed.clear();
         self.ahead.clear();
+        self.chunked.clear();
+        self.parked.clear();
     }
 
     /// The consumer that holds an entry. Usually the one that acknowledges it.

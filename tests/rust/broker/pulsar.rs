@@ -288,6 +288,53 @@ fn shared_consumers_take_turns_and_what_one_held_is_for_the_others() {
 }
 
 #[test]
+fn the_chunks_of_a_message_go_to_one_consumer_of_a_shared_subscription() {
+    let mut bench = Bench::new();
+    let sender = bench.connect();
+    bench.producer(sender, 1);
+    let (one, two) = (bench.connect(), bench.connect());
+    bench.subscribe(one, 1, SHARED);
+    bench.subscribe(two, 1, SHARED);
+    // Messages a and b, of four chunks each, alternate; whole ones come between.
+    for chunk in 0..4 {
+        for (offset, uuid) in ["a", "b"].into_iter().enumerate() {
+            bench.send(sender, 1, 2 * chunk + offset as u64, |m| {
+                m.uuid = Some(uuid.into());
+                m.num_chunks_from_msg = Some(4);
+                m.chunk_id = Some(chunk as i32);
+            });
+        }
+    }
+    bench.commands(sender);
+    bench.flow(one, 1, 2);
+    assert_eq!(bench.entries(one), [0, 1], "the first chunks of both");
+    bench.flow(two, 1, 10);
+    assert_eq!(bench.entries(two), [] as [u64; 0], "the rest waits for permits of the first consumer");
+    bench.send(sender, 1, 100, |_| {});
+    assert_eq!(bench.entries(two), [8], "others do not wait");
+    bench.flow(one, 1, 3);
+    assert_eq!(bench.entries(one), [2, 3, 4], "in order");
+    // What a consumer held and what waited for it goes to another one, complete and in order.
+    bench.broker.disconnect(bench.now, one);
+    assert_eq!(bench.entries(two), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let three = bench.connect();
+    bench.subscribe(three, 1, SHARED);
+    bench.flow(three, 1, 10);
+    bench
+        .tell(
+            two,
+            Command::RedeliverUnacknowledgedMessages(pb::CommandRedeliverUnacknowledgedMessages {
+                consumer_id: 1,
+                message_ids: [0, 2, 4, 6].map(id).to_vec(),
+                ..Default::default()
+            }),
+        )
+        .unwrap();
+    let (again, also) = (bench.entries(three), bench.entries(two));
+    assert!(again == [0, 2, 4, 6] && also.is_empty() || also == [0, 2, 4, 6] && again.is_empty());
+}
+
+#[test]
 fn a_nacked_entry_comes_again_with_its_count() {
     let mut bench = Bench::new();
     let peer = bench.connect();
