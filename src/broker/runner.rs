@@ -138,7 +138,11 @@ impl Runner {
             }
             let due = self.inspect(|protocol| protocol.poll_timeout());
             tokio::select! {
-                () = sleep_until(due) => self.call(|protocol, now| protocol.handle_timeout(now)),
+                () = sleep_until(due) => {
+                    self.call(|protocol, now| protocol.handle_timeout(now));
+                    // A protocol that goes on with long work is due at once: connections get their turn first.
+                    tokio::task::yield_now().await;
+                }
                 () = self.timer.notified() => {}
             }
         }

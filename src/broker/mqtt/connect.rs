@@ -8,6 +8,7 @@ use bytestring::ByteString;
 
 use super::connection::State;
 use super::message::Queued;
+use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Session, Will};
 use super::{Broker, Due, tree};
@@ -144,6 +145,11 @@ impl Broker {
     fn attach(&mut self, id: u64, number: u64, connect: &Connect, expiry: u32) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         session.attach(id);
+        if session.queue.is_empty() && session.pending == 0 {
+            // No older message waits, so the replays that are left may give what was retained meanwhile.
+            let stamp = self.retained.stamp();
+            session.replays.values_mut().for_each(|replay| replay.stamp = stamp);
+        }
         session.expiry = expiry;
         session.durable |= self.settings.stored && expiry > 0;
         session.will = connect.will.as_ref().map(|will| Will {
@@ -237,9 +243,7 @@ impl Broker {
         }
         let expiry = session.expiry;
         // QoS 0 messages are not kept.
-        let fleeting = |item: &Queued| item.qos == QoS::AtMostOnce;
-        let gone: Vec<Queued> = session.queue.iter().filter(|item| fleeting(item)).cloned().collect();
-        session.queue.retain(|item| !fleeting(item));
+        let gone = std::mem::take(&mut session.parked);
         gone.into_iter().for_each(|item| self.finish(number, &item));
         if expiry == 0 {
             return self.end_session(number);
@@ -340,15 +344,20 @@ impl Broker {
         let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
         session.durable = true;
         session.received = found.received.into_iter().filter_map(PacketId::new).collect();
-        for (filter, options, id) in found.subscriptions {
-            let (Ok(parsed), Ok(options)) =
-                (Filter::parse(filter.to_string()), SubscribeOptions::from_byte(options, Version::V5))
-            else {
+        let mut unfinished = Vec::new();
+        for (filter, byte, id) in found.subscriptions {
+            let (Ok(parsed), Ok(options)) = (
+                Filter::parse(filter.to_string()),
+                SubscribeOptions::from_byte(byte & !REPLAYING, Version::V5),
+            ) else {
                 continue;
             };
             let subscription = Subscription { options, id };
             self.routes.insert(number, &parsed, subscription);
             session.subscriptions.insert(parsed.text(), subscription);
+            if byte & REPLAYING != 0 {
+                unfinished.push((parsed.text(), subscription));
+            }
         }
         for row in found.queue {
             session.set_position(row.position);
@@ -369,6 +378,13 @@ impl Broker {
                 }
                 None => session.queue.push_back(item),
             }
+        }
+        // What was published after the subscription comes from the queue, where a replay's own messages have RETAIN.
+        let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
+        let stamp = first.map_or(u64::MAX, |sequence| sequence - 1);
+        for (filter, subscription) in unfinished {
+            let positions = session.reserve(self.retained.len() as u64);
+            session.add_replay(Replay::restored(filter, &subscription, positions, stamp));
         }
         let was_connected = found.row.ends_ms.is_none();
         if let Some(mut body) = found.row.will.as_deref().map(BytesMut::from)

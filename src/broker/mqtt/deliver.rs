@@ -3,7 +3,7 @@
 use super::connection::State;
 use super::message::{Form, Message, Queued};
 use super::session::Flight;
-use super::{Action, Broker, RESIDENT};
+use super::{Action, Broker, REPLAY_STEPS, RESIDENT};
 use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{Ack, PacketId};
 use crate::mqtt::{Packet, QoS, Reason};
@@ -22,10 +22,6 @@ impl Broker {
                 continue;
             };
             session.pending -= 1;
-            if session.connection.is_none() && item.qos == QoS::AtMostOnce {
-                self.finish(number, &item);
-                continue;
-            }
             let behind = session.connection.is_none() || session.queue.len() > usize::from(u8::MAX);
             if behind && self.resident > RESIDENT && item.sequence.is_some() && item.message.take().is_some()
             {
@@ -38,6 +34,7 @@ impl Broker {
 
     /// Lets every session send that may.
     pub(super) fn pump(&mut self) {
+        self.replay_steps = REPLAY_STEPS;
         while let Some(number) = self.due.pop_first() {
             while self.step(number) {}
         }
@@ -83,7 +80,20 @@ impl Broker {
             return true;
         }
         let full = session.flights.len() >= window;
-        if session.queue.front().is_none_or(|item| full && item.qos != QoS::AtMostOnce) {
+        let head = session.queue.front().map(|item| item.position);
+        if let Some((serial, replay)) = session.replays.first_key_value()
+            && head.is_none_or(|position| position > replay.behind)
+        {
+            let (serial, ready) = (*serial, replay.ready);
+            return ready && self.replay(number, id, serial, full);
+        }
+        if session.replays.is_empty()
+            && let Some(item) = session.parked.pop_front()
+        {
+            session.queue.push_front(item);
+            return self.take_off(number, id);
+        }
+        if head.is_none() || full {
             return false;
         }
         self.fetch(number) && self.take_off(number, id)
@@ -115,7 +125,7 @@ impl Broker {
     }
 
     /// Sends the message at the head of the queue, or drops it if it has expired.
-    fn take_off(&mut self, number: u64, id: u64) -> bool {
+    pub(super) fn take_off(&mut self, number: u64, id: u64) -> bool {
         let wall_ms = self.wall_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(item) = session.queue.pop_front() else { return false };

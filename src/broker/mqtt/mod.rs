@@ -2,10 +2,10 @@
 //!
 //! * `connect`: CONNECT and DISCONNECT, the lives of sessions, wills
 //! * `publish`: PUBLISH from clients, and its way to the subscribers
-//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE, retained messages for new subscriptions
+//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`: retained messages for new subscriptions
 //! * `deliver`: from a session's queue through its window, and the client's acknowledgements
 //! * `connection`: state of one connection; `session`: state that outlives it
-//! * `routes`, [`tree`], `retained`: matching of topics and filters
+//! * `routes`, [`tree`]: the subscriptions that match a topic; `retained`: the retained messages that match a filter
 //! * `message`: a message and its form in the store
 //! * `passwords`: users; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
 //!
@@ -43,6 +43,7 @@ mod message;
 pub mod options;
 mod passwords;
 mod publish;
+mod replay;
 mod retained;
 mod routes;
 pub(super) mod service;
@@ -54,7 +55,7 @@ pub mod tree;
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;
 use message::{Message, Queued};
-use retained::{Retained, Slot};
+use retained::Retained;
 use routes::Routes;
 use session::Session;
 
@@ -69,6 +70,8 @@ const TOTAL_OUTPUT: usize = 256 << 20;
 const RESIDENT: usize = 64 << 20;
 /// Size of a batch of changes in bytes, give or take one packet.
 const BATCH: usize = 64 << 10;
+/// Retained messages that are looked at for new subscriptions before other work gets a turn.
+const REPLAY_STEPS: usize = 2000;
 /// Interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -81,6 +84,8 @@ enum Action {
     Answer { connection: u64, packet: Packet, behind: Option<u64> },
     /// Sends a PUBLISH whose packet identifier had to be written first.
     Send { session: u64, connection: u64, packet_id: PacketId },
+    /// Begins the replay of retained messages to a session.
+    Replay { session: u64, serial: u64 },
     /// Sends a PUBREL whose PUBREC had to be written first.
     Release { session: u64, connection: u64, packet_id: PacketId },
 }
@@ -117,6 +122,12 @@ pub struct Broker {
     wakes: VecDeque<u64>,
     /// Sessions that may have something to send now.
     due: BTreeSet<u64>,
+    /// Sessions whose search for retained messages goes on in the next turn.
+    searching: BTreeSet<u64>,
+    /// Session and serial number of the replays that the present SUBSCRIBE has started.
+    replays_begun: Vec<(u64, u64)>,
+    /// What is left of [`REPLAY_STEPS`] in this turn.
+    replay_steps: usize,
     timers: BTreeSet<(Instant, Due)>,
     housekeeping_at: Instant,
     /// Weight of all queued messages in memory.
@@ -147,6 +158,9 @@ impl Broker {
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
+            searching: BTreeSet::new(),
+            replays_begun: Vec::new(),
+            replay_steps: 0,
             timers: BTreeSet::new(),
             housekeeping_at: now + HOUSEKEEPING,
             resident: 0,
@@ -158,7 +172,7 @@ impl Broker {
         for entry in &found.retained {
             if let Some(message) = Message::from_entry(entry) {
                 broker.needed.insert(entry.sequence, 1);
-                broker.retained.set(Slot { message, sequence: Some(entry.sequence) });
+                broker.retained.set(message, Some(entry.sequence));
             }
         }
         for session in found.sessions {
@@ -205,6 +219,7 @@ impl Broker {
             Action::Send { session, connection, packet_id } => {
                 self.send_flight(session, connection, packet_id)
             }
+            Action::Replay { session, serial } => self.begin_replay(session, serial),
             Action::Release { session, connection, packet_id } => {
                 let connected = self.sessions.get(&session).is_some_and(|s| s.connection == Some(connection));
                 if connected && self.commits.failure().is_none() {
@@ -478,8 +493,8 @@ impl Broker {
 
     fn housekeeping(&mut self) {
         let wall_ms = self.wall_ms();
-        for message in self.retained.expired(wall_ms) {
-            self.unretain(message.topic());
+        for topic in self.retained.expired(wall_ms) {
+            self.unretain(&topic);
         }
         self.release_stalled();
         self.publish_status();
@@ -591,11 +606,13 @@ impl Protocol for Broker {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        earliest(Some(self.housekeeping_at), self.timers.first().map(|(at, _)| *at))
+        let searching = (!self.searching.is_empty()).then_some(self.now);
+        earliest(earliest(Some(self.housekeeping_at), searching), self.timers.first().map(|(at, _)| *at))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
+        self.due.append(&mut self.searching);
         while let Some((at, due)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, due));
             self.handle_timer(at, due);

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::message::{Message, Queued};
-use super::retained::Slot;
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, PACE, TOTAL_OUTPUT, tree};
 use crate::broker::store::mqtt::{Op, QueueRow};
@@ -160,7 +159,12 @@ impl Broker {
     /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its connection
     /// if that is slow.
     fn forward(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) -> Option<u64> {
-        let id = self.sessions.get(&number)?.connection?;
+        let session = self.sessions.get(&number)?;
+        let id = session.connection?;
+        if session.replaying() {
+            self.park(publish, number, delivery);
+            return None;
+        }
         let connection = self.connections.get_mut(&id)?;
         let before = connection.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
@@ -283,11 +287,27 @@ impl Broker {
         sequence: &mut Option<u64>,
     ) -> Option<Queued> {
         let session = self.sessions.get_mut(&number)?;
-        let weight = message.weight();
         session.pending += 1;
+        let position = session.position();
+        self.admit_at(number, position, message, qos, retain, ids, sequence)
+    }
+
+    /// Like [`Self::admit`], at a position that was reserved before. The message is not counted as pending.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a row of the queue")]
+    pub(super) fn admit_at(
+        &mut self,
+        number: u64,
+        position: u64,
+        message: &Rc<Message>,
+        qos: QoS,
+        retain: bool,
+        ids: Rc<[u32]>,
+        sequence: &mut Option<u64>,
+    ) -> Option<Queued> {
+        let session = self.sessions.get_mut(&number)?;
+        let weight = message.weight();
         session.bytes += weight;
         self.resident += weight;
-        let position = session.position();
         let durable = session.durable && qos != QoS::AtMostOnce;
         let sequence = if durable { Some(self.store(message, sequence)) } else { None };
         if let Some(sequence) = sequence {
@@ -329,7 +349,7 @@ impl Broker {
             self.need(sequence);
             self.write(Op::Retain((&**message.topic()).into(), sequence));
         }
-        let before = self.retained.set(Slot { message: message.clone(), sequence });
+        let before = self.retained.set(message.clone(), sequence);
         if let Some(sequence) = before.and_then(|slot| slot.sequence) {
             self.release(sequence);
         }

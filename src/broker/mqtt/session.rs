@@ -12,13 +12,14 @@
 //! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before the PUBLISH
 //! is sent: after a kill the client must see the same identifier again, or it would take the message for a new one.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytestring::ByteString;
 
 use super::message::Queued;
+use super::replay::Replay;
 use super::routes::Subscription;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
@@ -59,6 +60,13 @@ pub(super) struct Session {
     pub(super) durable: bool,
     pub(super) subscriptions: BTreeMap<ByteString, Subscription>,
     pub(super) queue: VecDeque<Queued>,
+    /// Retained messages for new subscriptions, by serial number in order of the subscriptions.
+    pub(super) replays: BTreeMap<u64, Replay>,
+    /// Serial numbers of the replays by filter.
+    replays_of: HashMap<ByteString, u64>,
+    next_replay: u64,
+    /// Messages of QoS 0 that were published during a replay: they must not overtake it.
+    pub(super) parked: VecDeque<Queued>,
     /// Number and weight of the messages that will be queued once they are written.
     pub(super) pending: usize,
     /// Weight of pending, queued and in-flight messages.
@@ -90,6 +98,10 @@ impl Session {
             durable: false,
             subscriptions: BTreeMap::new(),
             queue: VecDeque::new(),
+            replays: BTreeMap::new(),
+            replays_of: HashMap::new(),
+            next_replay: 0,
+            parked: VecDeque::new(),
             pending: 0,
             bytes: 0,
             flights: VecDeque::new(),
@@ -110,6 +122,33 @@ impl Session {
     pub(super) fn position(&mut self) -> u64 {
         self.next_position += 1;
         self.next_position
+    }
+
+    /// Reserves `count` positions at the end of the queue and gives the first.
+    pub(super) fn reserve(&mut self, count: u64) -> u64 {
+        let first = self.next_position + 1;
+        self.next_position += count;
+        first
+    }
+
+    /// Whether messages of QoS 0 wait for a replay.
+    pub(super) fn replaying(&self) -> bool {
+        !self.replays.is_empty() || !self.parked.is_empty()
+    }
+
+    /// Adds a replay in place of an unfinished one of the same filter, and gives its serial number.
+    pub(super) fn add_replay(&mut self, replay: Replay) -> u64 {
+        self.remove_replay(&replay.filter);
+        self.next_replay += 1;
+        self.replays_of.insert(replay.filter.clone(), self.next_replay);
+        self.replays.insert(self.next_replay, replay);
+        self.next_replay
+    }
+
+    /// Removes the replay of a filter, and returns whether there was one.
+    pub(super) fn remove_replay(&mut self, filter: &str) -> bool {
+        let Some(serial) = self.replays_of.remove(filter) else { return false };
+        self.replays.remove(&serial).is_some()
     }
 
     /// Marks positions up to this one as used.
@@ -178,7 +217,8 @@ impl Session {
     /// Takes all messages out of the session.
     pub(super) fn drain(&mut self) -> Vec<Queued> {
         let flights = std::mem::take(&mut self.flights).into_iter().map(|flight| flight.item);
-        flights.chain(std::mem::take(&mut self.queue)).collect()
+        let waiting = std::mem::take(&mut self.queue).into_iter().chain(std::mem::take(&mut self.parked));
+        flights.chain(waiting).collect()
     }
 
     /// The client identifier as the store keeps it.

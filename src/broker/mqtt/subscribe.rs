@@ -1,9 +1,11 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use std::rc::Rc;
+use std::collections::HashMap;
+
+use bytestring::ByteString;
 
 use super::connect::stored_name;
-use super::message::Queued;
+use super::replay::REPLAYING;
 use super::routes::Subscription;
 use super::{Action, Broker, tree};
 use crate::broker::store::mqtt::Op;
@@ -20,83 +22,74 @@ impl Broker {
     ) -> Result<(), Violation> {
         let identifier = subscribe.properties.subscription_identifier().copied();
         let version = self.connections.get(&id).map_or(Version::V3_1_1, |connection| connection.version);
-        let (mut reasons, mut retained) = (Vec::new(), Vec::new());
+        // A filter that a packet has more than once is subscribed once, with the options that come last: the answer is
+        // that of the filters one after the other, and so is the state behind it.
+        let mut places: HashMap<ByteString, usize> = HashMap::new();
+        let (mut wanted, mut distinct) = (Vec::new(), Vec::new());
         for (text, options) in subscribe.filters {
             match Filter::parse(text).ok().filter(|filter| tree::fits(filter.as_str())) {
                 Some(filter) => {
-                    reasons.push(self.subscribe(number, &filter, options, identifier, &mut retained));
+                    let place = *places.entry(filter.text()).or_insert_with(|| {
+                        distinct.push((filter, Vec::new()));
+                        distinct.len() - 1
+                    });
+                    distinct[place].1.push(options);
+                    wanted.push(Some((place, options)));
                 }
                 // Like Mosquitto, disconnect an MQTT 3.x client that sends an invalid filter.
-                None if version == Version::V5 => reasons.push(Reason::TopicFilterInvalid),
+                None if version == Version::V5 => wanted.push(None),
                 None => return Err(Violation::malformed("invalid topic filter")),
             }
         }
+        let granted: Vec<_> = distinct
+            .iter()
+            .map(|(filter, options)| self.subscribe(number, filter, options, identifier))
+            .collect();
+        let reason = |place: Option<(usize, SubscribeOptions)>| match place {
+            Some((place, options)) => {
+                granted[place].map_or_else(|why| why, |()| Reason::granted(options.qos))
+            }
+            None => Reason::TopicFilterInvalid,
+        };
+        let reasons = wanted.into_iter().map(reason).collect();
         let answer = SubAck { packet_id: subscribe.packet_id, properties: Properties::new(), reasons };
         self.when_written(Action::Answer { connection: id, packet: Packet::SubAck(answer), behind: None });
-        if !retained.is_empty() {
-            self.when_written(Action::Deliver(retained));
-        }
+        self.release_replays();
         Ok(())
     }
 
+    /// Subscribes a session to a filter. `options` are those of each time that the packet has the filter.
     fn subscribe(
         &mut self,
         number: u64,
         filter: &Filter,
-        options: SubscribeOptions,
+        options: &[SubscribeOptions],
         identifier: Option<u32>,
-        retained: &mut Vec<(u64, Queued)>,
-    ) -> Reason {
-        let subscription = Subscription { options, id: identifier };
-        let Some(session) = self.sessions.get_mut(&number) else { return Reason::Unspecified };
+    ) -> Result<(), Reason> {
+        let Some(last) = options.last() else { return Err(Reason::Unspecified) };
+        let subscription = Subscription { options: *last, id: identifier };
+        let Some(session) = self.sessions.get_mut(&number) else { return Err(Reason::Unspecified) };
         let known = session.subscriptions.contains_key(filter.as_str());
         if !known && session.subscriptions.len() >= self.settings.limits.max_subscriptions {
-            return Reason::QuotaExceeded;
+            return Err(Reason::QuotaExceeded);
         }
         let before = session.subscriptions.insert(filter.text(), subscription);
+        let durable = session.durable;
+        let wanted = options.iter().enumerate().any(|(index, options)| match options.retain_handling {
+            RetainHandling::Always => true,
+            RetainHandling::IfNew => !known && index == 0,
+            RetainHandling::Never => false,
+        });
+        let replays =
+            wanted && filter.group().is_none() && self.start_replay(number, &filter.text(), &subscription);
         if before != Some(subscription) {
             self.routes.insert(number, filter, subscription);
-            if session.durable {
-                let options = options.to_byte(Version::V5);
-                self.write(Op::Subscribe(number, stored_name(filter), options, identifier));
-            }
         }
-        let wanted = match options.retain_handling {
-            RetainHandling::Always => true,
-            RetainHandling::IfNew => !known,
-            RetainHandling::Never => false,
-        };
-        if wanted && filter.group().is_none() {
-            self.replay(number, filter.pattern(), &subscription, retained);
+        if durable && (replays || before != Some(subscription)) {
+            let options = last.to_byte(Version::V5) | if replays { REPLAYING } else { 0 };
+            self.write(Op::Subscribe(number, stored_name(filter), options, identifier));
         }
-        Reason::granted(options.qos)
-    }
-
-    /// Queues retained messages for a new subscription. Their number is limited by `max_retained`, so the limits
-    /// of the queue do not apply.
-    fn replay(
-        &mut self,
-        number: u64,
-        pattern: &str,
-        subscription: &Subscription,
-        to: &mut Vec<(u64, Queued)>,
-    ) {
-        let wall_ms = self.wall_ms();
-        let ids: Rc<[u32]> = subscription.id.into_iter().collect();
-        for slot in self.retained.find(pattern) {
-            if slot.message.expired(wall_ms) {
-                continue;
-            }
-            let qos = slot.message.publish.qos.min(subscription.options.qos);
-            let mut sequence = slot.sequence;
-            let item = self.admit(number, &slot.message, qos, true, ids.clone(), &mut sequence);
-            to.extend(item.map(|item| (number, item)));
-        }
-        for message in self.status_messages(pattern) {
-            let qos = crate::mqtt::QoS::AtMostOnce;
-            let item = self.admit(number, &message, qos, true, ids.clone(), &mut None);
-            to.extend(item.map(|item| (number, item)));
-        }
+        Ok(())
     }
 
     pub(super) fn handle_unsubscribe(&mut self, id: u64, number: u64, unsubscribe: &Unsubscribe) {
@@ -111,6 +104,7 @@ impl Broker {
                 reasons.push(Reason::NoSubscriptionExisted);
                 continue;
             }
+            session.remove_replay(filter.as_str());
             self.routes.remove(number, &filter);
             if session.durable {
                 self.write(Op::Unsubscribe(number, stored_name(&filter)));
