@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,16 @@ def entry(data: bytes) -> tuple[bytes, bytes] | None:
     return rest[4 : 4 + size], rest[4 + size :]
 
 
+def varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A length-delimited field of a protobuf message."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
 def pulsar() -> None:
     """Streams and frames of either side, and the parts of the messages in them."""
     index = json.loads((PULSAR / "index.json").read_text())
@@ -56,6 +68,14 @@ def pulsar() -> None:
                     size = meta["uncompressed_size"].to_bytes(3)
                     seed("compression", bytes([kinds[meta["compression"]]]) + size + payload)
                 seed("pulsar_batch", len(metadata).to_bytes(4) + metadata + payload)
+    # Statistics with a rate that is not a number, and a DAG whose segments lack their required fields.
+    statistics = b"\x08\x00\x21" + struct.pack("<d", math.nan)
+    update = b"\x08\x00" + field(2, b"\x08\x00" + 4000 * b"\x12\x00")
+    for number, body in ((26, statistics), (71, update)):
+        command = b"\x08" + varint(number) + field(number, body)
+        seed("pulsar_command", command)
+        frame = len(command).to_bytes(4) + command
+        seed("pulsar_frame", b"\x40" + len(frame).to_bytes(4) + frame)
     for text in ("(1,2,-1,-1)", "(9223372036854775807,9223372036854775807,-1,-1)", "(-1,-1,3,10)"):
         seed("pulsar_message_id", text.encode())
     for data in (b"\x08\x07\x10\x03", b"\x08\x07\x10\x03\x18\x02\x20\x05\x30\x0a"):
