@@ -35,6 +35,7 @@ __all__ = [
     "set_error_factory",
     "set_missing_factory",
     "set_reason_codes",
+    "set_seconds_parser",
     "template_columns",
     "topic_matches",
 ]
@@ -85,6 +86,9 @@ def set_error_factory(factory: Callable[[str, str, str | None, bool, str | None]
 def set_missing_factory(factory: Callable[[str, str], BaseException]) -> None:
     """Registers the function that makes an exception from ``(class_name, attribute)``, for an attribute that
     a message class does not have."""
+
+def set_seconds_parser(parser: Callable[[Any], float | None]) -> None:
+    """Registers the function that turns what users give as a duration into seconds."""
 
 def set_reason_codes(codes: Callable[[int], Any]) -> None:
     """Registers the function that makes MQTT's reason codes from their numbers."""
@@ -197,8 +201,9 @@ class _ConsumerOf(Generic[_Message, _Target_contra]):
             NotAllowed: the consumer belongs to an event loop.
             Closed: after :meth:`close`.
         """
-    def receive_blocking(self, timeout: float | None) -> _Message:
-        """As :meth:`__next__`, with a limit in seconds; ``None`` is no limit.
+    def receive_blocking(self, given: object, /) -> _Message:
+        """As :meth:`__next__`, with a limit: seconds, or what :func:`set_seconds_parser` reads; ``None`` is
+        no limit.
 
         Raises:
             Timeout: no message in time; nothing is lost.

@@ -1,7 +1,8 @@
-"""The native module, with the package's exceptions plugged in. The package imports it from here only."""
+"""The native module, with the package's exceptions and durations plugged in. The package imports it from
+here only."""
 # pyright: reportPrivateUsage=false
 
-from . import _engine
+from . import _engine, parse
 from ._engine import (
     ArrowBatch,
     FrameRows,
@@ -26,6 +27,7 @@ from .errors import from_engine
 
 _engine.set_error_factory(from_engine)
 _engine.set_missing_factory(missing)
+_engine.set_seconds_parser(parse.seconds)
 start_broker = _engine.Broker.start
 
 Message = PulsarMessage | MqttMessage | TubeMqMessage

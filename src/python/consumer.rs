@@ -122,8 +122,11 @@ impl<S: Subscription> Receiver<S> {
             return Err(raise(py, &Error::new(ErrorKind::NotAllowed, text)));
         }
         let receives = self.receives(py)?;
-        if let Some(message) = py_result(py, receives.try_next())? {
-            return One(message).into_python(py);
+        // Matched here: each further function on its way would copy the message once more.
+        match receives.try_next() {
+            Ok(Some(message)) => return Ok(message.into_object(py)?.unbind()),
+            Ok(None) => {}
+            Err(error) => return Err(raise(py, &error)),
         }
         let engine = py_result(py, engine(1))?;
         let (promise, one_shot) = Promise::one_shot();
@@ -321,9 +324,9 @@ macro_rules! consumer_class {
                 self.0.next(py, None)
             }
 
-            #[pyo3(signature = (timeout))]
-            fn receive_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-                self.0.next(py, timeout)
+            #[pyo3(signature = (given, /))]
+            fn receive_blocking(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                self.0.next(py, $crate::python::convert::timeout(given)?)
             }
 
             #[pyo3(signature = (timeout))]

@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyAttributeError, PyException, PyOverflowError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::client::credentials::{Secret, SecretSupplier};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ create_exception!(
     "An error of the engine: code, message, topic, whether a retry may help, the broker's own text."
 );
 
-/// A function of the Python package that makes exceptions.
+/// A function of the Python package that the engine calls.
 type Factory = Mutex<Option<Py<PyAny>>>;
 
 /// Makes the exception for an engine error.
@@ -29,6 +29,9 @@ static ERROR_FACTORY: Factory = Mutex::leaf(None);
 
 /// Makes the exception for an attribute that a class does not have.
 static MISSING_FACTORY: Factory = Mutex::leaf(None);
+
+/// Reads a duration in seconds; `None` is no limit.
+static SECONDS_PARSER: Factory = Mutex::leaf(None);
 
 fn registered(py: Python<'_>, factory: &Factory) -> Option<Py<PyAny>> {
     factory.lock().as_ref().map(|factory| factory.clone_ref(py))
@@ -46,6 +49,37 @@ pub(super) fn set_error_factory(factory: Py<PyAny>) {
 pub(super) fn set_missing_factory(factory: Py<PyAny>) {
     let old = MISSING_FACTORY.lock().replace(factory);
     drop(old);
+}
+
+/// Registers the function that turns what users give as a duration into seconds.
+#[pyfunction]
+pub(super) fn set_seconds_parser(parser: Py<PyAny>) {
+    let old = SECONDS_PARSER.lock().replace(parser);
+    drop(old);
+}
+
+/// A timeout in seconds; `None` is no limit. For methods that are called for each message: plain numbers, the usual
+/// ones, do not call Python.
+pub(super) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    const LONGEST: f64 = 1e9;
+    if given.is_none() {
+        return Ok(None);
+    }
+    let plain = if let Ok(number) = given.cast_exact::<PyFloat>() {
+        Some(number.value())
+    } else if given.is_exact_instance_of::<PyInt>() {
+        // Not as a float, which would make a Python float on the way.
+        given.extract::<u32>().ok().map(f64::from)
+    } else {
+        None
+    };
+    if let Some(seconds) = plain.filter(|seconds| (0.0..=LONGEST).contains(seconds)) {
+        return Ok(Some(seconds));
+    }
+    match registered(given.py(), &SECONDS_PARSER) {
+        Some(parser) => parser.bind(given.py()).call1((given,))?.extract(),
+        None => given.extract().map(Some),
+    }
 }
 
 /// The exception for an attribute that `class` does not have. Private names are looked up by copy, pickle and others

@@ -58,5 +58,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_missing_factory, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::set_seconds_parser, module)?)?;
     Ok(())
 }

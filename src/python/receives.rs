@@ -91,6 +91,7 @@ impl<S: Source> Receives<S> {
     }
 
     /// The next message, if one has arrived and no wait is due to get it.
+    #[inline]
     pub(super) fn try_next(&self) -> Result<Option<S::Message>> {
         let mut state = self.state();
         if !state.waits.is_empty() {

@@ -158,9 +158,6 @@ class ProducerHandle(ChildHandle):
             self._native.close().wait()
 
 
-_NUMBERS = (int, float)
-
-
 class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an iterator of its messages."""
 
@@ -181,12 +178,12 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
             Timeout: no message came in time. No message is lost.
             Closed: after :meth:`close`.
         """
-        if not self._open:
+        # Called for each message: no check before it, and the native method reads the timeout.
+        try:
+            return self._native.receive_blocking(timeout)
+        except Closed:
             self._check()
-        # Called for each message: no limit and plain seconds take no further call.
-        if timeout is not None and not (type(timeout) in _NUMBERS and 0 <= timeout <= 1e9):  # pyright: ignore[reportOperatorIssue]
-            timeout = parse.seconds(timeout)
-        return self._native.receive_blocking(timeout)
+            raise
 
     def _leave(self, failed: bool) -> None:
         if self._open:

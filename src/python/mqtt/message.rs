@@ -21,6 +21,7 @@ use crate::python::message::Message;
 pub(in crate::python) struct MqttMessage(pub(super) native::Message);
 
 impl Message for native::Message {
+    #[inline]
     fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         Ok(Bound::new(py, MqttMessage(self))?.into_any())
     }

@@ -19,6 +19,7 @@ use crate::python::pulsar::message_id::MessageId;
 pub(in crate::python) struct PulsarMessage(pub(super) core::Message);
 
 impl Message for core::Message {
+    #[inline]
     fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         Ok(Bound::new(py, PulsarMessage(self))?.into_any())
     }

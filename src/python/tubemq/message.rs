@@ -22,6 +22,7 @@ use crate::tubemq::consumer as core;
 pub(in crate::python) struct TubeMqMessage(pub(super) core::Message);
 
 impl Message for core::Message {
+    #[inline]
     fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         Ok(Bound::new(py, TubeMqMessage(self))?.into_any())
     }
