@@ -126,7 +126,7 @@ pub trait Job: Send + 'static {
     }
 }
 
-/// What became of jobs.
+/// Outcomes of jobs.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// They are written. The number is that of the bytes in use.

@@ -17,7 +17,7 @@ The rules, of which each has a method in ``Blocking``:
 * Modules are replaced by their twins, see ``MODULES``.
 
 What these rules cannot express is written by hand for both faces: ``penstock/_handle.py`` and
-``penstock/blocking/_handle.py``, ``penstock/_connect.py`` and ``penstock/blocking/_connect.py``.
+``penstock/blocking/_handle.py``, ``penstock/_opening.py`` and ``penstock/blocking/_opening.py``.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ import libcst as cst
 from libcst import matchers as m
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "penstock"
+PROTOCOLS = sorted(file.parent.name for file in PACKAGE.glob("*/client.py"))
 FILES = {
     "_base.py": "blocking/_base.py",
-    "pulsar/client.py": "pulsar/blocking.py",
-    "mqtt/client.py": "mqtt/blocking.py",
-    "tubemq/client.py": "tubemq/blocking.py",
+    "_connect.py": "blocking/_connect.py",
+    **{f"{key}/client.py": f"{key}/blocking.py" for key in PROTOCOLS},
 }
 """Source -> generated file, both relative to the package."""
 MODULES = {
     "_base": "blocking._base",
     "_connect": "blocking._connect",
     "_handle": "blocking._handle",
+    "_opening": "blocking._opening",
+    **{f"{key}.client": f"{key}.blocking" for key in PROTOCOLS},
 }
 """Module of the asyncio face -> its twin, both relative to the package."""
 WORDS = (
     (" (when awaited)", ""),
+    (" (when awaited or entered)", ""),
     (", at once.", "."),
     (" on asyncio:", ", blocking:"),
     (":func:`penstock.connect`", ":func:`penstock.blocking.connect`"),

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ._base import Consumer as Consumer
     from ._base import Producer as Producer
     from ._connect import connect as connect
-    from ._native import Message as Message
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit
     from .errors import QueueFull as QueueFull
     from .errors import Timeout as Timeout
+    from .protocols import Message as Message
 else:
     __getattr__, __dir__ = _lazy.attach(
         __name__,
@@ -42,7 +42,7 @@ else:
             "connect": "_connect",
             **dict.fromkeys(("Client", "Consumer", "Producer"), "_base"),
             "Broker": "broker",
-            "Message": "_native",
+            "Message": "protocols",
             **dict.fromkeys(("Error", "MemoryLimit", "QueueFull", "Timeout"), "errors"),
         },
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from ._engine import Waiter as Waiter
-    from ._native import Message
+    from .protocols import Message
 
     M_co = TypeVarWithDefault("M_co", bound=Message, default=Message, covariant=True)
     """The messages of a consumer."""
@@ -29,19 +29,6 @@ Secret = str | Callable[[], str]
 """The text itself, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
 Pem = str | bytes | os.PathLike[str]
 """PEM itself or the path of a file."""
-
-
-PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
-MqttUrl = Literal[
-    "mqtt://localhost",
-    "mqtt://localhost:1883",
-    "mqtt://127.0.0.1",
-    "mqtt://127.0.0.1:1883",
-    "mqtts://localhost:8883",
-]
-TubeMqUrl = Literal["tubemq://localhost:8715", "tubemq://127.0.0.1:8715"]
-"""URLs from which type checkers can tell the protocol. Types cannot express the prefix of a text, so these
-are the whole URLs that examples and tests use most."""
 
 
 class NoFields(TypedDict):

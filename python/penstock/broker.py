@@ -76,6 +76,18 @@ class Broker:
         return self._tubemq_url
 
     @property
+    def urls(self) -> dict[str, str]:
+        """The URLs of everything that the broker listens on, by ``"pulsar"``, ``"mqtt"``, ``"mqtt_ws"`` and
+        ``"tubemq"``."""
+        urls = {
+            "pulsar": self._url,
+            "mqtt": self._mqtt_url,
+            "mqtt_ws": self._mqtt_ws_url,
+            "tubemq": self._tubemq_url,
+        }
+        return {name: url for name, url in urls.items() if url is not None}
+
+    @property
     def running(self) -> bool:
         """Whether the broker has not been stopped."""
         return self._native is not None

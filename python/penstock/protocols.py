@@ -16,11 +16,17 @@ import functools
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import options, parse
 from .errors import InvalidArgument
 from .options import SCOPES, Table
+
+if TYPE_CHECKING:
+    from ._engine import MqttMessage, PulsarMessage, TubeMqMessage
+
+    Message = PulsarMessage | MqttMessage | TubeMqMessage
+    """A received message of any protocol. All have ``data``, ``topic`` and ``properties``."""
 
 
 def _load(reference: str) -> Any:
@@ -42,6 +48,8 @@ class Protocol(NamedTuple):
     """The ``TypedDict`` of each scope of :data:`penstock.options.SCOPES`."""
     native_client: str
     """Its client in the native module."""
+    message: str
+    """Its received messages."""
     client: str
     """Its asyncio client."""
     blocking_client: str
@@ -89,6 +97,7 @@ def _row(key: str, title: str, prefix: str, *schemes: str) -> Protocol:
         schemes=schemes,
         keywords={scope: f"{package}.options:{prefix}{scope.capitalize()}Options" for scope in SCOPES},
         native_client=f"penstock._native:{prefix}Client",
+        message=f"penstock._native:{prefix}Message",
         client=f"{package}.client:{prefix}Client",
         blocking_client=f"{package}.blocking:{prefix}Client",
         lacks=f"{package}._lacks:LACKS",
@@ -108,6 +117,16 @@ PROTOCOLS: dict[str, Protocol] = {
     )
 }
 """All protocols, by key."""
+
+
+def __getattr__(name: str) -> Any:
+    """``Message``: making it loads the engine."""
+    if name != "Message":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return functools.reduce(
+        lambda one, other: one | other, (_load(row.message) for row in PROTOCOLS.values())
+    )
+
 
 _BY_SCHEME = {scheme: row for row in PROTOCOLS.values() for scheme in row.schemes}
 

@@ -1,59 +1,25 @@
-"""Connecting, blocking: :func:`connect` and the part that the protocols' own ``connect`` share."""
-# pyright: reportPrivateUsage=false
+# Generated from penstock/_connect.py by tools/generate_blocking.py; do not edit.
+"""``connect``, for URLs of any protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from penstock import options, protocols
+from penstock.blocking._opening import opening
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from penstock._typing import MqttUrl, PulsarUrl, TubeMqUrl
-    from penstock.broker import Broker
+    from penstock.blocking._base import Client
     from penstock.mqtt.blocking import MqttClient
-    from penstock.mqtt.options import MqttClientOptions
+    from penstock.mqtt.options import MqttClientOptions, MqttUrl
     from penstock.pulsar.blocking import PulsarClient
-    from penstock.pulsar.options import PulsarClientOptions
+    from penstock.pulsar.options import PulsarClientOptions, PulsarUrl
     from penstock.tubemq.blocking import TubeMqClient
-    from penstock.tubemq.options import TubeMqClientOptions
-
-    from ._base import Client
+    from penstock.tubemq.options import TubeMqClientOptions, TubeMqUrl
 
     class AnyClientOptions(PulsarClientOptions, MqttClientOptions, TubeMqClientOptions, total=False):
         """The options of every protocol."""
-
-
-def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) -> Any:
-    """A client, connected.
-
-    Args:
-        url, given, only: as :func:`penstock.protocols.for_connection`.
-
-    Raises:
-        InvalidArgument, Unsupported: as :func:`penstock.protocols.for_connection`.
-    """
-    base, values, defaults = protocols.for_connection(url, given, only)
-    row = defaults.protocol
-    broker: Broker | None = None
-    data = protocols.embedded_data(base)
-    if data is not None:
-        from penstock.broker import Broker
-
-        broker = Broker(data=data) if data else Broker()
-    try:
-        native = (
-            row.native_client_class()
-            .connect(broker.url if broker else base, options.to_engine(row.tables["client"], values), None)
-            .wait()
-        )
-    except BaseException:
-        if broker:
-            broker.stop()
-        raise
-    return row.blocking_client_class()(native, base, defaults, broker)
 
 
 @overload
@@ -65,6 +31,29 @@ def connect(url: TubeMqUrl, **options: Unpack[TubeMqClientOptions]) -> TubeMqCli
 @overload
 def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Client: ...
 def connect(url: str | None = None, **options: Any) -> Client:
-    """Connects to a broker; returns when the first connection is up. Arguments, errors and types are those of
-    :func:`penstock.connect`."""
+    """Connects to a broker.
+
+    Args:
+        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``; ``mqtt://host:1883``, ``mqtts://``,
+            ``ws://``, ``wss://``, ``mqtt+unix:///path``; ``tubemq://master:8715[,master:8715]``,
+            ``tubemq+ssl://...``; ``embedded:`` or ``embedded:./data`` starts a broker in this process and
+            stops it with the client. Default: ``PENSTOCK_URL``. The query may hold options:
+            ``pulsar://host:6650?compression=zstd``.
+        options: :class:`penstock.pulsar.PulsarClientOptions`, :class:`penstock.mqtt.MqttClientOptions` or
+            :class:`penstock.tubemq.TubeMqClientOptions`. Durations are in seconds, sizes in bytes.
+
+    Returns:
+        The client of the URL's protocol, with its first connection up.
+
+        Type checkers see :class:`penstock.Client`, which has the verbs of every protocol, because a type
+        cannot express that a text begins with ``mqtt://``. They see the class of the protocol for the literal
+        ``"embedded:"`` and the usual ports of localhost, and always from the ``connect`` of
+        :mod:`penstock.pulsar`, :mod:`penstock.mqtt` and :mod:`penstock.tubemq`, which takes no other URLs.
+
+    Raises:
+        InvalidArgument: an unknown option or a bad value.
+        Unsupported: an option of another protocol.
+        ConnectFailed: no address could be connected within ``connect_timeout``.
+        AuthenticationError: the broker rejected the credentials.
+    """
     return opening(url, options)

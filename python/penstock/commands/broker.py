@@ -14,7 +14,6 @@ from penstock.errors import InvalidArgument
 from ._shared.options import pairs, protocol_of_topic
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_MORE_URLS = ("mqtt_url", "mqtt_ws_url", "tubemq_url")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -31,14 +30,14 @@ def run(given: argparse.Namespace) -> int:
             _create(broker, text)
         took = (time.perf_counter() - started) * 1000
         durability = str(broker.status().get("durability", ""))
-        more = {name: url for name in _MORE_URLS if (url := getattr(broker, name))}
         if given.json:
             import json
 
+            more = {f"{name}_url": url for name, url in broker.urls.items() if url != broker.url}
             said = {"url": broker.url, **more, "durability": durability, "ready_ms": round(took, 1)}
             print(json.dumps(said), flush=True)
         elif not given.quiet:
-            urls = " and ".join([broker.url, *more.values()])
+            urls = " and ".join(broker.urls.values())
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
         signal.sigwait(_SIGNALS)
         if not given.quiet and not given.json:

@@ -13,8 +13,8 @@ from penstock._missing import refuse_all
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
-from penstock.blocking._connect import opening
 from penstock.blocking._handle import immediate
+from penstock.blocking._opening import opening
 from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock import frames
 from penstock._base import Client, Consumer, Producer
-from penstock._connect import opening
 from penstock._handle import Opening, immediate
 from penstock._missing import refuse_all
 from penstock._native import MqttMessage
+from penstock._opening import opening
 from penstock._typing import NoFields
 from penstock.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
 

@@ -10,6 +10,16 @@ from penstock.options import Duration, Option, Pem, Secret, Size
 if TYPE_CHECKING:
     from .fields import Will
 
+MqttUrl = Literal[
+    "mqtt://localhost",
+    "mqtt://localhost:1883",
+    "mqtt://127.0.0.1",
+    "mqtt://127.0.0.1:1883",
+    "mqtts://localhost:8883",
+]
+"""URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
+of a text, so these are the whole URLs that examples and tests use most."""
+
 _flag, _text = parse.boolean, parse.text
 
 

@@ -15,7 +15,7 @@ from penstock._missing import refuse_all
 from penstock._native import PulsarMessage
 from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
-from penstock.blocking._connect import opening
+from penstock.blocking._opening import opening
 from penstock.errors import InvalidArgument
 from penstock.pulsar.positions import reader_name, seek_target
 

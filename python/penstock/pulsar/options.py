@@ -9,6 +9,9 @@ from penstock.options import Duration, Option, Pem, Secret, Size
 if TYPE_CHECKING:
     from penstock._engine import MessageId
 
+PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
+"""URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
+of a text, so these are the whole URLs that examples and tests use most."""
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 

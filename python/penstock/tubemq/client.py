@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
 from penstock._base import Client, Consumer, Producer
-from penstock._connect import opening
 from penstock._handle import Opening
 from penstock._missing import refuse_all
 from penstock._native import TubeMqMessage
+from penstock._opening import opening
 from penstock._typing import NoFields
 from penstock.errors import InvalidArgument
 from penstock.tubemq.positions import partitions_of, seek_target

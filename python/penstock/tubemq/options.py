@@ -9,6 +9,10 @@ from penstock.options import Duration, Option, Pem, Secret, Size
 if TYPE_CHECKING:
     from penstock._engine import Position
 
+TubeMqUrl = Literal["tubemq://localhost:8715", "tubemq://127.0.0.1:8715"]
+"""URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
+of a text, so these are the whole URLs that examples and tests use most."""
+
 _flag, _text = parse.boolean, parse.text
 
 

@@ -126,7 +126,7 @@ pub struct Broker {
     searching: BTreeSet<u64>,
     /// Session and serial number of the replays that the present SUBSCRIBE has started.
     replays_begun: Vec<(u64, u64)>,
-    /// What is left of [`REPLAY_STEPS`] in this turn.
+    /// Remainder of [`REPLAY_STEPS`] in this turn.
     replay_steps: usize,
     timers: BTreeSet<(Instant, Due)>,
     housekeeping_at: Instant,
