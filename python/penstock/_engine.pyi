@@ -493,6 +493,15 @@ class MqttClient(_ClientOf[MqttClient]):
             subscription: group of a shared subscription; ``""`` without one.
             options: as of :meth:`producer`.
         """
+    def unsubscribe(self, filter: str) -> _Pending[bool]:
+        """Ends the subscription to a filter that no open consumer has.
+
+        Returns:
+            Completes with whether the session had it.
+
+        Raises:
+            InvalidTopic, InvalidArgument, Timeout: when awaited.
+        """
     def reauthenticate(self) -> _Pending[None]:
         """Starts an extended re-authentication, which MQTT 5 has."""
 

@@ -3,6 +3,7 @@
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: one client for each protocol; none of them imports another
 //! * [`events`]: callbacks from producers and consumers to their owner
 //! * [`credentials`]: tokens and passwords
+//! * [`log`]: warnings that belong to no call
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
 //! * `registry`: what a client has open
 //!
@@ -21,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 mod budget;
 pub mod credentials;
 pub mod events;
+pub mod log;
 pub mod mqtt;
 mod outcomes;
 pub mod pulsar;

@@ -51,8 +51,8 @@ pub enum Event {
     Unsubscribed {
         /// Id passed to [`Session::subscribe`].
         id: SubscriptionId,
-        /// Success, or the broker's refusal.
-        result: Result<()>,
+        /// The broker's reasons, of which there are none before MQTT 5, or its refusal.
+        result: Result<Vec<Reason>>,
     },
 }
 
@@ -165,6 +165,15 @@ impl Session {
         }
     }
 
+    /// Ends the subscription to a filter that no subscription of this session object has: an earlier process made it, or
+    /// it was dropped. `id` must not be in use.
+    pub fn unsubscribe_filter(&mut self, id: SubscriptionId, filter: Filter) {
+        let filters = vec![(filter, SubscribeOptions::default())];
+        let subscription = Subscription { filters, answered: true, state: State::Unwanted(None) };
+        self.subscriptions.insert(id, subscription);
+        self.requests = true;
+    }
+
     /// Drops a subscription without notifying the broker.
     pub fn drop_subscription(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.remove(&id)
@@ -225,7 +234,7 @@ impl Session {
             Packet::PubRec(ack) => self.producer.handle_pubrec(now, &mut self.ids, &ack, connection)?,
             Packet::PubComp(ack) => self.producer.handle_pubcomp(&mut self.ids, &ack)?,
             Packet::SubAck(ack) => self.subscribed(ack.packet_id, ack.reasons)?,
-            Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id, &ack.reasons),
+            Packet::UnsubAck(ack) => self.unsubscribed(ack.packet_id, ack.reasons),
             other => {
                 return Err(Violation::protocol(format!(
                     "the broker sent {:?}, which only a client may send",
@@ -373,7 +382,7 @@ impl Session {
             // Other subscriptions still need all of its filters.
             self.ids.release(packet_id);
             self.subscriptions.remove(&id);
-            self.events.push_back(Event::Unsubscribed { id, result: Ok(()) });
+            self.events.push_back(Event::Unsubscribed { id, result: Ok(Vec::new()) });
             return Ok(());
         }
         self.subscriptions.get_mut(&id).expect("the subscription is to be sent").state =
@@ -403,7 +412,7 @@ impl Session {
         Ok(())
     }
 
-    fn unsubscribed(&mut self, packet_id: PacketId, reasons: &[Reason]) {
+    fn unsubscribed(&mut self, packet_id: PacketId, reasons: Vec<Reason>) {
         self.answer_abandoned(packet_id);
         let Some(id) = self.request(packet_id) else { return };
         let unwanted = self.subscriptions.get(&id).map(|subscription| subscription.state);
@@ -413,7 +422,10 @@ impl Session {
         self.ids.release(packet_id);
         self.subscriptions.remove(&id);
         let refusal = reasons.iter().find(|reason| reason.is_error());
-        let result = refusal.map_or(Ok(()), |reason| Err(reason.error("UNSUBSCRIBE")));
+        let result = match refusal {
+            Some(reason) => Err(reason.error("UNSUBSCRIBE")),
+            None => Ok(reasons),
+        };
         self.events.push_back(Event::Unsubscribed { id, result });
     }
 

@@ -177,13 +177,15 @@ impl<S: Subscription> Receiver<S> {
         self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
     }
 
-    /// Closes the consumer. A blocking iteration ends at once, whatever was taken ahead.
+    /// Closes the consumer. An iteration ends at once: what was taken ahead is given back.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let closing = self.run(py, |consumer| async move { Subscription::close(&consumer).await })?;
-        if !self.caller.is_loop() {
-            self.receives(py)?.forget();
-        }
-        Ok(closing)
+        self.receives(py)?.forget();
+        self.run(py, |consumer| async move { Subscription::close(&consumer).await })
+    }
+
+    pub(super) fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.receives(py)?.forget();
+        self.run(py, |consumer| async move { Subscription::unsubscribe(&consumer).await })
     }
 
     /// Runs an operation on the engine.
@@ -360,7 +362,7 @@ macro_rules! consumer_class {
             }
 
             fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.run(py, |consumer| async move { Subscription::unsubscribe(&consumer).await })
+                self.0.unsubscribe(py)
             }
 
             fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -1,6 +1,6 @@
 //! The native module `penstock._engine`: conversion and wake-ups only.
 //!
-//! * [`runtime`]: the process's engine, and forks
+//! * [`runtime`]: the process's engine, and forks; [`log`]: warnings
 //! * [`convert`]: Python values to plain data, and errors to exceptions
 //! * [`value`]: results on their way to Python
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
@@ -17,7 +17,8 @@
 //! parts know no class of a protocol: each protocol implements their traits beside its classes.
 //!
 //! Threads of the engine never attach to the interpreter. The exceptions are functions that supply secrets, which
-//! run on a thread that may block. Futures are touched on their loop's thread only.
+//! run on a thread that may block, and warnings, each of which has a thread. Futures are touched on their loop's thread
+//! only.
 
 use pyo3::prelude::*;
 
@@ -28,6 +29,7 @@ mod client;
 mod consumer;
 mod convert;
 mod frame;
+mod log;
 mod message;
 mod mqtt;
 mod promise;
@@ -45,6 +47,7 @@ mod value;
 #[pymodule(gil_used = false)]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     runtime::watch_forks(module)?;
+    log::register(module)?;
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;

@@ -35,6 +35,13 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Moves up to `max` messages to `out`; none are an `Ok` too.
     fn take(&self, max: usize, out: &mut Vec<Self::Message>) -> Result<()>;
 
+    /// Tells that the application gets messages that were taken.
+    fn handed_out(&self, _messages: &[Self::Message]) {}
+
+    /// Takes back messages that were taken and not handed out; without this they are dropped, and the broker delivers
+    /// them again.
+    fn put_back(&self, _messages: Vec<Self::Message>) {}
+
     /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
     fn arm(&self) -> bool;
 
@@ -102,7 +109,9 @@ impl<S: Source> Receives<S> {
             self.source.take(PREFETCH, &mut out)?;
             state.ahead = out.into();
         }
-        Ok(state.ahead.pop_front())
+        let next = state.ahead.pop_front();
+        self.source.handed_out(next.as_slice());
+        Ok(next)
     }
 
     /// Up to `max` messages that have arrived, if no wait is due to get them.
@@ -172,9 +181,11 @@ impl<S: Source> Receives<S> {
         self.state().ahead.retain(|message| !gone(message));
     }
 
-    /// Drops everything taken ahead: the subscription is about to move.
+    /// Gives back everything taken ahead: the subscription is about to move or to end.
     pub(super) fn forget(&self) {
-        self.state().ahead.clear();
+        let mut state = self.state();
+        let ahead = std::mem::take(&mut state.ahead);
+        self.source.put_back(ahead.into());
     }
 
     /// Gives the messages that have arrived to the waits. With a loop, called on its thread.
@@ -246,7 +257,7 @@ impl<S: Source> Receives<S> {
     }
 
     fn fill(&self, state: &mut State<S::Message>, max: usize, out: &mut Vec<S::Message>) -> Result<()> {
-        let n = max.min(state.ahead.len());
+        let (before, n) = (out.len(), max.min(state.ahead.len()));
         out.extend(state.ahead.drain(..n));
         if n < max {
             match self.source.take(max - n, out) {
@@ -254,6 +265,7 @@ impl<S: Source> Receives<S> {
                 _ => {}
             }
         }
+        self.source.handed_out(&out[before..]);
         Ok(())
     }
 

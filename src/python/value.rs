@@ -60,6 +60,12 @@ impl IntoPython for () {
     }
 }
 
+impl IntoPython for bool {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.into_pyobject(py)?.to_owned().into_any().unbind())
+    }
+}
+
 impl IntoPython for u32 {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(self.into_pyobject(py)?.into_any().unbind())

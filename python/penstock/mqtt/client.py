@@ -125,6 +125,23 @@ class MqttClient(Client):
         options.setdefault("auto_ack", True)
         return self.consumer(topic, **options)
 
+    async def unsubscribe(self, filter: str) -> bool:
+        """Ends the subscription of the session to a filter that no open consumer has: one of an earlier
+        process, or of a consumer that was closed. Messages of it that wait for a consumer are dropped.
+
+        Args:
+            filter: the topic filter as it was subscribed to; ``$share/group/filter`` for a shared one.
+
+        Returns:
+            Whether the session had it. Brokers before MQTT 5 do not tell: ``True``.
+
+        Raises:
+            InvalidTopic: not a topic filter.
+            InvalidArgument: an open consumer has this filter.
+        """
+        self._check()
+        return await self._native.unsubscribe(filter)
+
     async def reauthenticate(self) -> None:
         """Starts a new extended authentication (MQTT 5, 4.12.1).
 

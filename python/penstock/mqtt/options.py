@@ -137,6 +137,15 @@ class MqttClientOptions(TypedDict, total=False):
             parse.size, 16 << 20, "Bytes of received messages that may wait before the client stops reading."
         ),
     ]
+    unclaimed: Annotated[
+        Literal["keep", "ack", "unsubscribe"],
+        Option(
+            parse.one_of("keep", "ack", "unsubscribe"),
+            "keep",
+            "What happens, after 5 s, to messages of the session that no open consumer claims: kept for one"
+            " that opens, acknowledged and dropped, or dropped and their subscription ended.",
+        ),
+    ]
     offline: Annotated[
         Literal["reject", "drop_oldest", "spill"],
         Option(

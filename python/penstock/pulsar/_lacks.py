@@ -4,6 +4,7 @@ _PAUSE = "Pulsar has no pause() and resume(): stop receiving, and receiver_queue
 _V5 = "Pulsar has no {}: put it into properties"
 
 LACKS = {
+    "unsubscribe": "a Pulsar client ends no subscription by its filter: use unsubscribe() of the consumer",
     "publish": "Pulsar has no publish(): open a producer and use send()",
     "subscribe": "Pulsar has no subscribe(): open a consumer, or a reader that leaves nothing behind",
     "reauthenticate": "reauthenticate() is supported for MQTT 5 only; a Pulsar broker asks for it itself",

@@ -5,6 +5,7 @@ _DELAY = "TubeMQ has no delayed delivery"
 _IDS = "TubeMQ has no message ids: partitions() gives the offsets"
 
 LACKS = {
+    "unsubscribe": "a TubeMQ client ends no subscription by its filter: use unsubscribe() of the consumer",
     "publish": "TubeMQ has no publish(): open a producer and use send()",
     "subscribe": "TubeMQ has no subscribe(): open a consumer with the name of a group",
     "reader": "TubeMQ has no readers: brokers keep the offsets of every group",

@@ -92,6 +92,7 @@ impl Attached {
         session.attach(ack.session_present);
         self.events.extend(std::iter::from_fn(|| session.poll_event()));
         drop(session);
+        shared.carry_out(shared.unclaimed.attached(Instant::now(), ack.session_present));
         self.connected.send_replace(true);
     }
 }

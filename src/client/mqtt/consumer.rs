@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::client::events::ConsumerEvents;
 use crate::client::mqtt::options::ConsumerOptions;
@@ -30,28 +31,37 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Leaves the routes, and acknowledges messages that were not taken.
+    /// Leaves the routes, and gives back the messages that were not taken. They are not acknowledged.
     fn leave(&self) {
-        let left = self.remove();
-        // No other consumer would ever acknowledge them.
-        let done: Vec<u64> = left.iter().filter_map(Message::done).collect();
-        self.shared.acknowledge(done);
+        if self.subscription.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = &self.shared;
+        shared.routes.lock().remove(self.id);
+        let left = self.subscription.clear();
+        shared.taken(left.iter().map(Message::cost).sum());
+        let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
+        shared.unclaimed.closed(Instant::now(), self.id, filters);
+        let mut done = Vec::new();
+        let mut back = Vec::new();
+        for message in left {
+            match message.give_back() {
+                Some(Ok(token)) => done.push(token),
+                Some(Err(unclaimed)) => back.push(unclaimed),
+                None => {}
+            }
+        }
+        if !done.is_empty() {
+            shared.acknowledge(done);
+        }
+        shared.carry_out(shared.unclaimed.given_back(Instant::now(), &self.subscription, back));
     }
 
     /// Leaves the subscription to the session. The server keeps messages that were not acknowledged.
     fn keep(&self) {
-        self.remove();
+        self.leave();
         self.shared.session().drop_subscription(self.id);
         self.end();
-    }
-
-    /// Leaves the routes. Returns the messages that were not taken.
-    fn remove(&self) -> Vec<Message> {
-        self.subscription.closed.store(true, Ordering::Release);
-        self.shared.routes.lock().remove(self.id);
-        let left = self.subscription.clear();
-        self.shared.taken(left.iter().map(Message::cost).sum());
-        left.into()
     }
 
     fn end(&self) {
@@ -77,12 +87,11 @@ impl Consumer {
         shared.claim(&subscription);
         // From here on dropping it undoes what was done.
         let consumer = Self(Arc::new(Handle { id, title, subscription, shared: Arc::clone(&shared) }));
-        let reasons = shared.ask(id, |session| session.subscribe(id, filters)).await?;
-        let filters = &consumer.0.subscription.options.filters;
-        if let Some((reason, (filter, _))) = reasons.iter().zip(filters).find(|(r, _)| r.is_error()) {
-            return Err(reason.error("SUBSCRIBE").with_topic(filter.as_str()));
+        let answer = shared.ask(id, |session| session.subscribe(id, filters)).await;
+        match consumer.0.subscription.refusal(&answer) {
+            Some((error, _)) => Err(error),
+            None => Ok(consumer),
         }
-        Ok(consumer)
     }
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
@@ -91,24 +100,31 @@ impl Consumer {
         if subscription.is_closed() {
             return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
         }
-        let auto_ack = subscription.options.auto_ack;
         let mut bytes = 0;
-        let mut done = Vec::new();
         let taken = subscription.take(max, |message| {
             bytes += message.cost();
-            if auto_ack && message.needs_ack() {
-                done.extend(message.done());
-            }
             out.push(message.into());
         });
         if taken == 0 {
             return subscription.signal.ended().map_or(Ok(0), Err);
         }
         self.0.shared.taken(bytes);
-        if !done.is_empty() {
-            self.0.shared.acknowledge(done);
-        }
         Ok(taken)
+    }
+
+    /// Tells that the application gets messages that were taken. With `auto_ack` this acknowledges them.
+    pub fn handed_out<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
+        if self.0.subscription.options.auto_ack {
+            self.acknowledge(messages);
+        }
+    }
+
+    /// Takes back messages that were taken and not handed out, in their order. Does nothing once the consumer is
+    /// closed.
+    pub fn put_back(&self, messages: Vec<Message>) {
+        if !messages.is_empty() && !self.0.subscription.is_closed() {
+            self.0.subscription.put_back(messages);
+        }
     }
 
     /// Number of messages that [`Self::take`] would return now.
@@ -130,12 +146,16 @@ impl Consumer {
         if self.0.subscription.options.auto_ack {
             return Ok(());
         }
+        self.acknowledge(messages);
+        Ok(())
+    }
+
+    fn acknowledge<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
         let messages = messages.into_iter().filter(|message| message.needs_ack());
         let done: Vec<u64> = messages.filter_map(Message::done).collect();
         if !done.is_empty() {
             self.0.shared.acknowledge(done);
         }
-        Ok(())
     }
 
     /// The filters as they were requested, joined by commas.
@@ -151,7 +171,11 @@ impl Consumer {
     /// Ends the subscription at the server: UNSUBSCRIBE.
     pub async fn unsubscribe(&self) -> Result<()> {
         self.check_open()?;
+        let ended = self.0.subscription.signal.ended().is_some();
         self.0.leave();
+        if ended {
+            return Ok(());
+        }
         let id = self.0.id;
         let result = self.0.shared.ask(id, |session| session.unsubscribe(id)).await;
         self.0.end();
@@ -162,6 +186,11 @@ impl Consumer {
     /// messages for the next connection of this client identifier.
     pub async fn close(&self) -> Result<()> {
         if self.0.subscription.is_closed() || self.0.shared.check_open().is_err() {
+            return Ok(());
+        }
+        if self.0.subscription.signal.ended().is_some() {
+            // Refused after a reconnect: the server does not have the subscription.
+            self.0.leave();
             return Ok(());
         }
         if self.0.shared.options.keep_session {

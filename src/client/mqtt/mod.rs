@@ -4,7 +4,7 @@
 //! * `connection`: the socket's protocol in front of the session, and the supervisor that reconnects
 //! * `shared`: the session, and what producers, consumers and connections share
 //! * [`producer`], [`consumer`]: handles; `publisher` and `subscription` are what the client knows of them
-//! * `routes`: finds the consumers of a message
+//! * `routes`: finds the consumers of a message; `unclaimed` holds those that have none
 //! * [`outbox`]: publications in a file until the broker has them
 //!
 //! ```text
@@ -20,8 +20,9 @@ use tokio::task::AbortHandle;
 
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
-use crate::mqtt::topic::check_name;
+use crate::mqtt::topic::{Filter, check_name};
 use crate::net::url::{Protocol, ServiceUrl};
 
 mod connection;
@@ -33,6 +34,7 @@ mod publisher;
 mod routes;
 mod shared;
 mod subscription;
+mod unclaimed;
 
 use connection::{Connector, supervise};
 pub use consumer::Consumer;
@@ -44,6 +46,7 @@ pub use producer::{Outgoing, Producer};
 pub use shared::Server;
 use shared::Shared;
 pub use subscription::Message;
+pub use unclaimed::UnclaimedStats;
 
 /// A client of one MQTT server. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
@@ -53,7 +56,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
-    tasks: [AbortHandle; 2],
+    tasks: [AbortHandle; 3],
 }
 
 impl Drop for Inner {
@@ -98,6 +101,7 @@ impl Client {
         let tasks = [
             tokio::spawn(supervise(Arc::clone(&shared), connector, ready)).abort_handle(),
             tokio::spawn(Shared::run_outbox(Arc::downgrade(&shared))).abort_handle(),
+            tokio::spawn(Shared::run_unclaimed(Arc::downgrade(&shared))).abort_handle(),
         ];
         let client = Self(Arc::new(Inner { shared, tasks }));
         up.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
@@ -124,6 +128,30 @@ impl Client {
     ) -> Result<Consumer> {
         self.0.shared.check_open()?;
         Consumer::open(Arc::clone(&self.0.shared), options, events).await
+    }
+
+    /// Ends the subscription to `filter` at the server, of this process or an earlier one, and drops the messages of it
+    /// that no consumer has claimed. Returns whether the session had it; servers before MQTT 5 do not tell, which is
+    /// `true`.
+    pub async fn unsubscribe(&self, filter: &str) -> Result<bool> {
+        let shared = &self.0.shared;
+        shared.check_open()?;
+        let filter = Filter::parse(filter)?;
+        if shared.routes.lock().has(&filter) {
+            let text =
+                "an open consumer has this filter: end the subscription with the consumer's unsubscribe()";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(filter.as_str()));
+        }
+        let id = shared.next_subscription();
+        let asked = filter.clone();
+        let reasons = shared.ask(id, |session| session.unsubscribe_filter(id, asked)).await?;
+        shared.carry_out(shared.unclaimed.unsubscribed(&filter));
+        Ok(!reasons.contains(&Reason::NoSubscriptionExisted))
+    }
+
+    /// Messages that no open consumer claims.
+    pub fn unclaimed(&self) -> UnclaimedStats {
+        self.0.shared.unclaimed.stats()
     }
 
     /// The server's answer to the last CONNECT.

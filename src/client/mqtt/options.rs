@@ -28,6 +28,18 @@ pub enum OfflinePolicy {
     Spill,
 }
 
+/// Policy for messages of the session that no open consumer claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnclaimedPolicy {
+    /// Keep them for a consumer that opens: unacknowledged at first, then in memory.
+    #[default]
+    Keep,
+    /// Acknowledge and drop them.
+    Ack,
+    /// As `Ack`, and unsubscribe from what they came from.
+    Unsubscribe,
+}
+
 /// Options of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
@@ -74,6 +86,8 @@ pub struct ClientOptions {
     pub memory_limit: usize,
     /// Bytes of received messages that may wait to be taken before the client stops reading the socket.
     pub receive_buffer: usize,
+    /// Policy for messages of a kept session that no open consumer claims, 5 s after they could have been claimed.
+    pub unclaimed: UnclaimedPolicy,
     /// Policy for publications while the queue is full and there is no connection.
     pub offline: OfflinePolicy,
     /// File that keeps publications of QoS 1 and 2 until the server has them, across restarts of the process. A send
@@ -111,6 +125,7 @@ impl Default for ClientOptions {
             max_packet_size: 16 << 20,
             memory_limit: 64 << 20,
             receive_buffer: 16 << 20,
+            unclaimed: UnclaimedPolicy::Keep,
             offline: OfflinePolicy::Reject,
             outbox: None,
             tls: TlsOptions::default(),

@@ -7,6 +7,7 @@ use bytestring::ByteString;
 
 use crate::client::mqtt::subscription::Subscription;
 use crate::mqtt::packet::Publish;
+use crate::mqtt::topic::Filter;
 
 /// Limit on topics whose consumers are cached.
 const REMEMBERED: usize = 4096;
@@ -24,6 +25,17 @@ impl Routes {
     pub(super) fn insert(&mut self, id: u32, consumer: Arc<Subscription>) {
         self.consumers.insert(id, consumer);
         self.matched.clear();
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<Arc<Subscription>> {
+        self.consumers.get(&id).cloned()
+    }
+
+    /// Whether a consumer has `filter`.
+    pub(super) fn has(&self, filter: &Filter) -> bool {
+        self.consumers
+            .values()
+            .any(|consumer| consumer.options.filters.iter().any(|(other, _)| other == filter))
     }
 
     pub(super) fn remove(&mut self, id: u32) {

@@ -17,11 +17,12 @@ use crate::client::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::routes::Routes;
 use crate::client::mqtt::subscription::{Message, Subscription};
-use crate::client::until;
+use crate::client::mqtt::unclaimed::{Todo, Unclaimed};
+use crate::client::{log, until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::connection::Limits;
 use crate::mqtt::packet::Publish;
-use crate::mqtt::producer::{Outcome, cost};
+use crate::mqtt::producer::Outcome;
 use crate::mqtt::session::{Event, Session};
 use crate::mqtt::{Reason, Version};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -69,8 +70,8 @@ pub(super) struct Shared {
     pub(super) awaited: Arc<AtomicBool>,
     pub(super) producers: Mutex<HashMap<u64, Arc<Publisher>>>,
     pub(super) routes: Mutex<Routes>,
-    /// Messages of a resumed session that no consumer has subscribed to yet.
-    unclaimed: Mutex<Vec<(Publish, u64)>>,
+    /// Messages that no open consumer claims.
+    pub(super) unclaimed: Unclaimed,
     /// Callers that wait for SUBACK and UNSUBACK.
     answers: Mutex<HashMap<u32, oneshot::Sender<Result<Vec<Reason>>>>>,
     pub(super) budget: Arc<Budget>,
@@ -103,7 +104,11 @@ impl Shared {
             awaited: Arc::default(),
             producers: Mutex::default(),
             routes: Mutex::default(),
-            unclaimed: Mutex::default(),
+            unclaimed: Unclaimed::new(
+                options.unclaimed,
+                options.keep_session || !options.clean_start,
+                options.receive_buffer / 2,
+            ),
             answers: Mutex::default(),
             budget: Arc::new(Budget::new(options.memory_limit)),
             unread: Arc::default(),
@@ -164,8 +169,14 @@ impl Shared {
                     self.published(outcome);
                 }
                 Event::Message { publish, token } => self.deliver(publish, token),
-                Event::Subscribed { id, result } => self.answer(id, result),
-                Event::Unsubscribed { id, result } => self.answer(id, result.map(|()| Vec::new())),
+                Event::Subscribed { id, result } => {
+                    if let Some(result) = self.answer(id, result) {
+                        self.renewed(id, result);
+                    }
+                }
+                Event::Unsubscribed { id, result } => {
+                    self.answer(id, result);
+                }
             }
         }
         // What a client that has ended did not deliver stays in the outbox.
@@ -190,25 +201,38 @@ impl Shared {
         }
     }
 
-    fn answer(&self, id: u32, result: Result<Vec<Reason>>) {
+    /// Passes an answer to the caller that waits for it; returns it if there is none.
+    fn answer(&self, id: u32, result: Result<Vec<Reason>>) -> Option<Result<Vec<Reason>>> {
         let waiter = self.answers.lock().remove(&id);
-        if let Some(waiter) = waiter {
-            let _ = waiter.send(result);
+        match waiter {
+            Some(waiter) => waiter.send(result).err(),
+            None => Some(result),
         }
+    }
+
+    /// Handles the answer to a SUBSCRIBE that was sent again after a reconnect: a refusal ends the consumer, which
+    /// would wait for ever.
+    fn renewed(&self, id: u32, result: Result<Vec<Reason>>) {
+        let consumer = self.routes.lock().get(id);
+        let Some(consumer) = consumer else { return };
+        let Some((error, granted)) = consumer.refusal(&result) else { return };
+        self.routes.lock().remove(id);
+        {
+            let mut session = self.session();
+            if granted {
+                session.unsubscribe(id);
+            } else {
+                session.drop_subscription(id);
+            }
+        }
+        self.notify();
+        consumer.end(error);
     }
 
     fn deliver(&self, publish: Publish, token: u64) {
         let consumers = self.routes.lock().of(&publish);
         let Some((last, others)) = consumers.split_last() else {
-            if self.options.clean_start {
-                // The subscription has ended: without a consumer to do it, the client acknowledges.
-                self.acknowledge([token]);
-            } else {
-                // Of the resumed session: its consumer has not subscribed yet.
-                self.unread.fetch_add(cost(&publish), Ordering::AcqRel);
-                self.unclaimed.lock().push((publish, token));
-            }
-            return;
+            return self.carry_out(self.unclaimed.arrived(Instant::now(), publish, token));
         };
         let message = Message::new(publish, token, consumers.len());
         for consumer in others {
@@ -219,17 +243,53 @@ impl Shared {
 
     /// Delivers the unclaimed messages of a new consumer.
     pub(super) fn claim(&self, consumer: &Subscription) {
-        let claimed: Vec<(Publish, u64)> = {
-            let mut unclaimed = self.unclaimed.lock();
-            let (claimed, rest) =
-                std::mem::take(&mut *unclaimed).into_iter().partition(|(p, _)| consumer.matches(&p.topic));
-            *unclaimed = rest;
-            claimed
-        };
+        let (claimed, todo) = self.unclaimed.opened(Instant::now(), consumer);
         for (publish, token) in claimed {
-            let bytes = cost(&publish);
             consumer.push(Message::new(publish, token, 1));
-            self.taken(bytes);
+        }
+        self.carry_out(todo);
+    }
+
+    /// Does what the unclaimed messages need.
+    pub(super) fn carry_out(&self, todo: Todo) {
+        if todo.unread > 0 {
+            self.unread.fetch_add(todo.unread, Ordering::AcqRel);
+        }
+        if todo.taken > 0 {
+            self.taken(todo.taken);
+        }
+        if !todo.unsubscribe.is_empty() {
+            let mut session = self.session();
+            for filter in todo.unsubscribe {
+                session.unsubscribe_filter(self.next_subscription(), filter);
+            }
+            drop(session);
+            self.notify();
+        }
+        if !todo.acknowledge.is_empty() {
+            self.acknowledge(todo.acknowledge);
+        }
+        if let Some(warning) = todo.warning {
+            log::warn(&warning);
+        }
+    }
+
+    /// Frees the window of unclaimed messages when it is time.
+    pub(super) async fn run_unclaimed(shared: Weak<Self>) {
+        let Some(this) = shared.upgrade() else { return };
+        let changed = Arc::clone(&this.unclaimed.changed);
+        drop(this);
+        loop {
+            changed.notified().await;
+            loop {
+                let Some(this) = shared.upgrade() else { return };
+                let Some(deadline) = this.unclaimed.deadline(Instant::now()) else {
+                    this.carry_out(this.unclaimed.settle(Instant::now()));
+                    break;
+                };
+                drop(this);
+                tokio::time::sleep_until(deadline.into()).await;
+            }
         }
     }
 
@@ -295,6 +355,9 @@ impl Shared {
         if let Some(outbox) = self.outbox.as_ref().and_then(OutboxSession::take_outbox) {
             // Another client may open the file then. Closing writes what was submitted, which may take a commit.
             self.runtime.spawn_blocking(move || outbox.close());
+        }
+        if let Some(warning) = self.unclaimed.end() {
+            log::warn(&warning);
         }
         let consumers = self.routes.lock().take();
         for consumer in consumers {

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::mqtt::options::ConsumerOptions;
 use crate::clock::wall_ms;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::mqtt::Reason;
 use crate::mqtt::packet::Publish;
+use crate::mqtt::topic::Filter;
 use crate::sync::Mutex;
 
 /// A received message. Cheap to clone.
@@ -20,8 +22,10 @@ struct Received {
     publish: Publish,
     /// Names it to the session; 0 with QoS 0.
     token: u64,
-    /// Consumers that have not acknowledged it.
+    /// Consumers that have neither acknowledged it nor given it back.
     unacknowledged: AtomicUsize,
+    /// Whether a consumer has acknowledged it.
+    acknowledged: AtomicBool,
     received_ms: u64,
 }
 
@@ -31,6 +35,7 @@ impl Message {
             publish,
             token,
             unacknowledged: AtomicUsize::new(consumers),
+            acknowledged: AtomicBool::new(false),
             received_ms: wall_ms(),
         }))
     }
@@ -51,9 +56,25 @@ impl Message {
 
     /// One more consumer is done with it. Returns the token to acknowledge if that was the last one.
     pub(super) fn done(&self) -> Option<u64> {
+        self.0.acknowledged.store(true, Ordering::Release);
+        self.less().then_some(self.0.token)
+    }
+
+    /// A consumer that closes has not handed it out. The last one either returns the token to acknowledge, because
+    /// another consumer has, or the message, which is then of no consumer.
+    pub(super) fn give_back(self) -> Option<Result<u64, (Publish, u64)>> {
+        if !self.less() {
+            return None;
+        }
+        if self.0.acknowledged.load(Ordering::Acquire) {
+            return Some(Ok(self.0.token));
+        }
+        Some(Err((self.0.publish.clone(), self.0.token)))
+    }
+
+    fn less(&self) -> bool {
         let less = |left: usize| left.checked_sub(1);
-        let last = self.0.unacknowledged.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) == Ok(1);
-        last.then_some(self.0.token)
+        self.0.unacknowledged.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) == Ok(1)
     }
 
     /// Whether there is something to acknowledge: not with QoS 0.
@@ -89,7 +110,28 @@ impl Subscription {
     }
 
     pub(super) fn matches(&self, topic: &str) -> bool {
-        self.options.filters.iter().any(|(filter, _)| filter.matches(topic))
+        self.filter_of(topic).is_some()
+    }
+
+    /// The first filter that matches `topic`.
+    pub(super) fn filter_of(&self, topic: &str) -> Option<&Filter> {
+        self.options.filters.iter().map(|(filter, _)| filter).find(|filter| filter.matches(topic))
+    }
+
+    /// Whether it takes over a message of `topic` that another consumer has left: one of a shared subscription belongs
+    /// to that subscription.
+    pub(super) fn claims(&self, topic: &str, group: Option<&str>) -> bool {
+        let of_group = |filter: &Filter| group.is_none() || filter.group() == group;
+        self.options.filters.iter().any(|(filter, _)| of_group(filter) && filter.matches(topic))
+    }
+
+    /// Takes back messages that were taken and not handed out, in their order.
+    pub(super) fn put_back(&self, messages: Vec<Message>) {
+        self.unread.fetch_add(messages.iter().map(Message::cost).sum(), Ordering::AcqRel);
+        let mut queue = self.queue.lock();
+        for message in messages.into_iter().rev() {
+            queue.push_front(message);
+        }
     }
 
     pub(super) fn push(&self, message: Message) {
@@ -104,6 +146,20 @@ impl Subscription {
         let taken = max.min(queue.len());
         queue.drain(..taken).for_each(each);
         taken
+    }
+
+    /// The error of SUBACK, if a filter was refused, and whether another one was granted.
+    pub(super) fn refusal(&self, answer: &Result<Vec<Reason>>) -> Option<(Error, bool)> {
+        match answer {
+            Err(error) => Some((error.clone(), false)),
+            Ok(reasons) => {
+                let mut refused =
+                    reasons.iter().zip(&self.options.filters).filter(|(reason, _)| reason.is_error());
+                let (reason, (filter, _)) = refused.next()?;
+                let granted = reasons.iter().any(|reason| !reason.is_error());
+                Some((reason.error("SUBSCRIBE").with_topic(filter.as_str()), granted))
+            }
+        }
     }
 
     /// Number of messages in the queue.

@@ -156,7 +156,7 @@ fn a_subscription_whose_every_filter_stays_ends_without_a_word() {
     client.events();
     client.session.unsubscribe(2);
     assert!(client.said().is_empty());
-    assert!(matches!(&client.events()[..], [Event::Unsubscribed { id: 2, result: Ok(()) }]));
+    assert!(matches!(&client.events()[..], [Event::Unsubscribed { id: 2, result: Ok(_) }]));
 }
 
 /// [MQTT-2.2.1-3]: SUBSCRIBE, UNSUBSCRIBE and PUBLISH share packet identifiers.

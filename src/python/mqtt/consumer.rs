@@ -28,6 +28,14 @@ impl Source for Consumer {
         self.take(max, out).map(drop)
     }
 
+    fn handed_out(&self, messages: &[Message]) {
+        self.handed_out(messages);
+    }
+
+    fn put_back(&self, messages: Vec<Message>) {
+        self.put_back(messages);
+    }
+
     fn arm(&self) -> bool {
         self.arm()
     }

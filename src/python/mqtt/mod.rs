@@ -55,6 +55,11 @@ client_class! {
         self.0.open_consumer(py, |client, events| async move { client.consumer(options, events).await })
     }
 
+    /// Ends a subscription that no open consumer has.
+    fn unsubscribe(&self, py: Python<'_>, filter: String) -> PyResult<Py<PyAny>> {
+        self.0.run(py, |client| async move { client.unsubscribe(&filter).await })
+    }
+
     /// Starts an extended re-authentication (4.12.1).
     fn reauthenticate(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.0.run(py, |client| async move { client.reauthenticate().await })
@@ -76,6 +81,9 @@ impl Connection for native::Client {
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         stats.set_item("connected", self.is_connected())?;
+        let unclaimed = self.unclaimed();
+        stats.set_item("unclaimed_messages", unclaimed.messages)?;
+        stats.set_item("unclaimed_dropped", unclaimed.dropped)?;
         if let Some(outbox) = self.outbox() {
             stats.set_item("outbox_messages", outbox.messages)?;
             stats.set_item("outbox_bytes", outbox.bytes)?;

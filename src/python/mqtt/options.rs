@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::client::mqtt::options::{
-    Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions,
+    Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions, UnclaimedPolicy,
 };
 use crate::client::mqtt::outbox::OutboxOptions;
 use crate::error::{Error, ErrorKind};
@@ -92,6 +92,12 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
         ("spill", OfflinePolicy::Spill),
     ];
     fields.word("offline", &policies, &mut to.offline)?;
+    let policies = [
+        ("keep", UnclaimedPolicy::Keep),
+        ("ack", UnclaimedPolicy::Ack),
+        ("unsubscribe", UnclaimedPolicy::Unsubscribe),
+    ];
+    fields.word("unclaimed", &policies, &mut to.unclaimed)?;
     if let Some(path) = fields.text("outbox")? {
         let mut outbox = OutboxOptions::new(path);
         if let Some(limit) = fields.raw("outbox_limit")? {
