@@ -53,7 +53,16 @@ class BrokerOptions(TypedDict, total=False):
             " 1 GiB.",
         ),
     ]
-    max_connections: Annotated[int, Option(parse.whole(1), 16_384, "Maximum number of connections.")]
+    max_connections: Annotated[
+        int,
+        Option(
+            parse.whole(1),
+            16_384,
+            "Maximum number of connections, and no more than the process has free descriptors. With several"
+            " protocols each has at most three quarters, and one address at most three quarters of a"
+            " protocol's.",
+        ),
+    ]
     max_topics: Annotated[int, Option(parse.whole(1), 10_000, "Maximum number of topics and partitions.")]
     max_message_size: Annotated[Size, Option(parse.size, 5 << 20, "Maximum message size in bytes.")]
     keep_alive: Annotated[

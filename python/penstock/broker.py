@@ -102,9 +102,9 @@ class Broker:
 
         The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes`` and ``failure`` (the error
         after which the store accepts nothing, or ``None``) describe the whole broker. The figures
-        ``connections``, ``sessions``, ``topics``, ``subscriptions``, ``producers``, ``consumers``,
-        ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and ``bytes_out``
-        are sums over all protocols.
+        ``connections``, ``connections_refused``, ``sessions``, ``topics``, ``subscriptions``, ``producers``,
+        ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and
+        ``bytes_out`` are sums over all protocols.
 
         The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures
         of that protocol. A figure that a protocol does not have is 0: sessions, retained and dropped messages

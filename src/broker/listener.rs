@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::broker::runner::Runner;
+use crate::broker::runner::{ConnectionLimits, Runner};
 use crate::broker::service::Framing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::driver::{Endpoint, Turn, drive};
@@ -56,8 +56,8 @@ pub(super) struct Transport {
     pub(super) tls: Option<TlsAcceptor>,
     /// Framing below the protocol.
     pub(super) framing: Framing,
-    /// Limit on the connections of all protocols together.
-    pub(super) max_connections: usize,
+    /// Limits on connections.
+    pub(super) limits: ConnectionLimits,
 }
 
 fn bracketed(host: &str) -> String {
@@ -106,7 +106,7 @@ pub(super) async fn accept(runner: Rc<Runner>, port: Port, transport: Transport)
                 continue;
             }
         };
-        if runner.connections() >= transport.max_connections {
+        if !runner.admits(address.ip(), transport.limits) {
             continue;
         }
         let _ = stream.set_nodelay(true);
@@ -149,19 +149,20 @@ where
 struct Connection {
     runner: Rc<Runner>,
     id: u64,
+    address: IpAddr,
     wake: Rc<Notify>,
 }
 
 impl Connection {
     fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
-        let (id, wake) = runner.connect(&address.to_string());
-        Self { runner, id, wake }
+        let (id, wake) = runner.connect(address);
+        Self { runner, id, address: address.ip(), wake }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.runner.disconnect(self.id);
+        self.runner.disconnect(self.id, self.address);
     }
 }
 

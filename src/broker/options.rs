@@ -61,7 +61,8 @@ pub struct Options {
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
     /// disk, 1 GiB in memory.
     pub max_store: Option<u64>,
-    /// Limit on the connections of all protocols together.
+    /// Limit on the connections of all protocols together; the descriptors that are free at the start may lower it. With
+    /// several protocols each has at most three quarters, and one address at most three quarters of a protocol's.
     pub max_connections: usize,
     /// Limit on topics and partitions.
     pub max_topics: usize,

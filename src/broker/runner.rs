@@ -3,7 +3,9 @@
 //! borrowed across an `await`.
 
 use std::cell::{Cell, RefCell};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
@@ -38,6 +40,31 @@ pub(super) struct Runner {
     unanswered: RefCell<VecDeque<Unanswered>>,
     /// Connections of all protocols.
     connections: Rc<Cell<usize>>,
+    /// Connections of this protocol by address.
+    addresses: RefCell<HashMap<IpAddr, usize>>,
+    /// Connections that were refused because of a limit.
+    refused: Cell<u64>,
+}
+
+/// Limits on connections. A protocol cannot take all of them, nor can one address take all of a protocol's, so that a
+/// flood of connections to one port does not close the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionLimits {
+    /// Over all protocols.
+    total: usize,
+    /// Of each protocol: three quarters, if there are several.
+    protocol: usize,
+    /// From one address to a protocol: three quarters of that.
+    address: usize,
+}
+
+impl ConnectionLimits {
+    /// Shares of `total` connections of `protocols` protocols.
+    pub(super) fn new(total: usize, protocols: usize) -> Self {
+        let most = |of: usize| of - of / 4;
+        let protocol = if protocols > 1 { most(total) } else { total };
+        Self { total, protocol, address: most(protocol) }
+    }
 }
 
 impl Runner {
@@ -55,6 +82,8 @@ impl Runner {
             written,
             unanswered: RefCell::default(),
             connections,
+            addresses: RefCell::default(),
+            refused: Cell::default(),
         })
     }
 
@@ -171,23 +200,42 @@ impl Runner {
         self.inspect(|protocol| wakes.keys().any(|id| protocol.finished(*id)))
     }
 
-    /// Connections of all protocols.
-    pub(super) fn connections(&self) -> usize {
-        self.connections.get()
+    /// Whether there is room for a connection from `address`. If not, it is counted as refused.
+    pub(super) fn admits(&self, address: IpAddr, limits: ConnectionLimits) -> bool {
+        let of_address = self.addresses.borrow().get(&address).copied().unwrap_or_default();
+        let room = self.connections.get() < limits.total
+            && self.wakes.borrow().len() < limits.protocol
+            && of_address < limits.address;
+        if !room {
+            self.refused.set(self.refused.get() + 1);
+        }
+        room
+    }
+
+    /// Number of connections that [`Self::admits`] refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     /// Registers a connection; gives its number and what wakes its task.
-    pub(super) fn connect(&self, address: &str) -> (u64, Rc<Notify>) {
+    pub(super) fn connect(&self, address: SocketAddr) -> (u64, Rc<Notify>) {
         self.connections.set(self.connections.get() + 1);
-        let id = self.call(|protocol, now| protocol.connect(now, address));
+        *self.addresses.borrow_mut().entry(address.ip()).or_default() += 1;
+        let id = self.call(|protocol, now| protocol.connect(now, &address.to_string()));
         let wake = Rc::<Notify>::default();
         self.wakes.borrow_mut().insert(id, wake.clone());
         (id, wake)
     }
 
     /// Removes a connection.
-    pub(super) fn disconnect(&self, id: u64) {
+    pub(super) fn disconnect(&self, id: u64, address: IpAddr) {
         self.connections.set(self.connections.get() - 1);
+        if let Entry::Occupied(mut count) = self.addresses.borrow_mut().entry(address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.wakes.borrow_mut().remove(&id);
         self.call(|protocol, now| protocol.disconnect(now, id));
     }

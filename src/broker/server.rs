@@ -13,7 +13,7 @@ use crate::broker::listener::{Port, Transport, accept, acceptor, check_bind};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options, Urls};
 use crate::broker::protocol::{Clock, Protocol, Topics};
-use crate::broker::runner::Runner;
+use crate::broker::runner::{ConnectionLimits, Runner};
 use crate::broker::service::{Context, Framing, Service};
 use crate::broker::stats::{ProtocolStats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
@@ -36,6 +36,10 @@ const PROTOCOLS: [(&str, Configure); 3] = [
 
 /// Time that shutdown waits for final packets to reach slow clients.
 const FINAL_PACKETS: Duration = Duration::from_secs(1);
+/// Descriptors that connections leave free, for the store and for the rest of the process.
+const SPARE_DESCRIPTORS: usize = 16;
+/// Connections that are permitted however few descriptors are free.
+const LEAST_CONNECTIONS: usize = 8;
 /// Time that shutdown waits for one commit of the store.
 const FINAL_COMMIT: Duration = Duration::from_secs(5);
 
@@ -131,13 +135,14 @@ impl Server {
         let connections = Rc::<Cell<usize>>::default();
         let written = Rc::<Notify>::default();
         let queues = queues(database, opened.len())?;
+        let room = free_descriptors().unwrap_or(usize::MAX);
+        let limits = ConnectionLimits::new(options.max_connections.min(room), opened.len());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let runner = Runner::new(protocol, queue, connections.clone(), written.clone());
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
             for (port, framing) in ports {
-                let transport =
-                    Transport { tls: tls.clone(), framing, max_connections: options.max_connections };
+                let transport = Transport { tls: tls.clone(), framing, limits };
                 listening.spawn_local(accept(runner.clone(), port, transport));
             }
             Running { name, topic_prefix, runner }
@@ -211,8 +216,9 @@ impl Server {
                 let _ = answer.send(stats.unwrap_or_else(|| Err(no_owner(&name))));
             }
             Request::Stats(answer) => {
-                let stats = |protocol: &Running| {
-                    (protocol.name, protocol.runner.inspect(|protocol| protocol.stats()))
+                let stats = |Running { name, runner, .. }: &Running| {
+                    let stats = runner.inspect(|protocol| protocol.stats());
+                    (*name, ProtocolStats { connections_refused: runner.refused(), ..stats })
                 };
                 let protocols: Vec<_> = self.protocols.iter().map(stats).collect();
                 let _ = answer.send(Stats { protocols, store_bytes: self.usage.total() });
@@ -304,6 +310,16 @@ fn propagate(error: JoinError) {
     if let Ok(panic) = error.try_into_panic() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Number of descriptors that are free for connections, where the system tells: a connection limit beyond it would let
+/// silent connections take the last one, and nothing could be opened any more.
+fn free_descriptors() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let limit: usize = line.split_whitespace().next()?.parse().ok()?;
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    Some(limit.saturating_sub(open + SPARE_DESCRIPTORS).max(LEAST_CONNECTIONS))
 }
 
 fn no_owner(name: &str) -> Error {

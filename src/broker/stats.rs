@@ -7,6 +7,8 @@
 pub struct ProtocolStats {
     /// Clients that are connected.
     pub connections: usize,
+    /// Connections that were closed at once because of `max_connections`, or of the share of a protocol or an address.
+    pub connections_refused: u64,
     /// MQTT: sessions, connected or not.
     pub sessions: usize,
     /// Topics; of Pulsar, each partition counts as one.
@@ -38,6 +40,7 @@ impl ProtocolStats {
     /// Adds the figures of another protocol.
     pub fn add(&mut self, other: &Self) {
         self.connections += other.connections;
+        self.connections_refused += other.connections_refused;
         self.sessions += other.sessions;
         self.topics += other.topics;
         self.subscriptions += other.subscriptions;

@@ -138,6 +138,7 @@ impl Broker {
 /// The figures that the whole broker and each of its protocols have.
 fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResult<()> {
     to.set_item("connections", stats.connections)?;
+    to.set_item("connections_refused", stats.connections_refused)?;
     to.set_item("sessions", stats.sessions)?;
     to.set_item("topics", stats.topics)?;
     to.set_item("subscriptions", stats.subscriptions)?;

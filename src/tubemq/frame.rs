@@ -95,6 +95,11 @@ impl Decoder {
         Self { max_payload, progress: None }
     }
 
+    /// Changes the limit, for a peer that has proved who it is.
+    pub fn set_max_payload(&mut self, max_payload: usize) {
+        self.max_payload = self.max_payload.max(max_payload);
+    }
+
     /// Takes the next complete frame out of `input`; `None` if more bytes are needed. The bytes of an incomplete frame
     /// must remain at the head of the input for the next call. After an error the decoder must not be used again.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>> {

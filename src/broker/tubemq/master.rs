@@ -26,17 +26,20 @@ const MAX_NAME: usize = 1024;
 
 impl Broker {
     /// Refuses a client without valid credentials, if there are users.
-    fn authenticate(&self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
+    fn authenticate(&mut self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
+        let wall_ms = self.wall_ms();
         let Some(users) = &self.settings.users else { return Ok(()) };
         let refuse = |text: &str| Err((Code::CertificateFailure, text.to_owned()));
         let Some(info) = info.and_then(|info| info.auth_info.as_ref()) else {
             return refuse("the master requires a user name and a signature with each call");
         };
-        users.verify(info, self.wall_ms()).or_else(refuse)
+        users.verify(info, wall_ms).or_else(refuse)?;
+        self.introduce();
+        Ok(())
     }
 
     fn check_client(
-        &self,
+        &mut self,
         client: &str,
         topics: &[String],
         info: Option<&pb::MasterCertificateInfo>,

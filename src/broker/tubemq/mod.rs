@@ -69,8 +69,37 @@ const OFFSET_DELAY: Duration = Duration::from_millis(100);
 /// Interval at which the master's token changes. Each token is valid for two intervals.
 const TOKEN_PERIOD: Duration = Duration::from_secs(300);
 
+/// Time limit for the first call that the master or the broker admits.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Largest call of a stranger: of a connection without such a call, from a host that is not known.
+const FIRST_CALL: usize = 64 << 10;
+/// Bytes beyond that which all connections without such a call may have waiting.
+const EARLY_TOTAL: usize = 16 << 20;
+/// Time for which a host is known after a call of it was admitted.
+const KNOWN: Duration = Duration::from_secs(600);
+/// Least time without a call after which a connection is closed. It is ten times `client_timeout` if that is longer.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A client's connection.
+///
+/// ```text
+/// stranger --first admitted call--> introduced --no call for the idle limit--> closed
+///    +--10 s; from a known host the idle limit-------------------------------^
+/// ```
+/// Without users every call is admitted, with users one that has a valid signature or visit token. Producers open a
+/// connection before they send, and their first message may be large: so connections from hosts of which a call was
+/// admitted lately may be silent and send large calls, whose waiting bytes are bounded over all connections.
 #[derive(Debug)]
 struct Connection {
+    /// Address of the client, without the port.
+    host: String,
+    opened_at: Instant,
+    /// When its last call came.
+    heard_at: Instant,
+    /// Whether a call was admitted.
+    introduced: bool,
+    /// Bytes beyond [`FIRST_CALL`] that wait before a call was admitted.
+    early: usize,
     decoder: Decoder,
     output: Transmit,
     /// Whether received calls wait because too much output is queued.
@@ -103,6 +132,12 @@ pub struct Broker {
     source: Option<Box<dyn Source>>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
+    /// The connection whose call is being handled.
+    caller: u64,
+    /// Hosts of which a call was admitted, and until when they are known.
+    hosts: HashMap<String, Instant>,
+    /// Sum of [`Connection::early`].
+    early: usize,
     topics: BTreeMap<Arc<str>, Topic>,
     /// Partitions by topic id.
     partitions: BTreeMap<u64, Partition>,
@@ -132,6 +167,9 @@ impl Broker {
             source,
             connections: BTreeMap::new(),
             next_connection: 1,
+            caller: 0,
+            hosts: HashMap::new(),
+            early: 0,
             topics: BTreeMap::new(),
             partitions: BTreeMap::new(),
             producers: HashMap::new(),
@@ -169,6 +207,9 @@ impl Broker {
         if !served {
             let text = format!("service {:?} has no method {:?}", call.service, call.request.method());
             return self.refuse(call_id, call.version, false, "corerpc.exception.ServiceException", text);
+        }
+        if self.settings.users.is_none() {
+            self.introduce();
         }
         let response = match call.request {
             Request::ProducerRegister(request) => self.producer_register(request),
@@ -264,6 +305,45 @@ impl Broker {
         if let Some(connection) = self.connections.get_mut(&call_id.connection) {
             connection.admitted = true;
         }
+        self.introduce();
+        Ok(())
+    }
+
+    /// Notes that a call of the present connection was admitted.
+    fn introduce(&mut self) {
+        let Some(connection) = self.connections.get_mut(&self.caller) else { return };
+        if connection.introduced {
+            return;
+        }
+        connection.introduced = true;
+        connection.decoder.set_max_payload(self.settings.max_message_size + CALL_ROOM);
+        self.early -= std::mem::take(&mut connection.early);
+        self.hosts.insert(connection.host.clone(), self.now + KNOWN);
+    }
+
+    fn is_known(&self, host: &str) -> bool {
+        self.hosts.get(host).is_some_and(|until| *until > self.now)
+    }
+
+    fn idle_limit(&self) -> Duration {
+        (self.settings.client_timeout * 10).max(IDLE)
+    }
+
+    /// Bounds the bytes that wait on connections without an admitted call.
+    fn check_early(&mut self, id: u64, waiting: usize) -> Result<()> {
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.introduced)
+        else {
+            return Ok(());
+        };
+        let early = waiting.saturating_sub(FIRST_CALL);
+        self.early = self.early - connection.early + early;
+        connection.early = early;
+        let limit = EARLY_TOTAL.max(2 * self.settings.max_message_size);
+        if early > 0 && self.early > limit {
+            let text =
+                format!("connections that have not made a call yet have more than {limit} bytes waiting");
+            return Err(too_many(text));
+        }
         Ok(())
     }
 
@@ -286,6 +366,14 @@ impl Broker {
             self.tokens = [(next >> 1) as i64, self.tokens[0]];
         }
         self.forget_clients();
+        let now = self.now;
+        self.hosts.retain(|_, until| *until > now);
+        let in_use = self.connections.values().filter(|connection| connection.introduced);
+        for host in in_use.map(|connection| &connection.host) {
+            if let Some(until) = self.hosts.get_mut(host) {
+                *until = now + KNOWN;
+            }
+        }
         if self.groups_at <= self.now && self.commits.failure().is_none() {
             self.groups_at = self.now + GROUPS_PERIOD;
             self.forget_groups();
@@ -334,23 +422,43 @@ fn fail(response: &mut Response, code: Code, text: &str) {
 }
 
 impl Protocol for Broker {
-    fn connect(&mut self, _now: Instant, _address: &str) -> u64 {
+    fn connect(&mut self, now: Instant, address: &str) -> u64 {
         let id = self.next_connection;
         self.next_connection += 1;
-        let decoder = Decoder::new(self.settings.max_message_size + CALL_ROOM);
-        self.connections
-            .insert(id, Connection { decoder, output: Transmit::default(), behind: false, admitted: false });
+        let connection = Connection {
+            host: address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned(),
+            opened_at: now,
+            heard_at: now,
+            introduced: false,
+            early: 0,
+            decoder: Decoder::new(FIRST_CALL),
+            output: Transmit::default(),
+            behind: false,
+            admitted: false,
+        };
+        self.connections.insert(id, connection);
         id
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {
         // Clients may reconnect, so their leases end by timeout only.
         self.now = now;
-        self.connections.remove(&id);
+        if let Some(connection) = self.connections.remove(&id) {
+            self.early -= connection.early;
+        }
     }
 
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
+        self.caller = id;
+        let trusted = self.settings.users.is_none()
+            || self
+                .connections
+                .get(&id)
+                .is_some_and(|stranger| !stranger.introduced && self.is_known(&stranger.host));
+        if trusted && let Some(connection) = self.connections.get_mut(&id) {
+            connection.decoder.set_max_payload(self.settings.max_message_size + CALL_ROOM);
+        }
         while let Some(connection) = self.connections.get_mut(&id) {
             // A get is short and its response is long. Read the remaining calls once this output is written.
             connection.behind = connection.output.len() > OUTPUT_LIMIT;
@@ -358,6 +466,7 @@ impl Protocol for Broker {
                 break;
             }
             let Some(frame) = connection.decoder.next(input)? else { break };
+            connection.heard_at = now;
             let call_id = CallId { connection: id, serial: frame.serial };
             match Call::decode(&frame.payload) {
                 Ok(call) => self.handle_call(call_id, call, frame.payload.len()),
@@ -367,16 +476,29 @@ impl Protocol for Broker {
                 }
             }
         }
-        Ok(())
+        self.check_early(id, input.len())
     }
 
-    fn handle_session_timeout(&mut self, now: Instant, _id: u64) -> Result<()> {
+    fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
         self.now = now;
-        Ok(())
+        if self.session_timeout(id).is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        let introduced = self.connections.get(&id).is_some_and(|connection| connection.introduced);
+        let text = if introduced {
+            format!("no call within {:?}", self.idle_limit())
+        } else {
+            format!("no call that was admitted within {HANDSHAKE:?}")
+        };
+        Err(Error::new(ErrorKind::Timeout, text))
     }
 
-    fn session_timeout(&self, _id: u64) -> Option<Instant> {
-        None
+    fn session_timeout(&self, id: u64) -> Option<Instant> {
+        let connection = self.connections.get(&id)?;
+        if connection.introduced || self.is_known(&connection.host) {
+            return Some(connection.heard_at + self.idle_limit());
+        }
+        Some(connection.opened_at + HANDSHAKE)
     }
 
     fn may_read(&mut self, id: u64) -> bool {

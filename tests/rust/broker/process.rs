@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions};
+use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions, TubeMqOptions};
 use penstock::error::ErrorKind;
 use penstock::net::tcp::Pacing;
 use penstock::pulsar::command::Command;
@@ -285,6 +285,26 @@ fn limits_and_figures_count_over_all_protocols() {
         third.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(third.read(&mut [0]).unwrap(), 0, "one connection too many");
     }
+}
+
+#[test]
+fn a_flood_of_silent_connections_to_one_port_leaves_the_other_protocols_theirs() {
+    let tubemq = TubeMqOptions { port: Some(0), ..TubeMqOptions::default() };
+    let broker = Broker::start(Options { tubemq, max_connections: 8, ..options(None) }).unwrap();
+    let address = broker.urls().tubemq.clone().unwrap();
+    let address = address.trim_start_matches("tubemq://");
+    let flood: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let since = Instant::now();
+    while broker.status().unwrap().total.connections_refused < 15 {
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", broker.status());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut peer = Peer::connect(broker.url());
+    assert!(matches!(peer.ask(Peer::producer_command("p")), Command::ProducerSuccess(_)));
+    let status = broker.status().unwrap();
+    let connections: Vec<_> = status.protocols.iter().map(|(_, stats)| stats.connections).collect();
+    assert_eq!(connections, [1, 5], "three quarters of three quarters of 8");
+    drop(flood);
 }
 
 /// Not a test of its own: the broker process, of this same binary, that the next test kills.

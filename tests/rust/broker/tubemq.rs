@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::tubemq::Users;
+use penstock::error::ErrorKind;
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
-use penstock::tubemq::frame::Decoder;
+use penstock::tubemq::frame::{Decoder, Frame};
 use penstock::tubemq::pb;
 
 use crate::support::tubemq::*;
@@ -912,4 +913,95 @@ fn bytes_that_are_no_frame_end_the_connection() {
         let seat = bench.connect();
         assert!(bench.input(seat, bytes).is_err(), "{bytes:x?}");
     }
+}
+
+// Strangers
+
+/// Connects from a host that no other connection comes from.
+fn stranger(bench: &mut Bench, number: usize) -> u64 {
+    bench.broker.connect(bench.now, &format!("10.0.0.{number}:5000"))
+}
+
+/// Lets time pass; gives the error that the deadline of a connection ends it with.
+fn outlast(bench: &mut Bench, seat: u64, time: Duration) -> Option<ErrorKind> {
+    bench.pass(time);
+    let due = bench.broker.session_timeout(seat).is_some_and(|at| at <= bench.now);
+    if !due {
+        return None;
+    }
+    bench.broker.handle_session_timeout(bench.now, seat).err().map(|error| error.kind())
+}
+
+/// A frame of one call with a payload of `size` bytes, without its last byte.
+fn unfinished(size: usize) -> Vec<u8> {
+    let payload = bytes::Bytes::from(vec![b'x'; size]);
+    let mut frame = Frame { serial: 1, payload }.to_bytes().unwrap().to_vec();
+    frame.pop();
+    frame
+}
+
+#[test]
+fn a_connection_without_an_admitted_call_ends_after_ten_seconds() {
+    for users in [None, Some(Users::parse("user:pass").unwrap())] {
+        let secured = users.is_some();
+        let mut bench = Bench::with(|settings| settings.users = users);
+        let (silent, refused, good) =
+            (stranger(&mut bench, 1), stranger(&mut bench, 2), stranger(&mut bench, 3));
+        let slow = stranger(&mut bench, 4);
+        bench.input(slow, &unfinished(100)).unwrap();
+        bench.register_producer(refused, "p");
+        visit_token(&mut bench, good);
+        assert_eq!(outlast(&mut bench, silent, Duration::from_secs(9)), None);
+        assert_eq!(outlast(&mut bench, silent, Duration::from_secs(1)), Some(ErrorKind::Timeout));
+        assert_eq!(
+            outlast(&mut bench, slow, Duration::ZERO),
+            Some(ErrorKind::Timeout),
+            "half a call is none"
+        );
+        // With users, a call without a signature admits no connection.
+        assert_eq!(outlast(&mut bench, refused, Duration::ZERO).is_some(), secured);
+        assert_eq!(outlast(&mut bench, good, Duration::ZERO), None);
+        let second = stranger(&mut bench, 3);
+        assert_eq!(outlast(&mut bench, second, Duration::from_secs(11)), None, "its host is known");
+        assert_eq!(outlast(&mut bench, good, Duration::from_secs(300)), Some(ErrorKind::Timeout), "idle");
+    }
+}
+
+#[test]
+fn with_users_strangers_hold_no_more_than_a_small_call_each() {
+    let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
+    let seat = stranger(&mut bench, 1);
+    bench.input(seat, &unfinished(60 << 10)).unwrap();
+    let seat = stranger(&mut bench, 2);
+    let error = bench.input(seat, &unfinished(1 << 20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FrameTooLarge);
+    // The first message of a producer that has registered with the master may be large.
+    let master = stranger(&mut bench, 3);
+    let token = visit_token(&mut bench, master);
+    bench.broker.create_topic("demo", 1).unwrap();
+    bench.settle();
+    let producer = stranger(&mut bench, 3);
+    let auth_info = Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
+    let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, &[b'x'; 500 << 10]) };
+    let Response::SendMessage(sent) = bench.call(producer, Request::SendMessage(Box::new(request))) else {
+        panic!("a response to a message")
+    };
+    assert_eq!(sent.err_code, 200, "{}", sent.err_msg);
+}
+
+#[test]
+fn large_first_calls_share_one_budget() {
+    let mut bench = Bench::new();
+    let mut held = 0;
+    for number in 0..200 {
+        let seat = stranger(&mut bench, number);
+        match bench.input(seat, &unfinished(1 << 20)) {
+            Ok(()) => held += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::TooManyRequests);
+                bench.broker.disconnect(bench.now, seat);
+            }
+        }
+    }
+    assert!((10..=20).contains(&held), "{held} connections hold a megabyte each");
 }
