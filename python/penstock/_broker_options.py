@@ -108,6 +108,15 @@ class BrokerOptions(TypedDict, total=False):
     mqtt_max_sessions: Annotated[
         int, Option(parse.whole(1), 100_000, "Maximum number of MQTT sessions, connected or not.")
     ]
+    mqtt_max_subscription_bytes: Annotated[
+        Size,
+        Option(
+            parse.size,
+            256 << 20,
+            "Limit on the memory of all MQTT subscriptions in bytes: 256 for each, and its filter. One session may"
+            " use a sixteenth of it.",
+        ),
+    ]
     mqtt_max_queue: Annotated[
         int, Option(parse.whole(1), 10_000, "Maximum number of messages queued for one MQTT session.")
     ]

@@ -247,6 +247,7 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
     let limits = &mut to.limits;
     number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
     number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;
+    number(fields, "mqtt_max_subscription_bytes", &mut limits.max_subscription_bytes)?;
     number(fields, "mqtt_max_queue", &mut limits.max_queue)?;
     number(fields, "mqtt_max_queue_bytes", &mut limits.max_queue_bytes)?;
     number(fields, "mqtt_max_output", &mut limits.max_output)?;

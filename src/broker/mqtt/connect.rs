@@ -11,7 +11,7 @@ use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Session, Will};
-use super::{Broker, Due, tree};
+use super::{Broker, Due, routes, tree};
 use crate::broker::store::mqtt::{self as store, Op};
 use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
 use crate::mqtt::topic::Filter;
@@ -354,6 +354,7 @@ impl Broker {
             };
             let subscription = Subscription { options, id };
             self.routes.insert(number, &parsed, subscription);
+            session.subscription_bytes += routes::weight(parsed.as_str());
             session.subscriptions.insert(parsed.text(), subscription);
             if byte & REPLAYING != 0 {
                 unfinished.push((parsed.text(), subscription));

@@ -30,6 +30,9 @@ pub struct Limits {
     pub max_sessions: usize,
     /// Limit on the subscriptions of one session.
     pub max_subscriptions: usize,
+    /// Limit on the memory of the subscriptions of all sessions, in bytes: 256 for each, and its filter. One session may
+    /// use a sixteenth.
+    pub max_subscription_bytes: usize,
     /// Limit on the QoS 1 and 2 messages queued for one session.
     pub max_queue: usize,
     /// Limit on the bytes of those messages.
@@ -54,6 +57,7 @@ impl Default for Limits {
             max_packet_size: 2_000_000,
             max_sessions: 100_000,
             max_subscriptions: 10_000,
+            max_subscription_bytes: 256 << 20,
             max_queue: 10_000,
             max_queue_bytes: 64 << 20,
             max_output: 8 << 20,

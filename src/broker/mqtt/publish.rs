@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::message::{Message, Queued};
 use super::routes::{DeliveryOptions, Route};
-use super::{Action, Broker, PACE, TOTAL_OUTPUT, tree};
+use super::{Action, Broker, PACE, TOTAL_OUTPUT, routes, tree};
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
@@ -41,9 +41,10 @@ impl Broker {
             });
         }
         let own = publish.topic.starts_with("$SYS");
+        let routed = !routes::is_deep(&publish.topic) || self.routes.find(&publish.topic).complete;
         let Some(packet_id) = publish.packet_id else {
             let retained = publish.retain && self.refusal().is_some();
-            if own || retained {
+            if own || retained || !routed {
                 self.counters.dropped += 1;
             } else if publish.retain {
                 self.distribute(publish, Some(number));
@@ -72,7 +73,7 @@ impl Broker {
             // Sent again because our PUBREC was lost: acknowledge it again without a second delivery.
         } else if own {
             ack.reason = if version == Version::V5 { Reason::NotAuthorized } else { Reason::Success };
-        } else if let Some((reason, text)) = self.refusal() {
+        } else if let Some((reason, text)) = self.refusal().or_else(|| (!routed).then(too_many_filters)) {
             if version != Version::V5 {
                 // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it again.
                 return Err(Violation { reason, message: text });
@@ -204,6 +205,8 @@ impl Broker {
     pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
         let route = self.routes.find(message.topic());
+        // Of the messages of clients, the others were refused before. A will has no publisher to be told.
+        self.counters.dropped += u64::from(!route.complete);
         let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
         if message.publish.retain {
             self.retain(&message, &mut to);
@@ -363,6 +366,12 @@ impl Broker {
             self.release(sequence);
         }
     }
+}
+
+/// The refusal of a message whose subscribers cannot all be found in the time that one message may take.
+fn too_many_filters() -> (Reason, String) {
+    let text = "too many filters have to be compared with this topic: use fewer levels, or fewer wildcards in filters";
+    (Reason::QuotaExceeded, text.to_owned())
 }
 
 /// A message that is being routed to several sessions.

@@ -17,6 +17,24 @@ use crate::mqtt::topic::Filter;
 /// Limits on the topics in the cache and on the bytes of their names.
 const CACHED: usize = 20_000;
 const CACHED_BYTES: usize = 4 << 20;
+/// Levels of filters that are compared with one topic. Each level of a topic doubles the number of those that may have to
+/// be, so that it takes a topic of [`DEEP`] levels, and filters in every combination, to get there.
+const MATCH_STEPS: usize = 50_000;
+const DEEP: usize = 15;
+const _: () = assert!(1 << DEEP < MATCH_STEPS, "fewer levels never take all steps");
+
+/// Whether [`MATCH_STEPS`] may not be enough for the topic.
+pub(super) fn is_deep(topic: &str) -> bool {
+    topic.len() >= DEEP && topic.bytes().filter(|byte| *byte == b'/').count() >= DEEP - 1
+}
+
+/// Memory that a subscription uses beside the bytes of its filter, about.
+const SUBSCRIPTION: usize = 256;
+
+/// Memory that a subscription uses, about.
+pub(super) fn weight(filter: &str) -> usize {
+    filter.len() + SUBSCRIPTION
+}
 
 /// A subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +68,8 @@ pub(super) struct Route {
     pub(super) targets: Vec<Target>,
     /// Shared subscriptions by number.
     pub(super) groups: Vec<u64>,
+    /// Whether these are all: [`MATCH_STEPS`] were enough.
+    pub(super) complete: bool,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +96,8 @@ pub(super) struct Routes {
     cache_bytes: usize,
     /// Number of subscriptions of all sessions.
     pub(super) count: usize,
+    /// Sum of their [`weight`]s.
+    pub(super) bytes: usize,
 }
 
 impl Routes {
@@ -105,7 +127,10 @@ impl Routes {
                 }
             }
         };
-        self.count += usize::from(new);
+        if new {
+            self.count += 1;
+            self.bytes += weight(filter.as_str());
+        }
         new
     }
 
@@ -133,6 +158,7 @@ impl Routes {
         if removed {
             self.forget();
             self.count -= 1;
+            self.bytes -= weight(filter.as_str());
         }
         removed
     }
@@ -155,7 +181,7 @@ impl Routes {
     fn compute(&self, topic: &str) -> Route {
         let mut found: BTreeMap<u64, Vec<Subscription>> = BTreeMap::new();
         let mut groups = Vec::new();
-        self.tree.matching(topic, &mut |leaf| {
+        let complete = self.tree.matching(topic, MATCH_STEPS, &mut |leaf| {
             for (session, subscription) in &leaf.sessions {
                 found.entry(*session).or_default().push(*subscription);
             }
@@ -165,7 +191,7 @@ impl Routes {
             let own = merge(subscriptions.iter().filter(|s| !s.options.no_local));
             Some(Target { session, delivery: merge(subscriptions.iter())?, own })
         });
-        Route { targets: targets.collect(), groups }
+        Route { targets: targets.collect(), groups, complete }
     }
 
     /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,

@@ -59,6 +59,8 @@ pub(super) struct Session {
     /// Whether the session is stored.
     pub(super) durable: bool,
     pub(super) subscriptions: BTreeMap<ByteString, Subscription>,
+    /// Sum of their weights.
+    pub(super) subscription_bytes: usize,
     pub(super) queue: VecDeque<Queued>,
     /// Retained messages for new subscriptions, by serial number in order of the subscriptions.
     pub(super) replays: BTreeMap<u64, Replay>,
@@ -97,6 +99,7 @@ impl Session {
             expiry,
             durable: false,
             subscriptions: BTreeMap::new(),
+            subscription_bytes: 0,
             queue: VecDeque::new(),
             replays: BTreeMap::new(),
             replays_of: HashMap::new(),

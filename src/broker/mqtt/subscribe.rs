@@ -7,11 +7,14 @@ use bytestring::ByteString;
 use super::connect::stored_name;
 use super::replay::REPLAYING;
 use super::routes::Subscription;
-use super::{Action, Broker, tree};
+use super::{Action, Broker, routes, tree};
 use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Properties, Reason, Version, Violation};
+
+/// Part of `max_subscription_bytes` that one session may use, as a divisor.
+const SESSION_SHARE: usize = 16;
 
 impl Broker {
     pub(super) fn handle_subscribe(
@@ -27,7 +30,8 @@ impl Broker {
         let mut places: HashMap<ByteString, usize> = HashMap::new();
         let (mut wanted, mut distinct) = (Vec::new(), Vec::new());
         for (text, options) in subscribe.filters {
-            match Filter::parse(text).ok().filter(|filter| tree::fits(filter.as_str())) {
+            // Copied, so that one filter does not keep a packet of two megabytes alive.
+            match Filter::parse(ByteString::from(&*text)).ok().filter(|filter| tree::fits(filter.as_str())) {
                 Some(filter) => {
                     let place = *places.entry(filter.text()).or_insert_with(|| {
                         distinct.push((filter, Vec::new()));
@@ -70,8 +74,16 @@ impl Broker {
         let subscription = Subscription { options: *last, id: identifier };
         let Some(session) = self.sessions.get_mut(&number) else { return Err(Reason::Unspecified) };
         let known = session.subscriptions.contains_key(filter.as_str());
-        if !known && session.subscriptions.len() >= self.settings.limits.max_subscriptions {
-            return Err(Reason::QuotaExceeded);
+        let limits = &self.settings.limits;
+        if !known {
+            let weight = routes::weight(filter.as_str());
+            if session.subscriptions.len() >= limits.max_subscriptions
+                || session.subscription_bytes + weight > limits.max_subscription_bytes / SESSION_SHARE
+                || self.routes.bytes + weight > limits.max_subscription_bytes
+            {
+                return Err(Reason::QuotaExceeded);
+            }
+            session.subscription_bytes += weight;
         }
         let before = session.subscriptions.insert(filter.text(), subscription);
         let durable = session.durable;
@@ -104,6 +116,7 @@ impl Broker {
                 reasons.push(Reason::NoSubscriptionExisted);
                 continue;
             }
+            session.subscription_bytes -= routes::weight(filter.as_str());
             session.remove_replay(filter.as_str());
             self.routes.remove(number, &filter);
             if session.durable {

@@ -1,10 +1,12 @@
-//! A tree of topic levels, for both directions: which filters match a topic, and which topics match a filter.
+//! A tree of topic levels: the filters that match a topic.
+//!
+//! Levels that lead to one filter only share a node (path compression), so a tree has at most twice as many nodes as
+//! filters, however many levels they have. A search may look at a bounded number of levels: filters of many `+` can make
+//! it look at exponentially many for one topic.
 //!
 //! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the stack.
 
 use std::collections::HashMap;
-
-use bytestring::ByteString;
 
 /// Limit on the levels of a topic or filter, as in Mosquitto.
 pub const MAX_LEVELS: usize = 200;
@@ -14,7 +16,7 @@ pub fn fits(path: &str) -> bool {
     path.bytes().filter(|byte| *byte == b'/').count() < MAX_LEVELS
 }
 
-/// Values by path.
+/// Values by filter.
 #[derive(Debug)]
 pub struct Tree<T> {
     root: Node<T>,
@@ -23,20 +25,46 @@ pub struct Tree<T> {
 
 #[derive(Debug)]
 struct Node<T> {
+    /// Levels behind the first one, which is the node's key in its parent.
+    tail: Option<Box<str>>,
     value: Option<T>,
-    children: HashMap<ByteString, Node<T>>,
+    /// Nodes by their first level.
+    children: HashMap<Box<str>, Node<T>>,
 }
 
-impl<T> Default for Node<T> {
-    fn default() -> Self {
-        Self { value: None, children: HashMap::new() }
+impl<T> Node<T> {
+    fn new(tail: Option<&str>) -> Self {
+        Self { tail: tail.map(Into::into), value: None, children: HashMap::new() }
     }
 }
 
 impl<T> Default for Tree<T> {
     fn default() -> Self {
-        Self { root: Node::default(), len: 0 }
+        Self { root: Node::new(None), len: 0 }
     }
+}
+
+/// Splits off the first level.
+fn split(path: &str) -> (&str, Option<&str>) {
+    path.split_once('/').map_or((path, None), |(level, rest)| (level, Some(rest)))
+}
+
+/// Splits two paths behind the levels that they have in common: these levels, and what follows in each.
+fn common<'a, 'b>(a: &'a str, b: &'b str) -> (Option<&'a str>, Option<&'a str>, Option<&'b str>) {
+    let (mut rest_a, mut rest_b) = (Some(a), Some(b));
+    while let (Some(path_a), Some(path_b)) = (rest_a, rest_b) {
+        let ((level_a, next_a), (level_b, next_b)) = (split(path_a), split(path_b));
+        if level_a != level_b {
+            break;
+        }
+        (rest_a, rest_b) = (next_a, next_b);
+    }
+    let shared = match rest_a {
+        None => Some(a),
+        // Without the slash between them.
+        Some(rest) => a.len().checked_sub(rest.len() + 1).map(|length| &a[..length]),
+    };
+    (shared, rest_a, rest_b)
 }
 
 impl<T> Tree<T> {
@@ -50,30 +78,49 @@ impl<T> Tree<T> {
         self.len == 0
     }
 
-    /// The value at `path`.
-    pub fn get(&self, path: &str) -> Option<&T> {
-        let node = path.split('/').try_fold(&self.root, |node, level| node.children.get(level))?;
-        node.value.as_ref()
-    }
-
-    /// The value at `path`.
+    /// The value of a filter.
     pub fn get_mut(&mut self, path: &str) -> Option<&mut T> {
-        let node = path.split('/').try_fold(&mut self.root, |node, level| node.children.get_mut(level))?;
+        let (mut node, mut rest) = (&mut self.root, Some(path));
+        while let Some(path) = rest {
+            let (level, after) = split(path);
+            node = node.children.get_mut(level)?;
+            rest = match node.tail.as_deref() {
+                None => after,
+                Some(tail) if after == Some(tail) => None,
+                Some(tail) => Some(after?.strip_prefix(tail)?.strip_prefix('/')?),
+            };
+        }
         node.value.as_mut()
     }
 
-    /// The value at `path`, inserted if necessary.
+    /// The value of a filter, inserted if necessary.
     pub fn entry(&mut self, path: &str) -> &mut T
     where
         T: Default,
     {
         debug_assert!(fits(path));
-        let mut node = &mut self.root;
-        for level in path.split('/') {
+        let (mut node, mut rest) = (&mut self.root, Some(path));
+        while let Some(path) = rest {
+            let (level, after) = split(path);
             if !node.children.contains_key(level) {
-                node.children.insert(level.into(), Node::default());
+                node.children.insert(level.into(), Node::new(after));
             }
             node = node.children.get_mut(level).expect("just inserted");
+            rest = match (node.tail.take(), after) {
+                (None, after) => after,
+                (Some(tail), None) => {
+                    node.divide(None, &tail);
+                    None
+                }
+                (Some(tail), Some(after)) => {
+                    let (shared, of_node, of_path) = common(&tail, after);
+                    match of_node {
+                        Some(below) => node.divide(shared, below),
+                        None => node.tail = Some(tail.clone()),
+                    }
+                    of_path
+                }
+            };
         }
         if node.value.is_none() {
             self.len += 1;
@@ -81,7 +128,7 @@ impl<T> Tree<T> {
         node.value.get_or_insert_default()
     }
 
-    /// Removes the value at `path`, and the levels that only led to it.
+    /// Removes the value of a filter, and the nodes that only led to it.
     pub fn remove(&mut self, path: &str) -> Option<T> {
         let removed = Self::remove_at(&mut self.root, path);
         self.len -= usize::from(removed.is_some());
@@ -89,79 +136,105 @@ impl<T> Tree<T> {
     }
 
     fn remove_at(node: &mut Node<T>, path: &str) -> Option<T> {
-        let (level, rest) = path.split_once('/').map_or((path, None), |(level, rest)| (level, Some(rest)));
+        let (level, after) = split(path);
         let child = node.children.get_mut(level)?;
+        let rest = match child.tail.as_deref() {
+            None => after,
+            Some(tail) if after == Some(tail) => None,
+            Some(tail) => Some(after?.strip_prefix(tail)?.strip_prefix('/')?),
+        };
         let removed = match rest {
             Some(rest) => Self::remove_at(child, rest),
             None => child.value.take(),
         };
-        if child.value.is_none() && child.children.is_empty() {
-            node.children.remove(level);
+        if child.value.is_none() {
+            match child.children.len() {
+                0 => drop(node.children.remove(level)),
+                1 => child.absorb(),
+                _ => {}
+            }
         }
         removed
     }
 
-    /// Visits the values whose path, a filter, matches `topic`.
-    pub fn matching<'a>(&'a self, topic: &str, visit: &mut impl FnMut(&'a T)) {
+    /// Visits the values whose filter matches `topic`. Returns whether it did not have to look at more than `steps`
+    /// levels; if it had to, not all values were visited.
+    #[must_use = "the visit may be incomplete"]
+    pub fn matching<'a>(&'a self, topic: &str, mut steps: usize, visit: &mut impl FnMut(&'a T)) -> bool {
         // Wildcards in the first level do not match topics that begin with `$` [MQTT-4.7.2-1].
-        Self::match_filters(&self.root, topic, !topic.starts_with('$'), visit);
+        Self::below(&self.root, Some(topic), !topic.starts_with('$'), &mut steps, visit)
     }
 
-    fn match_filters<'a>(node: &'a Node<T>, topic: &str, wildcards: bool, visit: &mut impl FnMut(&'a T)) {
-        let (level, rest) = topic.split_once('/').map_or((topic, None), |(level, rest)| (level, Some(rest)));
-        let mut step = |child: &'a Node<T>| match rest {
-            Some(rest) => Self::match_filters(child, rest, true, visit),
-            None => {
-                child.value.iter().for_each(&mut *visit);
-                // `sport/#` matches `sport`, too.
-                child.children.get("#").and_then(|all| all.value.as_ref()).into_iter().for_each(&mut *visit);
-            }
-        };
-        // A level of a topic is never a wildcard.
-        if let Some(child) = node.children.get(level) {
-            step(child);
+    /// Visits the matches below a node, for the rest of a topic.
+    fn below<'a>(
+        node: &'a Node<T>,
+        rest: Option<&str>,
+        wildcards: bool,
+        steps: &mut usize,
+        visit: &mut impl FnMut(&'a T),
+    ) -> bool {
+        if rest.is_none() {
+            node.value.iter().for_each(&mut *visit);
         }
+        // `sport/#` matches `sport`, too.
         if wildcards {
-            if let Some(child) = node.children.get("+") {
-                step(child);
-            }
             node.children.get("#").and_then(|all| all.value.as_ref()).into_iter().for_each(&mut *visit);
         }
+        let Some(rest) = rest else { return true };
+        let (level, after) = split(rest);
+        // A level of a topic is never a wildcard.
+        [Some(level), wildcards.then_some("+")]
+            .into_iter()
+            .flatten()
+            .filter_map(|level| node.children.get(level))
+            .all(|child| Self::through(child, after, steps, visit))
     }
 
-    /// Visits every value.
-    pub fn all<'a>(&'a self, visit: &mut impl FnMut(&'a T)) {
-        Self::below(&self.root, visit);
-    }
-
-    /// Visits the values whose path, a topic, matches `filter`.
-    pub fn matched_by<'a>(&'a self, filter: &str, visit: &mut impl FnMut(&'a T)) {
-        Self::match_topics(&self.root, filter, true, visit);
-    }
-
-    fn match_topics<'a>(node: &'a Node<T>, filter: &str, first: bool, visit: &mut impl FnMut(&'a T)) {
-        let (level, rest) =
-            filter.split_once('/').map_or((filter, None), |(level, rest)| (level, Some(rest)));
-        let visible = |name: &str| !(first && name.starts_with('$'));
-        if level == "#" {
-            let children = node.children.iter().filter(|(name, _)| visible(name));
-            return children.for_each(|(_, child)| Self::below(child, visit));
+    /// Follows the levels of a node's tail, and goes on below it.
+    fn through<'a>(
+        node: &'a Node<T>,
+        mut rest: Option<&str>,
+        steps: &mut usize,
+        visit: &mut impl FnMut(&'a T),
+    ) -> bool {
+        let mut tail = node.tail.as_deref();
+        loop {
+            let Some(left) = steps.checked_sub(1) else { return false };
+            *steps = left;
+            let Some(path) = tail else { return Self::below(node, rest, true, steps, visit) };
+            let (wanted, next) = split(path);
+            if wanted == "#" {
+                node.value.iter().for_each(&mut *visit);
+                return true;
+            }
+            let Some(topic) = rest else { return true };
+            let (level, after) = split(topic);
+            if wanted != "+" && wanted != level {
+                return true;
+            }
+            (tail, rest) = (next, after);
         }
-        let mut step = |child: &'a Node<T>| match rest {
-            Some("#") => Self::below(child, visit),
-            Some(rest) => Self::match_topics(child, rest, false, visit),
-            None => child.value.iter().for_each(&mut *visit),
-        };
-        if level == "+" {
-            node.children.iter().filter(|(name, _)| visible(name)).for_each(|(_, child)| step(child));
-        } else if let Some(child) = node.children.get(level) {
-            step(child);
-        }
+    }
+}
+
+impl<T> Node<T> {
+    /// Keeps the levels `shared` in this node and moves everything else to a child behind them.
+    fn divide(&mut self, shared: Option<&str>, below: &str) {
+        let (level, rest) = split(below);
+        let mut child = Self::new(rest);
+        child.value = self.value.take();
+        child.children = std::mem::take(&mut self.children);
+        self.children.insert(level.into(), child);
+        self.tail = shared.map(Into::into);
     }
 
-    fn below<'a>(node: &'a Node<T>, visit: &mut impl FnMut(&'a T)) {
-        node.value.iter().for_each(&mut *visit);
-        node.children.values().for_each(|child| Self::below(child, visit));
+    /// Takes in the only child.
+    fn absorb(&mut self) {
+        let Some((level, child)) = std::mem::take(&mut self.children).into_iter().next() else { return };
+        let tail = [self.tail.as_deref(), Some(&*level), child.tail.as_deref()];
+        self.tail = Some(tail.into_iter().flatten().collect::<Vec<_>>().join("/").into());
+        self.value = child.value;
+        self.children = child.children;
     }
 }
 
@@ -175,47 +248,51 @@ mod tests {
     /// Paths of few names and wildcards, so that many match.
     fn path(wildcards: bool) -> impl Strategy<Value = String> {
         let names = if wildcards { vec!["a", "b", "", "+", "$x"] } else { vec!["a", "b", "", "c", "$x"] };
-        let levels = proptest::collection::vec(proptest::sample::select(names), 1..5);
+        let levels = proptest::collection::vec(proptest::sample::select(names), 1..6);
         (levels, any::<bool>()).prop_map(move |(levels, open)| {
             let text = levels.join("/");
             if wildcards && open { format!("{text}/#") } else { text }
         })
     }
 
+    fn nodes<T>(node: &Node<T>) -> usize {
+        1 + node.children.values().map(nodes).sum::<usize>()
+    }
+
     proptest! {
         #[test]
-        fn both_walks_agree_with_the_matching_of_one_filter(
-            filters in proptest::collection::btree_set(path(true), 1..12),
+        fn the_search_agrees_with_the_matching_of_one_filter(
+            filters in proptest::collection::btree_set(path(true), 1..14),
             topics in proptest::collection::btree_set(path(false), 1..12),
+            gone in 0_usize..14,
         ) {
-            let (mut by_filter, mut by_topic) = (Tree::default(), Tree::default());
+            let mut tree = Tree::default();
             for filter in &filters {
-                *by_filter.entry(filter) = filter.clone();
+                *tree.entry(filter) = filter.clone();
+                prop_assert_eq!(tree.get_mut(filter).cloned(), Some(filter.clone()));
             }
-            for topic in &topics {
-                *by_topic.entry(topic) = topic.clone();
+            prop_assert_eq!(tree.len(), filters.len());
+            prop_assert!(nodes(&tree.root) <= 2 * filters.len() + 1, "{:?}", tree);
+            let mut left = filters.clone();
+            for filter in filters.iter().take(gone) {
+                let removed = tree.remove(filter);
+                prop_assert_eq!(removed.as_ref(), Some(filter));
+                prop_assert!(tree.remove(filter).is_none() && tree.get_mut(filter).is_none());
+                left.remove(filter);
             }
-            prop_assert_eq!((by_filter.len(), by_topic.len()), (filters.len(), topics.len()));
+            prop_assert!(nodes(&tree.root) <= 2 * left.len() + 1, "{:?}", tree);
             for topic in &topics {
                 let mut found = Vec::new();
-                by_filter.matching(topic, &mut |filter: &String| found.push(filter.clone()));
+                prop_assert!(tree.matching(topic, 10_000, &mut |filter: &String| found.push(filter.clone())));
                 found.sort();
-                let expected: Vec<_> = filters.iter().filter(|f| topic::matches(f, topic)).cloned().collect();
+                let expected: Vec<_> = left.iter().filter(|f| topic::matches(f, topic)).cloned().collect();
                 prop_assert_eq!(found, expected, "filters for {}", topic);
             }
-            for filter in &filters {
-                let mut found = Vec::new();
-                by_topic.matched_by(filter, &mut |topic: &String| found.push(topic.clone()));
-                found.sort();
-                let expected: Vec<_> = topics.iter().filter(|t| topic::matches(filter, t)).cloned().collect();
-                prop_assert_eq!(found, expected, "topics for {}", filter);
-            }
-            for filter in &filters {
-                let removed = by_filter.remove(filter);
+            for filter in &left {
+                let removed = tree.remove(filter);
                 prop_assert_eq!(removed.as_ref(), Some(filter));
-                prop_assert!(by_filter.remove(filter).is_none());
             }
-            prop_assert!(by_filter.is_empty() && by_filter.root.children.is_empty());
+            prop_assert!(tree.is_empty() && tree.root.children.is_empty());
         }
     }
 
@@ -226,7 +303,7 @@ mod tests {
         *tree.entry("$SYS/#") = 2;
         let found = |topic| {
             let mut found = Vec::new();
-            tree.matching(topic, &mut |value: &i32| found.push(*value));
+            assert!(tree.matching(topic, 100, &mut |value: &i32| found.push(*value)));
             found
         };
         assert_eq!((found("a"), found("/"), found("$SYS/x")), (vec![1], vec![1], vec![2]));
@@ -236,5 +313,34 @@ mod tests {
     fn the_depth_is_bounded() {
         assert!(fits(&"/".repeat(MAX_LEVELS - 1)));
         assert!(!fits(&"/".repeat(MAX_LEVELS)));
+    }
+
+    /// Filters of 199 levels, all of which match one topic, whose first levels differ in every combination of `a` and `+`.
+    fn fan(bits: usize) -> impl Iterator<Item = String> {
+        (0..1_usize << bits).map(move |number| {
+            let head = (0..bits).map(|bit| if number >> bit & 1 == 1 { "a" } else { "+" });
+            let tail = std::iter::repeat_n("a", 199 - bits);
+            head.chain(tail).collect::<Vec<_>>().join("/")
+        })
+    }
+
+    #[test]
+    fn a_filter_costs_one_or_two_nodes_whatever_its_levels() {
+        let mut tree: Tree<()> = Tree::default();
+        fan(11).for_each(|filter| *tree.entry(&filter) = ());
+        assert!(nodes(&tree.root) <= 2 * 2048 + 1);
+    }
+
+    #[test]
+    fn a_search_stops_when_its_steps_are_used_up() {
+        let mut tree: Tree<()> = Tree::default();
+        fan(11).for_each(|filter| *tree.entry(&filter) = ());
+        let topic = vec!["a"; 199].join("/");
+        let mut found = 0;
+        assert!(tree.matching(&topic, 1 << 20, &mut |()| found += 1));
+        assert_eq!(found, 2048);
+        found = 0;
+        assert!(!tree.matching(&topic, 50_000, &mut |()| found += 1));
+        assert!(found < 300, "{found} filters");
     }
 }

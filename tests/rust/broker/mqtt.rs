@@ -1175,3 +1175,61 @@ fn a_replay_of_a_stored_session_goes_on_after_a_lost_connection_and_after_a_kill
         assert!(bench.resume("s").2.is_empty(), "the replay is finished");
     }
 }
+
+// Hostile filters
+
+/// Filters of 199 levels that all match one topic, with every combination of `a` and `+` in their first levels.
+fn fan(bits: usize) -> Vec<(String, QoS)> {
+    let filter = |number: usize| {
+        let head = (0..bits).map(|bit| if number >> bit & 1 == 1 { "a" } else { "+" });
+        head.chain(std::iter::repeat_n("a", 199 - bits)).collect::<Vec<_>>().join("/")
+    };
+    (0..1 << bits).map(|number| (filter(number), Q0)).collect()
+}
+
+#[test]
+fn a_topic_that_too_many_filters_have_to_be_compared_with_is_refused_and_the_others_are_not() {
+    let mut bench = Bench::new();
+    let (attacker, neighbour) = (bench.connect("a"), bench.connect("n"));
+    bench.tell(&attacker, subscribe_packet(fan(11))).unwrap();
+    bench.hear(&attacker);
+    bench.subscribe(&neighbour, "#", Q0);
+    let publisher = bench.connect("p");
+    let deep = vec!["a"; 199].join("/");
+    assert_eq!(bench.send(&publisher, &deep, "x"), Reason::QuotaExceeded);
+    bench.tell(&publisher, Packet::Publish(publish(&deep, Q0, 0, "x"))).unwrap();
+    assert_eq!(bench.broker.stats().messages_dropped, 1);
+    assert!(bench.payloads(&neighbour).is_empty());
+    assert_eq!(bench.send(&publisher, &vec!["a"; 10].join("/"), "y"), Reason::Success);
+    assert_eq!(bench.payloads(&neighbour), ["y"]);
+    let old = bench.connect_with(Connect::new(Version::V3_1_1, "old"), false);
+    let refused = bench.tell(&old, Packet::Publish(publish(&deep, Q1, 1, "x")));
+    assert!(refused.is_err(), "MQTT 3.x has no negative PUBACK");
+}
+
+#[test]
+fn subscriptions_have_a_budget_over_all_sessions_and_a_share_for_each() {
+    let mut bench = limited(|limits| limits.max_subscription_bytes = 160_000);
+    let filters =
+        |name: &str| (0..100).map(|n| (format!("{name}/{n}/{}", "x".repeat(700)), Q0)).collect::<Vec<_>>();
+    let granted = |bench: &mut Bench, peer: &Peer, name: &str| {
+        bench.tell(peer, subscribe_packet(filters(name))).unwrap();
+        let Some(Packet::SubAck(ack)) = bench.hear(peer).into_iter().next() else { panic!("no SUBACK") };
+        let (good, bad): (Vec<Reason>, Vec<Reason>) = ack.reasons.into_iter().partition(|r| !r.is_error());
+        assert!(bad.iter().all(|reason| *reason == Reason::QuotaExceeded));
+        good.len()
+    };
+    let first = bench.connect("0");
+    assert_eq!(granted(&mut bench, &first, "0"), 10, "a sixteenth of 160,000 bytes");
+    assert_eq!(granted(&mut bench, &first, "0"), 10, "it has those already");
+    let all: usize = (1..20)
+        .map(|number| {
+            let peer = bench.connect(&number.to_string());
+            granted(&mut bench, &peer, &number.to_string())
+        })
+        .sum();
+    assert!((140..160).contains(&all), "{all}");
+    let filter = &filters("0")[0].0;
+    assert_eq!(bench.unsubscribe(&first, filter), [Reason::Success]);
+    assert!(bench.subscribe(&first, filter, Q0).is_empty(), "there is room again");
+}
