@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, final, type_check_only
 
 from typing_extensions import Buffer
@@ -31,6 +32,7 @@ __all__ = [
     "TubeMqMessage",
     "TubeMqProducer",
     "Waiter",
+    "check_store",
     "encode_frame",
     "set_error_factory",
     "set_missing_factory",
@@ -98,6 +100,16 @@ def topic_matches(filter: str, topic: str) -> bool:
 
     Raises:
         InvalidTopic: not a valid filter, or not a valid topic.
+    """
+
+def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
+    """Reads a whole store of the embedded broker while no broker uses it.
+
+    Returns:
+        The number of entries that can be read, and a line for everything that is damaged.
+
+    Raises:
+        InvalidArgument: the folder has no store, or a broker uses it.
     """
 
 def encode_frame(

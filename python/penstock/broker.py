@@ -100,7 +100,8 @@ class Broker:
     def status(self) -> dict[str, Any]:
         """Figures of the broker since it started.
 
-        The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes`` and ``failure`` (the error
+        The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes``, ``damage`` (the first
+        message since the start that could not be read, or ``None``) and ``failure`` (the error
         after which the store accepts nothing, or ``None``) describe the whole broker. The figures
         ``connections``, ``connections_refused``, ``sessions``, ``topics``, ``subscriptions``, ``producers``,
         ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and

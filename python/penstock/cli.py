@@ -45,6 +45,11 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
 def _broker(broker: argparse.ArgumentParser) -> None:
     add = broker.add_argument
     add("--data", metavar="DIR", help="folder of the store; without it, messages are kept in memory")
+    add(
+        "--check",
+        action="store_true",
+        help="read the whole store of --data, list what is damaged in it, and exit: status 1 if anything is",
+    )
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
     for protocol in protocols.PROTOCOLS:

@@ -34,6 +34,9 @@ pub struct ProtocolStats {
     pub bytes_out: u64,
     /// The store's failure. After one, nothing more is accepted until the broker is restarted.
     pub failure: Option<String>,
+    /// The first message that could not be read from the store since the start. Its consumers were told and do not get
+    /// past it.
+    pub damage: Option<String>,
 }
 
 impl ProtocolStats {
@@ -54,6 +57,9 @@ impl ProtocolStats {
         self.bytes_out += other.bytes_out;
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);
+        }
+        if self.damage.is_none() {
+            self.damage.clone_from(&other.damage);
         }
     }
 }

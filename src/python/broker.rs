@@ -9,6 +9,13 @@ use crate::python::convert::{Fields, py_result, seconds};
 use crate::python::runtime::Native;
 use crate::sync::{Mutex, Rank};
 
+/// Reads a whole store, and gives the number of its entries and a line for everything that is damaged.
+#[pyfunction]
+pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<(u64, Vec<String>)> {
+    let checked = py.detach(|| native::store::check::check(&path));
+    py_result(py, checked.map(|checked| (checked.entries, checked.damage)))
+}
+
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {
@@ -77,6 +84,7 @@ impl Broker {
         to.set_item("uptime", status.uptime.as_secs_f64())?;
         to.set_item("store_bytes", status.store_bytes)?;
         to.set_item("failure", status.total.failure.as_deref())?;
+        to.set_item("damage", status.total.damage.as_deref())?;
         set_figures(&to, &status.total)?;
         for (name, stats) in &status.protocols {
             let protocol = PyDict::new(py);

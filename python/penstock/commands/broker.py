@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from penstock._native import check_store
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import InvalidArgument
 
@@ -17,7 +18,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the broker until SIGINT or SIGTERM."""
+    """Runs the broker until SIGINT or SIGTERM, or checks its store."""
+    if given.check:
+        return _check(given)
     # The flags have the names of the options.
     options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in OPTIONS}
     options |= pairs(given.options, "options")
@@ -43,6 +46,20 @@ def run(given: argparse.Namespace) -> int:
         if not given.quiet and not given.json:
             print("penstock broker: stopping", file=sys.stderr, flush=True)
     return 0
+
+
+def _check(given: argparse.Namespace) -> int:
+    if not given.data:
+        raise InvalidArgument("--check reads the store in a folder: name it with --data DIR")
+    entries, damage = check_store(given.data)
+    if given.json:
+        import json
+
+        print(json.dumps({"entries": entries, "damage": damage}), flush=True)
+    elif not given.quiet:
+        print(*damage, sep="\n", end="\n" if damage else "")
+        print(f"{entries} messages or batches can be read, {len(damage)} places are damaged", flush=True)
+    return 1 if damage else 0
 
 
 def _create(broker: Broker, text: str) -> None:

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use crate::error::{Error, ErrorKind, Result};
+
 pub mod cursor;
 
 /// Bytes of the end of a stored log that stay in memory.
@@ -60,11 +62,19 @@ pub struct Entry {
     pub body: Bytes,
 }
 
+/// The error of an entry in the store that cannot be read.
+pub fn unreadable(sequence: u64, why: impl std::fmt::Display) -> Error {
+    let text = format!(
+        "entry {sequence} cannot be read from the store: {why}; `penstock broker --check` lists all such entries"
+    );
+    Error::new(ErrorKind::Persistence, text)
+}
+
 /// A reader of entries that are not cached.
 pub trait Source {
     /// Reads committed entries of `topic` in order, from number `from`: at most `limit`, stopping once they have
-    /// `bytes`.
-    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry>;
+    /// `bytes`, and before an entry that cannot be read. If that is the first one, its error is returned.
+    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>>;
 }
 
 /// Facts about the last entry, cached or not.
@@ -171,47 +181,61 @@ impl Log {
         self.cache.get(usize::try_from(sequence.checked_sub(start)?).ok()?)
     }
 
-    /// The entry, from the cache or from the source. `ahead` is the caller's read-ahead buffer.
+    /// The entry, from the cache or from the source; `None` if there is no such entry. `ahead` is the caller's
+    /// read-ahead buffer. An entry that should be in the store and cannot be read is an error that names its number.
     pub fn get(
         &self,
         sequence: u64,
         ahead: &mut VecDeque<Entry>,
         source: &mut Option<Box<dyn Source>>,
-    ) -> Option<Entry> {
+    ) -> Result<Option<Entry>> {
         if let Some(entry) = self.cached(sequence) {
-            return Some(entry.clone());
+            return Ok(Some(entry.clone()));
         }
         while ahead.front().is_some_and(|entry| entry.sequence < sequence) {
             ahead.pop_front();
         }
         if ahead.front().is_none_or(|entry| entry.sequence != sequence) {
-            *ahead = source.as_mut()?.read(self.topic, sequence, 256, 256 << 10).into();
+            let Some(source) = source.as_mut() else { return Ok(None) };
+            *ahead = source.read(self.topic, sequence, 256, 256 << 10)?.into();
         }
-        ahead.front().filter(|entry| entry.sequence == sequence).cloned()
+        self.found(sequence, ahead.front().filter(|entry| entry.sequence == sequence).cloned())
     }
 
     /// One entry, without reading ahead.
-    pub fn peek(&self, sequence: u64, source: &mut Option<Box<dyn Source>>) -> Option<Entry> {
-        match self.cached(sequence) {
-            Some(entry) => Some(entry.clone()),
-            None => {
-                source.as_mut()?.read(self.topic, sequence, 1, 1).pop().filter(|e| e.sequence == sequence)
-            }
+    pub fn peek(&self, sequence: u64, source: &mut Option<Box<dyn Source>>) -> Result<Option<Entry>> {
+        if let Some(entry) = self.cached(sequence) {
+            return Ok(Some(entry.clone()));
         }
+        let Some(source) = source.as_mut() else { return Ok(None) };
+        let entry = source.read(self.topic, sequence, 1, 1)?.pop();
+        self.found(sequence, entry.filter(|entry| entry.sequence == sequence))
+    }
+
+    /// What was read: there is no gap between the first entry and the last.
+    fn found(&self, sequence: u64, entry: Option<Entry>) -> Result<Option<Entry>> {
+        if entry.is_none() && (self.first..self.committed).contains(&sequence) {
+            return Err(unreadable(sequence, "it is missing"));
+        }
+        Ok(entry)
     }
 
     /// The first entry that satisfies `reached`, which must then hold for all later entries. Like the real
     /// broker, this assumes that the clocks of the producers agree.
-    pub fn search(&self, source: &mut Option<Box<dyn Source>>, reached: impl Fn(&Entry) -> bool) -> u64 {
+    pub fn search(
+        &self,
+        source: &mut Option<Box<dyn Source>>,
+        reached: impl Fn(&Entry) -> bool,
+    ) -> Result<u64> {
         let (mut low, mut high) = (self.first, self.committed);
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.peek(middle, source) {
+            match self.peek(middle, source)? {
                 Some(entry) if reached(&entry) => high = middle,
                 _ => low = middle + 1,
             }
         }
-        low
+        Ok(low)
     }
 
     /// Removes committed entries from the cache of a stored log until `limit` bytes are left.
@@ -280,17 +304,18 @@ pub(crate) mod tests {
             log.append(entry(1, time));
         }
         log.commit(3);
-        let at = |time| log.search(&mut None, |entry| entry.publish_ms >= time);
+        let at = |time| log.search(&mut None, |entry| entry.publish_ms >= time).unwrap();
         assert_eq!([at(0), at(10), at(11), at(30), at(31)], [0, 0, 1, 2, 3]);
     }
 
     struct Fixed;
 
     impl Source for Fixed {
-        fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> Vec<Entry> {
-            (from..from + limit.min(3) as u64)
-                .map(|sequence| Entry { sequence, ..entry(1, sequence) })
-                .collect()
+        fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> Result<Vec<Entry>> {
+            // Entry 60 is lost, and the disk does not give 80.
+            let found = (from..from + limit.min(3) as u64).take_while(|n| *n != 80).filter(|n| *n != 60);
+            let entries: Vec<_> = found.map(|sequence| Entry { sequence, ..entry(1, sequence) }).collect();
+            if from == 80 { Err(unreadable(from, "the disk failed")) } else { Ok(entries) }
         }
     }
 
@@ -301,10 +326,35 @@ pub(crate) mod tests {
         log.commit(101);
         let mut source: Option<Box<dyn Source>> = Some(Box::new(Fixed));
         let mut ahead = VecDeque::new();
-        assert_eq!(log.get(7, &mut ahead, &mut source).unwrap().sequence, 7);
-        assert_eq!(ahead.len(), 3);
-        assert_eq!(log.get(9, &mut ahead, &mut None).unwrap().sequence, 9);
-        assert_eq!(log.get(100, &mut ahead, &mut None).unwrap().sequence, 100);
-        assert_eq!(log.get(50, &mut ahead, &mut None), None);
+        let mut get = |sequence, source: &mut Option<Box<dyn Source>>| {
+            let found = log.get(sequence, &mut ahead, source);
+            (found.map(|entry| entry.map(|entry| entry.sequence)), ahead.len())
+        };
+        assert_eq!(get(7, &mut source), (Ok(Some(7)), 3));
+        assert_eq!(get(9, &mut None).0, Ok(Some(9)));
+        assert_eq!(get(100, &mut None).0, Ok(Some(100)));
+        assert_eq!(get(50, &mut None).0, Ok(None));
+        assert_eq!(get(101, &mut None).0, Ok(None));
+    }
+
+    #[test]
+    fn an_entry_that_is_lost_or_unreadable_is_an_error_with_its_number() {
+        let mut log = Log::new(1, true, 0, 100, 100, None);
+        log.commit(100);
+        let mut source: Option<Box<dyn Source>> = Some(Box::new(Fixed));
+        for (bad, why) in [(60, "it is missing"), (80, "the disk failed")] {
+            let mut ahead = VecDeque::new();
+            for sequence in bad - 5..bad {
+                assert_eq!(log.get(sequence, &mut ahead, &mut source).unwrap().unwrap().sequence, sequence);
+            }
+            let errors =
+                [log.get(bad, &mut ahead, &mut source).unwrap_err(), log.peek(bad, &mut source).unwrap_err()];
+            for error in errors {
+                assert!(error.message().starts_with(&format!("entry {bad} cannot be read")), "{error}");
+                assert!(error.message().contains(why), "{error}");
+            }
+            assert!(log.search(&mut source, |entry| entry.sequence >= bad).is_err());
+            assert_eq!(log.get(bad + 1, &mut ahead, &mut source).unwrap().unwrap().sequence, bad + 1);
+        }
     }
 }

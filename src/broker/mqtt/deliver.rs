@@ -4,7 +4,9 @@ use super::connection::State;
 use super::message::{Form, Message, Queued};
 use super::session::Flight;
 use super::{Action, Broker, REPLAY_STEPS, RESIDENT};
+use crate::broker::log::unreadable;
 use crate::broker::store::mqtt::Op;
+use crate::error::{Error, Result};
 use crate::mqtt::packet::{Ack, PacketId};
 use crate::mqtt::{Packet, QoS, Reason};
 
@@ -96,17 +98,22 @@ impl Broker {
         if head.is_none() || full {
             return false;
         }
-        self.fetch(number) && self.take_off(number, id)
+        match self.fetch(number) {
+            Ok(()) => self.take_off(number, id),
+            Err(error) => {
+                self.stop_at_damage(number, id, &error);
+                false
+            }
+        }
     }
 
     /// Reads the message at the head of the queue from the store, and following ones as far as they come along.
-    /// Returns `false` if the store cannot be read: a later step tries again.
-    fn fetch(&mut self, number: u64) -> bool {
-        let Some(session) = self.sessions.get_mut(&number) else { return false };
-        let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return true };
-        let (Some(sequence), Some(source)) = (first.sequence, &mut self.source) else { return true };
+    fn fetch(&mut self, number: u64) -> Result<()> {
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
+        let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return Ok(()) };
+        let (Some(sequence), Some(source)) = (first.sequence, &mut self.source) else { return Ok(()) };
         let (limit, bytes) = READ_AHEAD;
-        let entries = source.read(self.log, sequence, limit, bytes);
+        let entries = source.read(self.log, sequence, limit, bytes)?;
         let mut found = entries.iter().peekable();
         for item in session.queue.iter_mut().take(limit) {
             let Some(wanted) = item.sequence.filter(|_| item.message.is_none()) else { continue };
@@ -121,7 +128,16 @@ impl Broker {
                 self.resident += weight;
             }
         }
-        !entries.is_empty()
+        let read = session.queue.front().is_some_and(|item| item.message.is_some());
+        if read { Ok(()) } else { Err(unreadable(sequence, "it is missing, or not a message")) }
+    }
+
+    /// Ends the connection of a session whose next message cannot be read. The message stays in the queue: it was not
+    /// delivered.
+    fn stop_at_damage(&mut self, number: u64, id: u64, error: &Error) {
+        let client = self.sessions.get(&number).map(|session| session.client_id.clone()).unwrap_or_default();
+        self.damage.get_or_insert_with(|| format!("the queue of client {client:?}: {}", error.message()));
+        self.end_connection(id, Reason::Unspecified, error.message());
     }
 
     /// Sends the message at the head of the queue, or drops it if it has expired.
@@ -176,8 +192,16 @@ impl Broker {
         if flight.item.message.is_none()
             && let (Some(sequence), Some(source)) = (flight.item.sequence, &mut self.source)
         {
-            let entry = source.read(log, sequence, 1, 1).pop().filter(|entry| entry.sequence == sequence);
-            flight.item.message = entry.as_ref().and_then(Message::from_entry);
+            let entry = source.read(log, sequence, 1, 1).map(|mut found| found.pop());
+            let entry = entry.map(|entry| entry.filter(|entry| entry.sequence == sequence));
+            let message = entry.and_then(|entry| {
+                let message = entry.as_ref().and_then(Message::from_entry);
+                message.ok_or_else(|| unreadable(sequence, "it is missing, or not a message"))
+            });
+            match message {
+                Ok(message) => flight.item.message = Some(message),
+                Err(error) => return self.stop_at_damage(number, id, &error),
+            }
             flight.item.weight = flight.item.message.as_ref().map_or(0, |message| message.weight());
             session.bytes += flight_weight(session, packet_id);
             self.resident += flight_weight(session, packet_id);
@@ -189,8 +213,7 @@ impl Broker {
             && let Some(session) = self.sessions.get_mut(&number)
             && let Some(item) = session.complete_inflight(packet_id, item.qos)
         {
-            // Larger than the client accepts, or unreadable: dropped as if it had been delivered
-            // [MQTT-3.1.2-25].
+            // Larger than the client accepts: dropped as if it had been delivered [MQTT-3.1.2-25].
             self.counters.dropped += 1;
             self.finish(number, &item);
         }

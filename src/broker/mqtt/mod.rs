@@ -23,7 +23,7 @@ use bytes::BytesMut;
 use bytestring::ByteString;
 
 use crate::broker::commits::Commits;
-use crate::broker::log::Source;
+use crate::broker::log::{Source, unreadable};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol};
 use crate::broker::stats::ProtocolStats;
 use crate::broker::store::Op as StoreOp;
@@ -102,6 +102,8 @@ enum Due {
 pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
+    /// The first message that could not be read from the store.
+    damage: Option<String>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     sessions: BTreeMap<u64, Session>,
@@ -143,6 +145,7 @@ impl Broker {
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let mut broker = Self {
             source,
+            damage: found.damage,
             connections: BTreeMap::new(),
             next_connection: 1,
             sessions: BTreeMap::new(),
@@ -170,10 +173,14 @@ impl Broker {
             settings,
         };
         for entry in &found.retained {
-            if let Some(message) = Message::from_entry(entry) {
-                broker.needed.insert(entry.sequence, 1);
-                broker.retained.set(message, Some(entry.sequence));
-            }
+            let Some(message) = Message::from_entry(entry) else {
+                let text =
+                    || format!("a retained message: {}", unreadable(entry.sequence, "it is not a message"));
+                broker.damage.get_or_insert_with(text);
+                continue;
+            };
+            broker.needed.insert(entry.sequence, 1);
+            broker.retained.set(message, Some(entry.sequence));
         }
         for session in found.sessions {
             broker.restore(session);

@@ -58,7 +58,8 @@ impl Broker {
         let kind = Kind::from_number(command.sub_type);
         let durable = command.durable();
         let subscription: Arc<str> = command.subscription.as_str().into();
-        let start = self.start_position(topic_id, &command);
+        let start = self.start_position(topic_id, &command)?;
+        let wall_ms = self.wall_ms();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let fresh = !topic.subscriptions.contains_key(&subscription);
         if fresh {
@@ -77,6 +78,13 @@ impl Broker {
                 ErrorKind::NotAllowed,
                 format!("Durable subscription with the same name already exists: {}", entry.durable),
             ));
+        }
+        let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+        if let Some(error) = entry.refusal(&mut reading) {
+            // Not an error after which clients try again: they would wait for ever.
+            let text =
+                format!("subscription {subscription} of {} has stopped: {}", topic.name, error.message());
+            return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         let key = ConsumerKey { session: id, id: command.consumer_id };
         let consumer_name = command.consumer_name.as_deref().unwrap_or_default();
@@ -111,21 +119,21 @@ impl Broker {
     }
 
     /// The position at which a new subscription starts.
-    fn start_position(&mut self, topic: u64, command: &pb::CommandSubscribe) -> u64 {
+    fn start_position(&mut self, topic: u64, command: &pb::CommandSubscribe) -> Result<u64> {
         let wall_ms = self.wall_ms();
-        let Some(topic) = self.topics.get(&topic) else { return 0 };
+        let Some(topic) = self.topics.get(&topic) else { return Ok(0) };
         if let Some(seconds) = command.start_message_rollback_duration_sec.filter(|seconds| *seconds > 0) {
             let since = wall_ms.saturating_sub(seconds.saturating_mul(1000));
             return topic.log.search(&mut self.source, |entry| entry.publish_ms >= since);
         }
-        match &command.start_message_id {
+        Ok(match &command.start_message_id {
             // The entry itself is delivered; clients skip the messages of it that they did not ask for.
             Some(start) => position(topic.id, &topic.log, start),
             None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => {
                 topic.log.first()
             }
             None => topic.log.next(),
-        }
+        })
     }
 
     /// Creates a durable subscription without a consumer, unless it exists.
@@ -262,7 +270,7 @@ impl Broker {
             }
             (None, time) => {
                 let since = time.unwrap_or_default();
-                (topic.log.search(&mut self.source, |entry| entry.publish_ms >= since), Vec::new())
+                (topic.log.search(&mut self.source, |entry| entry.publish_ms >= since)?, Vec::new())
             }
         };
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };

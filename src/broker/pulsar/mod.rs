@@ -43,7 +43,7 @@ mod status;
 pub mod subscription;
 pub mod topic;
 
-use connection::Connection;
+use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
 use names::Name;
 use options::Settings;
@@ -78,6 +78,8 @@ enum Action {
 pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
+    /// The first entry that could not be read from the store.
+    damage: Option<String>,
     connections: BTreeMap<u64, Connection>,
     next_session: u64,
     topics: BTreeMap<u64, Topic>,
@@ -105,6 +107,7 @@ impl Broker {
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let mut broker = Self {
             source,
+            damage: None,
             connections: BTreeMap::new(),
             next_session: 1,
             topics: BTreeMap::new(),
@@ -283,13 +286,23 @@ impl Broker {
                 wakes: &mut self.wakes,
                 counters: &mut self.counters,
             };
+            let mut stopped = Vec::new();
             for subscription in topic.subscriptions.values_mut() {
                 let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
                 subscription.dispatch(&mut reading, &mut dispatcher);
+                if let Some((_, error)) = &subscription.damage
+                    && !subscription.consumers().is_empty()
+                {
+                    let text = || error.clone().with_topic(topic.name.clone()).to_string();
+                    self.damage.get_or_insert_with(text);
+                    stopped.push(Reader { topic: id, subscription: subscription.name.clone() });
+                }
                 if let Some(due) = subscription.next_due() {
                     self.delayed_at = earliest(self.delayed_at, Some(self.settings.clock.at(self.now, due)));
                 }
             }
+            // They come back, and are told why they get no further.
+            stopped.iter().for_each(|reader| self.close_consumers(reader, true));
         }
     }
 

@@ -181,6 +181,8 @@ pub struct Subscription {
     pub dirty: bool,
     /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
     pub abandoned: Option<Instant>,
+    /// The entry that could not be read, at which dispatch has ended.
+    pub damage: Option<(u64, Error)>,
     /// The next entry to read.
     read: u64,
     consumers: Vec<Consumer>,
@@ -212,6 +214,7 @@ impl Subscription {
             cursor,
             dirty: false,
             abandoned: None,
+            damage: None,
             consumers: Vec::new(),
             replay: BTreeMap::new(),
             redeliveries: HashMap::new(),
@@ -362,8 +365,7 @@ impl Subscription {
         let done = if set.is_empty() {
             self.cursor.ack(sequence)
         } else {
-            let count =
-                reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            let count = count_of(sequence, set, reading);
             let done = self.cursor.ack_partial(sequence, set, count);
             if !done {
                 let (left, _) = self.cursor.remaining(sequence, count);
@@ -389,8 +391,7 @@ impl Subscription {
         }
         self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
         if !set.is_empty() {
-            let count =
-                reading.log.peek(sequence, reading.source).map_or(set.len() as u32 * 64, |entry| entry.count);
+            let count = count_of(sequence, set, reading);
             self.cursor.ack_partial(sequence, set, count);
             self.dirty = true;
         }
@@ -426,11 +427,32 @@ impl Subscription {
 
     /// Sends every entry that can be sent now.
     pub fn dispatch(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        if self.damage.is_some() {
+            return;
+        }
         match self.kind {
             Kind::Exclusive | Kind::Failover => self.dispatch_single(reading, sink),
             Kind::Shared => self.dispatch_shared(reading, sink),
             Kind::KeyShared => self.dispatch_by_key(reading, sink),
         }
+    }
+
+    /// The entry; `None` if there is none, or if it cannot be read and dispatch ends here.
+    fn read_entry(&mut self, sequence: u64, reading: &mut Reading<'_>) -> Option<Entry> {
+        reading.log.get(sequence, &mut self.ahead, reading.source).unwrap_or_else(|error| {
+            self.damage = Some((sequence, error));
+            None
+        })
+    }
+
+    /// Why no consumer may connect: the entry that could not be read, unless it can be read now or is no longer needed.
+    pub fn refusal(&mut self, reading: &mut Reading<'_>) -> Option<&Error> {
+        let (sequence, _) = self.damage.as_ref()?;
+        let needed = *sequence >= reading.log.first() && !self.cursor.is_acked(*sequence);
+        if !needed || reading.log.peek(*sequence, reading.source).is_ok() {
+            self.damage = None;
+        }
+        self.damage.as_ref().map(|(_, error)| error)
     }
 
     fn dispatch_single(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
@@ -442,7 +464,7 @@ impl Subscription {
             if self.read >= reading.log.committed() {
                 break;
             }
-            let Some(entry) = reading.log.get(self.read, &mut self.ahead, reading.source) else { break };
+            let Some(entry) = self.read_entry(self.read, reading) else { break };
             self.read += 1;
             self.send(at, &entry, sink);
         }
@@ -468,7 +490,7 @@ impl Subscription {
                 self.replay.pop_first();
                 continue;
             }
-            let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else { break };
+            let Some(entry) = self.read_entry(sequence, reading) else { break };
             if again {
                 self.replay.pop_first();
             } else {
@@ -529,9 +551,7 @@ impl Subscription {
                     if !self.has_room(at, sink) {
                         break;
                     }
-                    let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else {
-                        break;
-                    };
+                    let Some(entry) = self.read_entry(sequence, reading) else { break };
                     self.send(at, &entry, sink);
                 }
                 self.parked.get_mut(&key).map(BTreeMap::pop_first);
@@ -554,7 +574,7 @@ impl Subscription {
                 continue;
             }
             let Some(at) = self.owner_with_permits(hash, &mut blocked, sink) else { continue };
-            let Some(entry) = reading.log.get(sequence, &mut self.ahead, reading.source) else { break };
+            let Some(entry) = self.read_entry(sequence, reading) else { break };
             self.replay.remove(&sequence);
             self.send_or_delay(at, &entry, reading.wall_ms, sink);
         }
@@ -564,7 +584,7 @@ impl Subscription {
             if self.read >= reading.log.committed() {
                 break;
             }
-            let Some(entry) = reading.log.get(self.read, &mut self.ahead, reading.source) else { break };
+            let Some(entry) = self.read_entry(self.read, reading) else { break };
             self.read += 1;
             match self.owner_with_permits(entry.hash, &mut blocked, sink) {
                 Some(at) => self.send_or_delay(at, &entry, reading.wall_ms, sink),
@@ -705,4 +725,10 @@ impl Subscription {
             }
         }
     }
+}
+
+/// Number of messages of a batch. If it cannot be read, as many as the acknowledgement names.
+fn count_of(sequence: u64, set: &[i64], reading: &mut Reading<'_>) -> u32 {
+    let entry = reading.log.peek(sequence, reading.source).ok().flatten();
+    entry.map_or(set.len() as u32 * 64, |entry| entry.count)
 }

@@ -203,10 +203,13 @@ impl Topic {
         }
         let mut cut = self.log.first();
         if self.oldest.is_none_or(|(sequence, _)| sequence != cut) {
-            self.oldest = Some((cut, self.log.peek(cut, source).map_or(0, |entry| entry.stored_ms)));
+            // Nothing older than the first entry that is needed is missed if it cannot be read.
+            let stored_ms = self.log.peek(cut, source).ok().flatten().map_or(0, |entry| entry.stored_ms);
+            self.oldest = Some((cut, stored_ms));
         }
         if self.oldest.is_some_and(|(_, stored_ms)| stored_ms < stored_before) {
-            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before).min(needed);
+            let found = self.log.search(source, |entry| entry.stored_ms >= stored_before);
+            cut = found.map_or(needed, |found| found.min(needed));
         }
         let mut bytes = self.log.cache_bytes();
         while bytes > limit && cut < needed {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::entries::{SCHEMA, Stored, meta};
+use super::entries::{SCHEMA, SUM, Stored, meta};
 use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +15,8 @@ use crate::sqlite::{self, Sync};
 /// * 1: Pulsar
 /// * 2: adds MQTT
 /// * 3: adds the time at which a cursor was written
-const FORMAT: i64 = 3;
+/// * 4: adds a checksum to each entry
+const FORMAT: i64 = 4;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
@@ -113,6 +114,9 @@ pub fn prepare(db: &Connection) -> Result<()> {
     if format < 3 {
         transaction.execute_batch(TOUCHED)?;
     }
+    if format < 4 {
+        transaction.execute_batch(SUM)?;
+    }
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
     transaction.commit()?;
     Ok(())
@@ -181,27 +185,87 @@ mod tests {
         assert_eq!(topic.producers, [("p".into(), 9)]);
         assert_eq!(found.topics[1].partitions, 3);
         let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
-        assert_eq!(stored.read(1, 4, 10, 1000), [second]);
-        assert_eq!(stored.read(2, 0, 10, 1000), []);
+        assert_eq!(stored.read(1, 4, 10, 1000).unwrap(), [second]);
+        assert_eq!(stored.read(2, 0, 10, 1000).unwrap(), []);
         Op::DeleteTopic { id: 1 }.apply(&db).unwrap();
         Op::DropSchema { name: "b".into() }.apply(&db).unwrap();
-        assert_eq!(stored.read(1, 0, 10, 1000), []);
+        assert_eq!(stored.read(1, 0, 10, 1000).unwrap(), []);
         assert_eq!(load(&db, "pulsar", 0).unwrap().schemas, []);
+    }
+
+    fn read_entry(db: &Connection, topic: u64, sequence: u64) -> Result<Entry> {
+        Stored::read_one(db, topic, sequence)
+    }
+
+    #[test]
+    fn a_changed_row_is_an_error_with_its_number_and_those_before_it_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
+        let columns = [
+            ("body", "x'626f6478'"),
+            ("body", "'text'"),
+            ("last_index", "last_index + 1"),
+            ("stored_ms", "0"),
+            ("publish_ms", "publish_ms + 1"),
+            ("deliver_ms", "1"),
+            ("count", "count + 1"),
+            ("batch", "2"),
+            ("hash", "3"),
+            ("crc", "4"),
+            ("sum", "sum + 1"),
+            ("sum", "'x'"),
+        ];
+        for (topic, (column, value)) in (1..).zip(columns) {
+            for sequence in 0..5 {
+                let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
+                Op::Append { topic, entry, producer: None }.apply(&db).unwrap();
+            }
+            let key = super::super::entries::entry_key(topic, 3);
+            db.execute(&format!("UPDATE entry SET {column} = {value} WHERE id = ?1"), [key]).unwrap();
+            let numbers =
+                |entries: Vec<Entry>| entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>();
+            assert_eq!(numbers(stored.read(topic, 0, 10, 1000).unwrap()), [0, 1, 2], "{column}");
+            let error = stored.read(topic, 3, 10, 1000).unwrap_err();
+            assert!(error.message().starts_with("entry 3 cannot be read"), "{column}: {error}");
+            assert_eq!(numbers(stored.read(topic, 4, 10, 1000).unwrap()), [4]);
+            // The row of another entry in its place.
+            db.execute(
+                "UPDATE entry SET id = id + 1000 WHERE id = ?1",
+                [super::super::entries::entry_key(topic, 4)],
+            )
+            .unwrap();
+            assert!(stored.read(topic, 1004, 10, 1000).is_err(), "the number belongs to the row");
+        }
     }
 
     #[test]
     fn an_older_format_is_brought_up_to_date_and_a_newer_one_is_refused_by_name() {
-        for format in [1, 2] {
+        for format in [1, 2, 3] {
             let directory = tempfile::tempdir().unwrap();
             let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
             db.execute_batch(SCHEMA).unwrap();
-            if format == 2 {
+            if format >= 2 {
                 db.execute_batch(mqtt::SCHEMA).unwrap();
+            }
+            if format >= 3 {
+                db.execute_batch(TOUCHED).unwrap();
             }
             db.execute("INSERT INTO meta VALUES ('format', ?1), ('next_topic', 4)", [format]).unwrap();
             insert_topic(&db, 4, "tubemq", "demo:0", 0).unwrap();
             let state = Cursor::new(7).encode();
-            db.execute("INSERT INTO cursor VALUES (4, 'g', 0, 7, ?1)", [state]).unwrap();
+            db.execute(
+                "INSERT INTO cursor (topic, subscription, kind, below, state) VALUES (4, 'g', 0, 7, ?1)",
+                [state],
+            )
+            .unwrap();
+            db.execute(
+                "INSERT INTO entry VALUES (?1, 7, 1, 1, 0, 1, 0, 0, NULL, x'61')",
+                [super::super::entries::entry_key(4, 7)],
+            )
+            .unwrap();
             prepare(&db).unwrap();
             prepare(&db).unwrap();
             assert_eq!(mqtt::load(&db, &TopicIds::new(5)).unwrap().log, 5);
@@ -209,6 +273,8 @@ mod tests {
             assert_eq!(found.next_topic, 6);
             let [cursor] = &found.topics[0].cursors[..] else { panic!("one cursor") };
             assert_eq!((cursor.cursor.below(), cursor.touched_ms), (7, 1234), "no older than can be known");
+            let old = read_entry(&db, 4, 7).unwrap();
+            assert_eq!(&old.body[..], b"a", "an entry without checksum can still be read");
             db.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT + 1]).unwrap();
             assert_eq!(prepare(&db).unwrap_err().kind(), ErrorKind::UnsupportedVersion);
         }

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::broker::log::cursor::Cursor;
-use crate::broker::log::{BATCH, Entry, Last, Source};
+use crate::broker::log::{BATCH, Entry, Last, Source, unreadable};
+use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite;
 
@@ -45,9 +46,32 @@ pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
 }
 
+/// The migration to format 4: a checksum over the whole row. Older rows have none.
+pub(super) const SUM: &str = "ALTER TABLE entry ADD COLUMN sum INTEGER";
+
+/// CRC-32C of an entry's row, body first.
+fn sum_of(topic: u64, entry: &Entry) -> u32 {
+    let mut fields = [0; 56];
+    let numbers = [
+        entry_key(topic, entry.sequence) as u64,
+        entry.last_index,
+        entry.stored_ms,
+        entry.publish_ms,
+        entry.deliver_ms,
+        u64::from(entry.count) << 32 | u64::from(entry.flags),
+        u64::from(entry.hash) << 33
+            | u64::from(entry.checksum.is_some()) << 32
+            | u64::from(entry.checksum.unwrap_or(0)),
+    ];
+    for (to, number) in fields.chunks_exact_mut(8).zip(numbers) {
+        to.copy_from_slice(&number.to_le_bytes());
+    }
+    crc32c(crc32c(0, &entry.body), &fields)
+}
+
 /// Inserts an entry.
 pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqlite::Result<()> {
-    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
+    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?
         .execute(params![
             entry_key(topic, entry.sequence),
             entry.last_index as i64,
@@ -59,6 +83,7 @@ pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqli
             entry.hash,
             entry.checksum,
             &entry.body[..],
+            sum_of(topic, entry),
         ])
         .map(drop)
 }
@@ -230,57 +255,68 @@ impl Stored {
         Self(connection)
     }
 
-    /// One entry, if it is there.
-    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Option<Entry>> {
-        let mut found = Self::read_from(db, topic, sequence, 1, 1)?;
-        Ok(found.pop().filter(|entry| entry.sequence == sequence))
-    }
-
-    fn read_from(
-        db: &Connection,
-        topic: u64,
-        from: u64,
-        limit: usize,
-        bytes: usize,
-    ) -> rusqlite::Result<Vec<Entry>> {
-        let mut statement = db.prepare_cached(
-            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body FROM entry
-             WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
-        )?;
-        let mut rows = statement.query([
-            entry_key(topic, from),
-            entry_key(topic + 1, 0),
-            i64::try_from(limit).unwrap_or(i64::MAX),
-        ])?;
-        let (mut entries, mut total) = (Vec::new(), 0);
-        while let Some(row) = rows.next()? {
-            let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
-            let body: Vec<u8> = row.get(9)?;
-            total += body.len();
-            entries.push(Entry {
-                sequence: sequence_of(row.get(0)?),
-                last_index: number(1)?,
-                stored_ms: number(2)?,
-                publish_ms: number(3)?,
-                deliver_ms: number(4)?,
-                count: row.get(5)?,
-                flags: row.get(6)?,
-                hash: row.get(7)?,
-                checksum: row.get(8)?,
-                body: body.into(),
-            });
-            if total >= bytes {
-                break;
-            }
-        }
-        Ok(entries)
+    /// One entry.
+    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Entry> {
+        let found = read_from(db, topic, sequence, 1, 1)?.pop();
+        found.filter(|entry| entry.sequence == sequence).ok_or_else(|| unreadable(sequence, "it is missing"))
     }
 }
 
+fn read_from(db: &Connection, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>> {
+    let lost = |error: rusqlite::Error| unreadable(from, error);
+    let mut statement = db
+        .prepare_cached(
+            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum FROM entry
+             WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
+        )
+        .map_err(lost)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = statement.query([entry_key(topic, from), entry_key(topic + 1, 0), limit]).map_err(lost)?;
+    let (mut entries, mut total) = (Vec::new(), 0);
+    while total < bytes {
+        match rows.next().map_err(lost).and_then(|row| row.map(|row| read_row(topic, from, row)).transpose())
+        {
+            Ok(Some(entry)) => {
+                total += entry.body.len();
+                entries.push(entry);
+            }
+            Ok(None) => break,
+            // Those before it are good. The next read begins with the bad one.
+            Err(_) if !entries.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(entries)
+}
+
+/// Reads and verifies a row. `from` stands for its number if not even that can be read.
+fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry> {
+    let sequence = row.get(0).map_or(from, sequence_of);
+    let read = || -> rusqlite::Result<(Entry, Option<u32>)> {
+        let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
+        let entry = Entry {
+            sequence,
+            last_index: number(1)?,
+            stored_ms: number(2)?,
+            publish_ms: number(3)?,
+            deliver_ms: number(4)?,
+            count: row.get(5)?,
+            flags: row.get(6)?,
+            hash: row.get(7)?,
+            checksum: row.get(8)?,
+            body: row.get::<_, Vec<u8>>(9)?.into(),
+        };
+        Ok((entry, row.get(10)?))
+    };
+    let (entry, sum) = read().map_err(|error| unreadable(sequence, error))?;
+    if sum.is_some_and(|sum| sum != sum_of(topic, &entry)) {
+        return Err(unreadable(sequence, "its checksum does not match"));
+    }
+    Ok(entry)
+}
+
 impl Source for Stored {
-    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry> {
-        // A reader that gets nothing tries again. A disk that cannot be read will fail the next commit, and that
-        // failure is reported.
-        Self::read_from(&self.0, topic, from, limit, bytes).unwrap_or_default()
+    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>> {
+        read_from(&self.0, topic, from, limit, bytes)
     }
 }

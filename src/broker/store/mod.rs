@@ -5,8 +5,10 @@
 //! * `op`: changes; `queue`: their way to the writer thread
 //! * [`entries`]: topics, entries, cursors, producers and schemas
 //! * [`mqtt`]: MQTT's sessions, queues and retained messages
+//! * [`check`](mod@check): reads and verifies a whole store
 //! * `usage`: bytes in use
 
+pub mod check;
 mod database;
 pub mod entries;
 pub mod mqtt;

@@ -14,7 +14,7 @@ use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
 use crate::error::Result;
 
 /// Domain of the log in the topic table.
-const DOMAIN: &str = "mqtt";
+pub(super) const DOMAIN: &str = "mqtt";
 
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE retained (topic TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
@@ -206,6 +206,8 @@ pub struct Found {
     pub sessions: Vec<StoredSession>,
     /// Retained messages.
     pub retained: Vec<Entry>,
+    /// The first retained message that cannot be read.
+    pub damage: Option<String>,
     /// Number of the next message.
     pub next_sequence: u64,
     /// Number of the next session.
@@ -258,7 +260,11 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
     let mut retained = db.prepare("SELECT sequence FROM retained ORDER BY sequence")?;
     let sequences: Vec<i64> = retained.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     for sequence in sequences {
-        found.retained.extend(Stored::read_one(db, log, sequence as u64)?);
+        match Stored::read_one(db, log, sequence as u64) {
+            Ok(entry) => found.retained.push(entry),
+            // The other topics are not to blame. The row stays, and so does the damage at the next start.
+            Err(error) => drop(found.damage.get_or_insert_with(|| format!("a retained message: {error}"))),
+        }
     }
     Ok(found)
 }

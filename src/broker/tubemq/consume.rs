@@ -207,7 +207,18 @@ impl Broker {
         let start = lease.pack.unwrap_or(*known).clamp(first, end);
         let (mut next, mut bytes, mut messages) = (start, 0, Vec::new());
         while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES {
-            let Some(entry) = partition.log.get(next, &mut lease.ahead, &mut self.source) else { break };
+            let entry = match partition.log.get(next, &mut lease.ahead, &mut self.source) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) if next == start => {
+                    let topic = format!("{}:{}", request.topic_name, request.partition_id);
+                    let text = error.with_topic(topic).to_string();
+                    self.damage.get_or_insert_with(|| text.clone());
+                    return Err((Code::InternalServerError, text));
+                }
+                // The messages before it come first.
+                Err(_) => break,
+            };
             next += 1;
             if lease.filters.is_empty()
                 || message_type(&entry).is_some_and(|t| lease.filters.iter().any(|f| f == t))

@@ -130,6 +130,8 @@ enum Action {
 pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
+    /// The first message that could not be read from the store.
+    damage: Option<String>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     /// The connection whose call is being handled.
@@ -165,6 +167,7 @@ impl Broker {
         let first = (settings.seed >> 1) as i64;
         let mut broker = Self {
             source,
+            damage: None,
             connections: BTreeMap::new(),
             next_connection: 1,
             caller: 0,

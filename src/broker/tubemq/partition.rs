@@ -97,8 +97,10 @@ impl Partition {
     ) -> Option<u64> {
         let first = self.log.first();
         let mut cut = first;
-        if self.log.peek(first, source).is_some_and(|entry| entry.stored_ms < stored_before) {
-            cut = self.log.search(source, |entry| entry.stored_ms >= stored_before);
+        let old = |entry: &Entry| entry.stored_ms < stored_before;
+        // Messages whose age cannot be read stay: their groups may not have had them.
+        if self.log.peek(first, source).is_ok_and(|entry| entry.as_ref().is_some_and(old)) {
+            cut = self.log.search(source, |entry| !old(entry)).unwrap_or(first);
         }
         if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
             cut = cut.max(had.min(self.log.committed()));

@@ -1,13 +1,16 @@
-"""The command line without a broker: arguments, formats, exit status."""
+"""The command line without a broker: arguments, formats, exit status, the check of a store."""
 
+import contextlib
 import importlib
+import json
+import sqlite3
 import subprocess
 import sys
 import types
 
 import pytest
 
-from penstock import cli, errors, protocols
+from penstock import blocking, cli, errors, protocols
 from penstock.commands._shared.options import pairs
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.commands.pulsar.topic import full_name
@@ -106,6 +109,29 @@ def test_pairs_and_names():
     assert full_name("t") == "persistent://public/default/t"
     assert full_name("a/b/t") == "persistent://a/b/t"
     assert full_name("non-persistent://a/b/t") == "non-persistent://a/b/t"
+
+
+def test_check_lists_what_is_damaged_in_a_store(tmp_path, capsys):
+    folder = str(tmp_path)
+    assert cli.main(["broker", "--check"]) == 1
+    assert "--data" in capsys.readouterr().err
+    assert cli.main(["broker", "--check", "--data", folder]) == 1
+    assert "no broker.db" in capsys.readouterr().err
+    with blocking.connect(f"embedded:{folder}") as client, client.producer("orders") as producer:
+        for number in range(5):
+            producer.send(str(number).encode())
+    assert cli.main(["broker", "--check", "--data", folder]) == 0
+    assert capsys.readouterr().out.startswith("5 messages")
+    with contextlib.closing(sqlite3.connect(tmp_path / "broker.db")) as database, database:
+        database.execute("UPDATE entry SET body = x'00' WHERE id % (1 << 30) = 3")
+    assert cli.main(["broker", "--check", "--data", folder, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["entries"] == 4
+    assert (
+        [line for line in found["damage"] if "public/default/orders: entry 3 " in line]
+        == found["damage"]
+        != []
+    )
 
 
 def test_what_the_broker_command_needs_is_not_much():

@@ -458,6 +458,37 @@ fn the_identifier_of_a_qos_2_message_is_on_disk_before_its_publish_leaves() {
 }
 
 #[test]
+fn a_message_that_cannot_be_read_is_not_taken_for_delivered() {
+    for qos in [Q1, Q2] {
+        let mut bench = Bench::new();
+        let (peer, ..) = bench.resume("a");
+        bench.subscribe(&peer, "#", qos);
+        bench.drop_peer(peer.id);
+        let publisher = bench.connect("b");
+        ["one", "two", "three"]
+            .iter()
+            .for_each(|text| assert_eq!(bench.send(&publisher, "t", text), Reason::Success));
+        bench.kill(usize::MAX);
+        let damaged = "UPDATE entry SET body = x'00' WHERE instr(CAST(body AS TEXT), 'two') > 0";
+        assert_eq!(bench.db.execute(damaged, []).unwrap(), 1);
+        for _ in 0..2 {
+            let (peer, present, mut heard) = bench.resume("a");
+            assert!(present);
+            let Some(Packet::Disconnect(end)) = heard.pop() else { panic!("{heard:?}") };
+            assert_eq!(end.reason, Reason::Unspecified);
+            let why = end.properties.reason_string().unwrap().to_string();
+            assert!(why.contains("entry 2 cannot be read"), "{why}");
+            assert_eq!(heard.into_iter().map(|packet| text(&message(packet))).collect::<Vec<_>>(), ["one"]);
+            bench.drop_peer(peer.id);
+        }
+        let stats = bench.broker.stats();
+        assert_eq!(stats.messages_dropped, 0);
+        let damage = stats.damage.unwrap();
+        assert!(damage.contains("entry 2") && damage.contains("\"a\""), "{damage}");
+    }
+}
+
+#[test]
 fn the_senders_identifiers_outlive_a_kill() {
     let mut bench = Bench::new();
     let (subscriber, _, _) = bench.resume("s");

@@ -201,6 +201,71 @@ fn everything_is_there_again_after_a_restart() {
 }
 
 #[test]
+fn a_consumer_whose_next_entry_is_damaged_is_stopped_and_told_its_topic_and_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let mut broker = Broker::start(options(Some(data))).unwrap();
+    let mut peer = Peer::connect(broker.url());
+    peer.producer("till");
+    peer.subscribe();
+    (0..10).for_each(|i| peer.send(i));
+    peer.receipts(10);
+    assert!(broker.stop(Duration::from_secs(5)));
+    let db = penstock::sqlite::open(&data.join("broker.db"), penstock::sqlite::Sync::Os).unwrap();
+    // Number 5 of the topic: a bit of its body is another one.
+    db.execute_batch(
+        "UPDATE entry SET body = CAST(replace(body, x'05', x'04') AS BLOB) WHERE id % (1 << 30) = 5",
+    )
+    .unwrap();
+    drop(db);
+
+    let broker = Broker::start(options(Some(data))).unwrap();
+    let mut peer = Peer::connect(broker.url());
+    peer.subscribe();
+    peer.tell(&Frame::simple(Command::Flow(hot::Flow { consumer_id: 1, permits: 100 })));
+    let mut taken = 0;
+    loop {
+        match peer.hear().expect("the consumer is closed, not the connection").command {
+            Command::Message(message) => {
+                assert_eq!(message.message_id.entry_id, taken);
+                taken += 1;
+            }
+            Command::CloseConsumer(close) => break assert_eq!(close.consumer_id, 1),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(taken, 5, "those before it are good");
+    let subscribe = |name: &str, start: Option<u64>| {
+        Command::Subscribe(Box::new(pb::CommandSubscribe {
+            topic: TOPIC.into(),
+            subscription: name.into(),
+            sub_type: 1,
+            consumer_id: 1,
+            request_id: 3,
+            initial_position: Some(1),
+            start_message_id: start.map(|entry_id| pb::MessageIdData {
+                ledger_id: 1,
+                entry_id,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }))
+    };
+    let Command::Error(error) = peer.ask(subscribe("s", None)) else { panic!("it would wait for ever") };
+    assert_eq!(error.error, pb::ServerError::NotAllowedError as i32, "which clients do not try again");
+    assert!(error.message.contains("entry 5") && error.message.contains(TOPIC), "{}", error.message);
+    let damage = broker.status().unwrap().total.damage.unwrap();
+    assert!(damage.contains("entry 5") && damage.contains(TOPIC), "{damage}");
+    // Others get what comes after it.
+    assert!(matches!(peer.ask(subscribe("t", Some(6))), Command::Success(_)));
+    assert_eq!(peer.take(4).iter().map(|(_, number)| *number).collect::<Vec<_>>(), [6, 7, 8, 9]);
+    drop(broker);
+    let checked = penstock::broker::store::check::check(data).unwrap();
+    assert_eq!(checked.entries, 9);
+    assert!(checked.damage.len() == 1 && checked.damage[0].contains("entry 5"), "{:?}", checked.damage);
+}
+
+#[test]
 fn a_full_store_refuses_producers_until_consumers_have_made_room() {
     let directory = tempfile::tempdir().unwrap();
     for data in [None, Some(directory.path())] {

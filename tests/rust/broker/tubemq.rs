@@ -458,6 +458,27 @@ fn a_pack_ends_at_half_a_mebibyte() {
 }
 
 #[test]
+fn a_message_that_cannot_be_read_is_an_error_with_its_number_and_moves_nothing() {
+    let (mut bench, seat) = Bench::demo();
+    (0..5).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"abc").success));
+    bench.kill(usize::MAX);
+    let damaged = "UPDATE entry SET body = x'00' WHERE id % (1 << 30) = 2";
+    assert_eq!(bench.db.execute(damaged, []).unwrap(), 1);
+    let seat = bench.connect();
+    bench.take(seat, "c", 0, |_| {});
+    assert_eq!(bench.get(seat, "c", 0, true, false).messages.len(), 2, "those before it are good");
+    for _ in 0..2 {
+        let stopped = bench.get(seat, "c", 0, true, false);
+        let why = stopped.err_msg.unwrap();
+        assert!(!stopped.success && why.contains("entry 2") && why.contains("demo:0"), "{why}");
+    }
+    let damage = bench.broker.stats().damage.unwrap();
+    assert!(damage.contains("entry 2") && damage.contains("demo:0"), "{damage}");
+    let partition = &bench.broker.topic_stats("demo").unwrap().subscriptions[0];
+    assert_eq!(partition.backlog, 3);
+}
+
+#[test]
 fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() {
     const GETS: u32 = 500;
     let (mut bench, seat) = Bench::demo();

@@ -30,7 +30,7 @@ pub struct Bench {
     /// Whether the store holds its reports back.
     pub held: bool,
     ops: VecDeque<Op>,
-    db: Connection,
+    pub db: Connection,
     directory: tempfile::TempDir,
     settings: Settings,
 }

@@ -189,9 +189,15 @@ impl Disk {
 pub(crate) struct Shelf(pub(crate) Rc<RefCell<Disk>>);
 
 impl Source for Shelf {
-    fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Vec<Entry> {
+    fn read(
+        &mut self,
+        topic: u64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> penstock::error::Result<Vec<Entry>> {
         let disk = self.0.borrow();
-        let Some(topic) = disk.topics.get(&topic) else { return Vec::new() };
+        let Some(topic) = disk.topics.get(&topic) else { return Ok(Vec::new()) };
         let mut left = bytes;
         let mut out = Vec::new();
         for entry in topic.entries.range(from..).map(|(_, entry)| entry).take(limit) {
@@ -201,6 +207,6 @@ impl Source for Shelf {
                 break;
             }
         }
-        out
+        Ok(out)
     }
 }

@@ -1,0 +1,214 @@
+//! A check of a whole store while no broker runs: every entry is read and verified.
+
+use std::ops::Range;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::database::{Directory, prepare};
+use super::entries::{Stored, entry_key, sequence_of};
+use crate::broker::log::Source as _;
+use crate::broker::log::cursor::Cursor;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sqlite::Sync;
+
+/// Entries, and their bytes, that are read at a time.
+const READ: (usize, usize) = (256, 1 << 20);
+/// Limit on the lines of SQLite's own check.
+const SQLITE_LINES: i64 = 100;
+
+/// The result of a [`check`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Number of entries that can be read.
+    pub entries: u64,
+    /// What is damaged, one line each.
+    pub damage: Vec<String>,
+}
+
+/// Reads the whole store in `path` and tells what is damaged in it. An older store is brought up to date first, as at a
+/// start. No broker may use the store meanwhile.
+pub fn check(path: &Path) -> Result<Checked> {
+    if !path.join("broker.db").is_file() {
+        let text = format!("{} is not the folder of a store: it has no broker.db", path.display());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let directory = Directory::open(path)?;
+    let db = directory.connect(Sync::Full)?;
+    prepare(&db)?;
+    let mut checked = Checked::default();
+    for line in texts(&db, &format!("PRAGMA integrity_check({SQLITE_LINES})"))? {
+        if line != "ok" {
+            checked.damage.push(format!("the database: {line}"));
+        }
+    }
+    let mut stored = Stored::new(directory.connect(Sync::Full)?);
+    let mut topics = db.prepare("SELECT id, domain, name, first, next FROM topic WHERE partitions = 0")?;
+    let rows = topics.query_map([], |row| {
+        let name = format!("{} {}", row.get::<_, String>(1)?, row.get::<_, String>(2)?);
+        let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
+        Ok((number(0)?, row.get::<_, String>(1)? == super::mqtt::DOMAIN, name, number(3)?, number(4)?))
+    })?;
+    for row in rows {
+        let (topic, is_mqtt, name, first, next) = row?;
+        if is_mqtt {
+            check_messages(&db, topic, &mut checked)?;
+        } else {
+            check_log(&db, &mut stored, topic, &name, first..next, &mut checked);
+        }
+        check_cursors(&db, topic, &name, &mut checked)?;
+    }
+    Ok(checked)
+}
+
+/// Checks the entries of a log, which have no gaps.
+fn check_log(
+    db: &Connection,
+    stored: &mut Stored,
+    topic: u64,
+    name: &str,
+    Range { start, end }: Range<u64>,
+    checked: &mut Checked,
+) {
+    let ends = [entry_key(topic, 0), entry_key(topic + 1, 0)];
+    let last = db.query_row("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2", ends, |row| {
+        row.get::<_, Option<i64>>(0)
+    });
+    let last = last.ok().flatten().map_or(0, |id| sequence_of(id) + 1);
+    // Numbers in a row that cannot be read, and why the first of them cannot.
+    let mut bad: Option<(Range<u64>, String)> = None;
+    let mut report = |bad: Option<(Range<u64>, String)>| {
+        if let Some((Range { start, end }, why)) = bad {
+            let more =
+                if end - start > 1 { format!(" (and {} after it)", end - start - 1) } else { String::new() };
+            checked.damage.push(format!("{name}: {why}{more}"));
+        }
+    };
+    let mut spoil = |bad: &mut Option<(Range<u64>, String)>, numbers: Range<u64>, why: String| match bad {
+        Some((range, _)) if range.end == numbers.start => range.end = numbers.end,
+        _ => report(bad.replace((numbers, why))),
+    };
+    let (mut next, mut entries) = (start, 0);
+    while next < end.max(last) {
+        match stored.read(topic, next, READ.0, READ.1) {
+            Ok(found) => {
+                let stop = found.last().map_or(end.max(last), |entry| entry.sequence + 1);
+                for entry in found {
+                    if entry.sequence > next {
+                        spoil(&mut bad, next..entry.sequence, format!("entry {next} is missing"));
+                    }
+                    next = entry.sequence + 1;
+                    entries += 1;
+                }
+                if stop > next {
+                    spoil(&mut bad, next..stop, format!("entry {next} is missing"));
+                }
+                next = stop;
+            }
+            Err(error) => {
+                let why = error.message().split("; `").next().unwrap_or_default().to_owned();
+                spoil(&mut bad, next..next + 1, why);
+                next += 1;
+            }
+        }
+    }
+    report(bad);
+    checked.entries += entries;
+}
+
+/// Checks the MQTT messages that a queue or a retained slot names.
+fn check_messages(db: &Connection, log: u64, checked: &mut Checked) -> Result<()> {
+    let mut needed = db.prepare(
+        "SELECT sequence, min(name) FROM (
+             SELECT sequence, 'the queue of client ' || client_id AS name FROM queue JOIN session ON session = id
+             UNION ALL SELECT sequence, 'retained on ' || topic FROM retained)
+         GROUP BY sequence ORDER BY sequence",
+    )?;
+    let rows = needed.query_map([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?)))?;
+    for row in rows {
+        let (sequence, name) = row?;
+        match Stored::read_one(db, log, sequence) {
+            Ok(_) => checked.entries += 1,
+            Err(error) => {
+                let why = error.message().split("; `").next().unwrap_or_default().to_owned();
+                checked.damage.push(format!("mqtt, {name}: {why}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_cursors(db: &Connection, topic: u64, name: &str, checked: &mut Checked) -> Result<()> {
+    let mut cursors = db.prepare_cached("SELECT subscription, below, state FROM cursor WHERE topic = ?1")?;
+    let rows = cursors.query_map([topic as i64], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)? as u64, row.get::<_, Vec<u8>>(2)?))
+    })?;
+    for row in rows {
+        let (subscription, below, state) = row?;
+        if Cursor::decode(below, &state).is_err() {
+            checked.damage.push(format!("{name}: the position of subscription {subscription:?} is damaged"));
+        }
+    }
+    Ok(())
+}
+
+fn texts(db: &Connection, sql: &str) -> Result<Vec<String>> {
+    let mut statement = db.prepare(sql)?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Op;
+    use super::*;
+    use crate::broker::log::Entry;
+    use crate::broker::log::tests::entry;
+    use crate::sqlite::Job as _;
+
+    #[test]
+    fn damaged_and_missing_entries_are_listed_by_topic_and_number() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(
+            check(directory.path()).unwrap_err().kind(),
+            ErrorKind::InvalidArgument,
+            "there is no store"
+        );
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        for id in [1, 2] {
+            let name = format!("t{id}").into();
+            Op::CreateTopic { id, domain: "pulsar", name, partitions: 0 }.apply(&db).unwrap();
+            for sequence in 0..1000 {
+                let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
+                Op::Append { topic: id, entry, producer: None }.apply(&db).unwrap();
+            }
+        }
+        let in_use = check(directory.path()).unwrap_err();
+        assert!(in_use.message().contains("in use"), "{in_use}");
+        drop(opened);
+        assert_eq!(check(directory.path()).unwrap(), Checked { entries: 2000, damage: vec![] });
+
+        let change = |sql: &str, from, to| {
+            db.execute(sql, [entry_key(1, from), entry_key(1, to)]).unwrap();
+        };
+        change("UPDATE entry SET body = x'00' WHERE id >= ?1 AND id < ?2", 10, 13);
+        change("DELETE FROM entry WHERE id >= ?1 AND id < ?2", 300, 302);
+        change("DELETE FROM entry WHERE id >= ?1 AND id < ?2", 0, 1);
+        Op::Cursor { topic: 2, subscription: "s".into(), kind: 0, below: 0, state: vec![1], touched_ms: 0 }
+            .apply(&db)
+            .unwrap();
+        let Checked { entries, damage } = check(directory.path()).unwrap();
+        assert_eq!(entries, 2000 - 6);
+        assert_eq!(
+            damage,
+            [
+                "pulsar t1: entry 0 is missing",
+                "pulsar t1: entry 10 cannot be read from the store: its checksum does not match (and 2 after it)",
+                "pulsar t1: entry 300 is missing (and 1 after it)",
+                "pulsar t2: the position of subscription \"s\" is damaged",
+            ]
+        );
+    }
+}
