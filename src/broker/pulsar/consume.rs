@@ -197,6 +197,10 @@ impl Broker {
                 // The acknowledgement may have freed its limit, or a hash slot.
                 self.due.insert(reader.topic);
             }
+            if let Some(damage) = &mut subscription.damage {
+                damage.since = Some(self.now);
+                self.due.insert(reader.topic);
+            }
             if subscription.dirty && subscription.durable {
                 self.mark_dirty(reader.topic, &reader.subscription);
             }

@@ -290,12 +290,12 @@ impl Broker {
             for subscription in topic.subscriptions.values_mut() {
                 let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
                 subscription.dispatch(&mut reading, &mut dispatcher);
-                if let Some((_, error)) = &subscription.damage
-                    && !subscription.consumers().is_empty()
-                {
-                    let text = || error.clone().with_topic(topic.name.clone()).to_string();
+                if let Some(damage) = &subscription.damage {
+                    let text = || damage.error.clone().with_topic(topic.name.clone()).to_string();
                     self.damage.get_or_insert_with(text);
-                    stopped.push(Reader { topic: id, subscription: subscription.name.clone() });
+                    if !subscription.consumers().is_empty() && subscription.is_stopped(&topic.log, self.now) {
+                        stopped.push(Reader { topic: id, subscription: subscription.name.clone() });
+                    }
                 }
                 if let Some(due) = subscription.next_due() {
                     self.delayed_at = earliest(self.delayed_at, Some(self.settings.clock.at(self.now, due)));
@@ -361,6 +361,9 @@ impl Broker {
             }
             let now = self.now;
             topic.subscriptions.retain(|_, s| s.durable || s.abandoned.is_none_or(|at| now < at + ABANDONED));
+            if topic.subscriptions.values().any(|s| s.damage.is_some() && !s.consumers().is_empty()) {
+                self.due.insert(topic.id);
+            }
             topic.sequences.retain(|_, (_, touched)| *touched + PRODUCER_KEPT_MS > wall_ms);
             cache += topic.log.cache_bytes();
         }

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::broker::log::cursor::Cursor;
 use crate::broker::log::{CHUNK, Entry, Log, Source};
@@ -24,6 +24,9 @@ use crate::error::{Error, ErrorKind, Result};
 pub const MAX_UNACKED: i64 = 50_000;
 /// Number of entries, for each consumer, that a Key_Shared subscription reads past blocked ones.
 const LOOK_AHEAD: usize = 2_000;
+/// Time without an acknowledgement after which consumers are told that the next entry cannot be read, although they have
+/// not acknowledged those before it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Limit on the messages of a Shared subscription of which some chunks are delivered and others not. Beyond it the
 /// rest of the oldest one may go to another consumer.
 const MAX_CHUNKED: usize = 10_000;
@@ -166,6 +169,19 @@ impl std::fmt::Debug for dyn Source {
     }
 }
 
+/// An entry that cannot be read.
+#[derive(Debug)]
+pub struct Damage {
+    /// Number of the entry.
+    pub sequence: u64,
+    /// Why it cannot be read.
+    pub error: Error,
+    /// When the consumers came to it, or last acknowledged something before it.
+    pub since: Option<Instant>,
+    /// Whether the consumers were told.
+    stopped: bool,
+}
+
 /// A subscription, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Subscription {
@@ -182,7 +198,7 @@ pub struct Subscription {
     /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
     pub abandoned: Option<Instant>,
     /// The entry that could not be read, at which dispatch has ended.
-    pub damage: Option<(u64, Error)>,
+    pub damage: Option<Damage>,
     /// The next entry to read.
     read: u64,
     consumers: Vec<Consumer>,
@@ -427,9 +443,6 @@ impl Subscription {
 
     /// Sends every entry that can be sent now.
     pub fn dispatch(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
-        if self.damage.is_some() {
-            return;
-        }
         match self.kind {
             Kind::Exclusive | Kind::Failover => self.dispatch_single(reading, sink),
             Kind::Shared => self.dispatch_shared(reading, sink),
@@ -439,20 +452,42 @@ impl Subscription {
 
     /// The entry; `None` if there is none, or if it cannot be read and dispatch ends here.
     fn read_entry(&mut self, sequence: u64, reading: &mut Reading<'_>) -> Option<Entry> {
-        reading.log.get(sequence, &mut self.ahead, reading.source).unwrap_or_else(|error| {
-            self.damage = Some((sequence, error));
-            None
-        })
+        let known = self.damage.as_ref().is_some_and(|damage| damage.sequence == sequence);
+        match reading.log.get(sequence, &mut self.ahead, reading.source) {
+            Ok(entry) => {
+                if known {
+                    self.damage = None;
+                }
+                entry
+            }
+            Err(error) => {
+                if !known {
+                    self.damage = Some(Damage { sequence, error, since: None, stopped: false });
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether the consumers have come to an entry that cannot be read and are to be told: once everything before it is
+    /// acknowledged, or when nothing was acknowledged for [`PATIENCE`], as by readers. Until then they keep what they
+    /// have.
+    pub fn is_stopped(&mut self, log: &Log, now: Instant) -> bool {
+        let Some(damage) = &mut self.damage else { return false };
+        let since = *damage.since.get_or_insert(now);
+        let had_all = self.cursor.next_unacked(log.first()) >= damage.sequence;
+        damage.stopped |= had_all || now >= since + PATIENCE;
+        damage.stopped
     }
 
     /// Why no consumer may connect: the entry that could not be read, unless it can be read now or is no longer needed.
     pub fn refusal(&mut self, reading: &mut Reading<'_>) -> Option<&Error> {
-        let (sequence, _) = self.damage.as_ref()?;
-        let needed = *sequence >= reading.log.first() && !self.cursor.is_acked(*sequence);
-        if !needed || reading.log.peek(*sequence, reading.source).is_ok() {
+        let damage = self.damage.as_ref().filter(|damage| damage.stopped)?;
+        let needed = damage.sequence >= reading.log.first() && !self.cursor.is_acked(damage.sequence);
+        if !needed || reading.log.peek(damage.sequence, reading.source).is_ok() {
             self.damage = None;
         }
-        self.damage.as_ref().map(|(_, error)| error)
+        self.damage.as_ref().map(|damage| &damage.error)
     }
 
     fn dispatch_single(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {

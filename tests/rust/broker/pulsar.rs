@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
+use penstock::broker::log::{Entry, Source, unreadable};
 use penstock::broker::protocol::Protocol as _;
+use penstock::broker::pulsar::Broker;
+use penstock::broker::store::{Found, StoredTopic};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
@@ -922,6 +925,71 @@ fn schemas_are_for_topics_that_exist_and_within_the_quota() {
         })
     });
     assert_eq!(refused, Some(pb::ServerError::ProducerBlockedQuotaExceededException as i32));
+}
+
+/// A store whose entry 5 cannot be read.
+struct Damaged;
+
+impl Source for Damaged {
+    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> penstock::error::Result<Vec<Entry>> {
+        if from == 5 {
+            return Err(unreadable(5, "the page is damaged"));
+        }
+        let entry = |sequence| Entry {
+            sequence,
+            last_index: sequence,
+            stored_ms: WALL_MS,
+            publish_ms: WALL_MS,
+            deliver_ms: 0,
+            count: 1,
+            flags: 0,
+            hash: 0,
+            checksum: None,
+            body: Bytes::from_static(b"x"),
+        };
+        let end = if from < 5 { 5 } else { 10 };
+        Ok((from..end).take(limit).map(entry).collect())
+    }
+}
+
+#[test]
+fn consumers_have_their_time_for_what_comes_before_a_damaged_entry() {
+    for (kind, acknowledges) in
+        [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED].map(|kind| [(kind, true), (kind, false)]).concat()
+    {
+        let mut bench = Bench::with(|settings| settings.stored = true);
+        let found = StoredTopic {
+            id: 7,
+            name: TOPIC.into(),
+            partitions: 0,
+            epoch: 0,
+            first: 0,
+            next: 10,
+            next_index: 10,
+            last: None,
+            cursors: Vec::new(),
+            producers: Vec::new(),
+        };
+        let found = Found { topics: vec![found], next_topic: 8, ..Found::default() };
+        bench.broker = Broker::new(bench.settings.clone(), found, Some(Box::new(Damaged)), bench.now);
+        let peer = bench.connect();
+        bench.subscribe(peer, 1, kind);
+        bench.flow(peer, 1, 100);
+        assert_eq!(bench.entries(peer), [0, 1, 2, 3, 4]);
+        (0..4).for_each(|entry| bench.ack_entry(peer, 1, entry));
+        (0..30).for_each(|_| bench.pass(Duration::from_secs(1)));
+        let is_close = |command: &Command| matches!(command, Command::CloseConsumer(_));
+        assert!(!bench.commands(peer).iter().any(is_close), "it still has one in hand");
+        if acknowledges {
+            bench.ack_entry(peer, 1, 4);
+        } else {
+            (0..31).for_each(|_| bench.pass(Duration::from_secs(1)));
+        }
+        assert!(bench.commands(peer).iter().any(is_close), "{kind} {acknowledges}");
+        let answer = bench.subscription(peer, 1, kind, |_| {});
+        assert!(matches!(&answer[0], Command::Error(e) if e.message.contains("entry 5")), "{answer:?}");
+        assert!(bench.broker.stats().damage.unwrap().contains("entry 5"));
+    }
 }
 
 #[test]

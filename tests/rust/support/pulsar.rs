@@ -22,6 +22,7 @@ pub const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 /// A broker, its store and its time.
 pub struct Bench {
     pub broker: Broker,
+    pub settings: Settings,
     pub start: Instant,
     pub now: Instant,
     /// Whether the store holds its reports back.
@@ -58,8 +59,8 @@ impl Bench {
             topic_ids: TopicIds::new(7),
         };
         change(&mut settings);
-        let broker = Broker::new(settings, Found::default(), None, now);
-        Self { broker, start: now, now, held: false, ops: 0, requests: 100 }
+        let broker = Broker::new(settings.clone(), Found::default(), None, now);
+        Self { broker, settings, start: now, now, held: false, ops: 0, requests: 100 }
     }
 
     pub fn settle(&mut self) {
