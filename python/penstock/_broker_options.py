@@ -183,7 +183,12 @@ class BrokerOptions(TypedDict, total=False):
     ]
     tubemq_retention: Annotated[
         Duration,
-        Option(parse.duration, 604_800.0, "Seconds for which TubeMQ messages are kept, consumed or not."),
+        Option(
+            parse.duration,
+            604_800.0,
+            "Seconds for which TubeMQ messages are kept, consumed or not; counted while a broker runs on the"
+            " store.",
+        ),
     ]
     tubemq_offset_retention: Annotated[
         Duration,

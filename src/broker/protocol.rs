@@ -25,6 +25,9 @@ use crate::transmit::Transmit;
 /// Output bytes queued for one connection beyond which it is not read from.
 pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 
+/// Interval at which the time that the broker has run is noted in the store. A kill loses that much of it.
+pub(super) const RUN_PERIOD: Duration = Duration::from_secs(60);
+
 /// The broker of one protocol, without sockets, disk and clock. The [module](self) describes the poll order.
 pub trait Protocol {
     /// Registers an accepted connection and gives its number.
@@ -113,17 +116,38 @@ pub trait Topics {
     fn topic_stats(&self, name: &str) -> Result<TopicStats>;
 }
 
-/// Maps monotonic time to calendar time.
+/// Maps monotonic time to calendar time, and to the time that brokers have run on the store.
+///
+/// What is stored ages by that second time. It is kept with the store, stands still while no broker runs, and does not
+/// move when the calendar is set: by the calendar, everything on a device without a clock of its own would be 50 years
+/// old as soon as the network tells it the date.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     base: Instant,
     wall_ms: u64,
+    started: Instant,
+    run_before: u64,
 }
 
 impl Clock {
     /// A clock that showed `wall_ms`, in milliseconds since 1970, at `base`.
     pub fn new(base: Instant, wall_ms: u64) -> Self {
-        Self { base, wall_ms }
+        Self { base, wall_ms, started: base, run_before: 0 }
+    }
+
+    /// The same clock for a store on which brokers had run for this long, in milliseconds.
+    pub fn after_run(self, run_before: u64) -> Self {
+        Self { run_before, ..self }
+    }
+
+    /// The same clock after the calendar was set to `wall_ms` at `now`.
+    pub fn set(self, now: Instant, wall_ms: u64) -> Self {
+        Self { base: now, wall_ms, ..self }
+    }
+
+    /// Milliseconds that brokers have run on the store until `now`.
+    pub fn run_ms(&self, now: Instant) -> u64 {
+        self.run_before + now.saturating_duration_since(self.started).as_millis() as u64
     }
 
     /// The instant at which the clock was set.

@@ -162,7 +162,7 @@ impl Runner {
         loop {
             let now = Instant::now();
             if clock.wall_ms(now).abs_diff(wall_ms()) > CLOCK_SLACK_MS {
-                clock = Clock::new(now, wall_ms());
+                clock = clock.set(now, wall_ms());
                 self.call(|protocol, _| protocol.set_clock(clock));
             }
             let due = self.inspect(|protocol| protocol.poll_timeout());

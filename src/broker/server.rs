@@ -128,7 +128,8 @@ impl Server {
         let (bound, urls) = bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
         let database = open_database(options)?;
         let usage = StoreUsage::default();
-        let clock = Clock::new(Instant::now(), wall_ms());
+        let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
+        let clock = Clock::new(Instant::now(), wall_ms()).after_run(run_before);
         let opened = open(options, bound, database.as_ref(), &usage, clock, &urls, tokens.as_ref())?;
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());

@@ -46,6 +46,8 @@ pub struct Entry {
     pub last_index: u64,
     /// When the broker received the entry, in milliseconds since 1970.
     pub stored_ms: u64,
+    /// How long brokers had run on the store then, in milliseconds: what its age is counted from.
+    pub run_ms: u64,
     /// When the producer published the entry, by the producer's clock.
     pub publish_ms: u64,
     /// Earliest delivery time; 0 delivers immediately.
@@ -274,6 +276,7 @@ pub(crate) mod tests {
             sequence: 0,
             last_index: 0,
             stored_ms: publish_ms,
+            run_ms: publish_ms,
             publish_ms,
             deliver_ms: 0,
             count,

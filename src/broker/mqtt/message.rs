@@ -84,6 +84,7 @@ impl Message {
             sequence,
             last_index: sequence,
             stored_ms: self.received_ms,
+            run_ms: 0,
             publish_ms: self.received_ms,
             deliver_ms: 0,
             count: 1,

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
 use crate::broker::log::{Log, Source};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Topics};
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, Reading, Subscription};
 use crate::broker::pulsar::topic::Topic;
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
@@ -97,6 +97,7 @@ pub struct Broker {
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
+    run_at: Instant,
     delayed_at: Option<Instant>,
     now: Instant,
     counters: Traffic,
@@ -122,6 +123,7 @@ impl Broker {
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
+            run_at: now + RUN_PERIOD,
             delayed_at: None,
             now,
             counters: Traffic::default(),
@@ -145,9 +147,9 @@ impl Broker {
             let partition = Name::parse(&stored.name).ok().and_then(|name| name.partition);
             let mut topic = Topic::new(stored.id, stored.name, partition, log);
             topic.epoch = stored.epoch;
-            let wall_ms = broker.settings.clock.wall_ms(now);
+            let run_ms = broker.settings.clock.run_ms(now);
             topic.sequences =
-                stored.producers.into_iter().map(|(name, last)| (name, (last, wall_ms))).collect();
+                stored.producers.into_iter().map(|(name, last)| (name, (last, run_ms))).collect();
             for StoredCursor { subscription, kind, cursor, .. } in stored.cursors {
                 let name = subscription.clone();
                 topic
@@ -165,6 +167,11 @@ impl Broker {
 
     fn wall_ms(&self) -> u64 {
         self.settings.clock.wall_ms(self.now)
+    }
+
+    /// How long brokers have run on the store, in milliseconds: ages are counted by it.
+    fn run_ms(&self) -> u64 {
+        self.settings.clock.run_ms(self.now)
     }
 
     fn handle_command(&mut self, id: u64, command: Command, payload: Option<Payload>) -> Result<()> {
@@ -320,7 +327,7 @@ impl Broker {
     }
 
     fn flush_cursor(&mut self, topic: u64, name: &Arc<str>) {
-        let touched_ms = self.wall_ms();
+        let touched_ms = self.run_ms();
         let Some(subscription) = self.topics.get_mut(&topic).and_then(|t| t.subscriptions.get_mut(name))
         else {
             return;
@@ -339,10 +346,20 @@ impl Broker {
         self.commits.write(op);
     }
 
+    /// Notes how long brokers have run on the store, if something in it ages.
+    fn note_run(&mut self) {
+        self.run_at = self.now + RUN_PERIOD;
+        let ages = |topic: &Topic| topic.log.next() > topic.log.first() || !topic.sequences.is_empty();
+        if self.settings.stored && self.commits.failure().is_none() && self.topics.values().any(ages) {
+            let run_ms = self.run_ms();
+            self.commits.write(Op::Run(run_ms));
+        }
+    }
+
     /// Removes entries, subscriptions and sequence ids that are no longer needed.
     fn housekeeping(&mut self, retention: Duration) {
-        let wall_ms = self.wall_ms();
-        let stored_before = wall_ms.saturating_sub(retention.as_millis() as u64);
+        let run_ms = self.run_ms();
+        let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
         // All topics together have the memory of four.
         let share =
             (4 * self.settings.retention_bytes / self.topics.len().max(1)).min(self.settings.retention_bytes);
@@ -350,7 +367,7 @@ impl Broker {
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
-            if let Some(first) = topic.cut(&mut self.source, stored_before, limit) {
+            if let Some(first) = topic.cut(&mut self.source, run_before, limit) {
                 topic.log.trim(first);
                 trims.push(Op::Trim {
                     topic: topic.id,
@@ -364,7 +381,13 @@ impl Broker {
             if topic.subscriptions.values().any(|s| s.damage.is_some() && !s.consumers().is_empty()) {
                 self.due.insert(topic.id);
             }
-            topic.sequences.retain(|_, (_, touched)| *touched + PRODUCER_KEPT_MS > wall_ms);
+            topic.sequences.retain(|name, (_, touched)| {
+                let kept = *touched + PRODUCER_KEPT_MS > run_ms;
+                if !kept {
+                    trims.push(Op::DropProducer { topic: topic.id, name: name.clone() });
+                }
+                kept
+            });
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
@@ -559,6 +582,9 @@ impl Protocol for Broker {
             self.housekeeping_at = now + HOUSEKEEPING;
             let short = self.commits.used() > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
+            if self.run_at <= now {
+                self.note_run();
+            }
         }
         self.pump();
     }
@@ -566,6 +592,7 @@ impl Protocol for Broker {
     fn shut_down(&mut self, now: Instant) {
         self.now = now;
         self.flush_cursors();
+        self.note_run();
     }
 
     fn used_bytes(&self) -> u64 {

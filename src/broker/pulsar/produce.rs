@@ -227,7 +227,7 @@ impl Broker {
             self.remove_producer(topic_id, id, send.producer_id);
             return Ok(());
         }
-        let wall_ms = self.wall_ms();
+        let (wall_ms, run_ms) = (self.wall_ms(), self.run_ms());
         let facts = Facts::read(&payload.covered);
         if facts.count > MAX_BATCH {
             let text = format!(
@@ -252,8 +252,8 @@ impl Broker {
         let producer = if self.settings.deduplicate && !facts.chunk_follows {
             let highest = highest.max(known);
             match topic.sequences.get_mut(&name) {
-                Some(last) => *last = (highest, wall_ms),
-                None => drop(topic.sequences.insert(name.clone(), (highest, wall_ms))),
+                Some(last) => *last = (highest, run_ms),
+                None => drop(topic.sequences.insert(name.clone(), (highest, run_ms))),
             }
             Some((name, highest))
         } else {
@@ -267,6 +267,7 @@ impl Broker {
             sequence: 0,
             last_index: 0,
             stored_ms: wall_ms,
+            run_ms,
             publish_ms: facts.publish_ms,
             deliver_ms: facts.deliver_ms,
             count: facts.count,

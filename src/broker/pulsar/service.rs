@@ -7,7 +7,6 @@ use crate::broker::options::Options;
 use crate::broker::protocol::Protocol;
 use crate::broker::service::{Context, Framing, Listen, Service};
 use crate::broker::store::{self, Found};
-use crate::clock::wall_ms;
 use crate::error::Result;
 
 struct Pulsar {
@@ -42,7 +41,7 @@ impl Service for Pulsar {
 
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>> {
         let found = match context.database {
-            Some(database) => store::load(database.connection(), DOMAIN, wall_ms())?,
+            Some(database) => store::load(database.connection(), DOMAIN, context.clock.run_ms(context.now))?,
             None => Found::default(),
         };
         let options = self.options;

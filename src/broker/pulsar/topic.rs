@@ -67,14 +67,14 @@ pub struct Topic {
     pub log: Log,
     /// Subscriptions by name; the order makes runs repeatable.
     pub subscriptions: BTreeMap<Arc<str>, Subscription>,
-    /// Highest sequence id received from each producer, written or not, and when it was received, in
-    /// milliseconds since 1970.
+    /// Highest sequence id received from each producer, written or not, and how long brokers had run on the store
+    /// then, in milliseconds.
     pub sequences: HashMap<Arc<str>, (i64, u64)>,
     /// Epoch of the exclusive producer.
     pub epoch: u64,
     /// Messages received since the start.
     pub received: u64,
-    /// The oldest entry and when it was stored, cached so that housekeeping does not read the disk each time.
+    /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping does not read the disk each time.
     oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
     waiting: VecDeque<Candidate>,
@@ -190,11 +190,11 @@ impl Topic {
     }
 
     /// The first entry to keep, if older ones can be removed: entries that no subscription needs and that are
-    /// older than `stored_before`, or exceed `limit` bytes of memory.
+    /// received before `run_before`, or exceed `limit` bytes of memory.
     pub fn cut(
         &mut self,
         source: &mut Option<Box<dyn Source>>,
-        stored_before: u64,
+        run_before: u64,
         limit: usize,
     ) -> Option<u64> {
         let needed = self.needed_from();
@@ -204,11 +204,11 @@ impl Topic {
         let mut cut = self.log.first();
         if self.oldest.is_none_or(|(sequence, _)| sequence != cut) {
             // Nothing older than the first entry that is needed is missed if it cannot be read.
-            let stored_ms = self.log.peek(cut, source).ok().flatten().map_or(0, |entry| entry.stored_ms);
-            self.oldest = Some((cut, stored_ms));
+            let run_ms = self.log.peek(cut, source).ok().flatten().map_or(0, |entry| entry.run_ms);
+            self.oldest = Some((cut, run_ms));
         }
-        if self.oldest.is_some_and(|(_, stored_ms)| stored_ms < stored_before) {
-            let found = self.log.search(source, |entry| entry.stored_ms >= stored_before);
+        if self.oldest.is_some_and(|(_, run_ms)| run_ms < run_before) {
+            let found = self.log.search(source, |entry| entry.run_ms >= run_before);
             cut = found.map_or(needed, |found| found.min(needed));
         }
         let mut bytes = self.log.cache_bytes();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::entries::{SCHEMA, SUM, Stored, meta};
+use super::entries::{self, SCHEMA, SUM_AND_RUN, Stored, meta};
 use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::sqlite::{self, Sync};
 /// * 1: Pulsar
 /// * 2: adds MQTT
 /// * 3: adds the time at which a cursor was written
-/// * 4: adds a checksum to each entry
+/// * 4: adds a checksum to each entry, and counts ages by the time that brokers have run
 const FORMAT: i64 = 4;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
@@ -78,6 +78,11 @@ impl Database {
         Ok(meta(&self.connection, "next_topic")? as u64)
     }
 
+    /// How long brokers have run on the store, in milliseconds.
+    pub(in crate::broker) fn run_ms(&self) -> Result<u64> {
+        entries::run_ms(&self.connection)
+    }
+
     /// A reader of entries with a connection of its own.
     pub(in crate::broker) fn reader(&self) -> Result<Stored> {
         Ok(Stored::new(self.directory.connect(self.sync)?))
@@ -115,7 +120,7 @@ pub fn prepare(db: &Connection) -> Result<()> {
         transaction.execute_batch(TOUCHED)?;
     }
     if format < 4 {
-        transaction.execute_batch(SUM)?;
+        transaction.execute_batch(SUM_AND_RUN)?;
     }
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
     transaction.commit()?;
@@ -193,6 +198,29 @@ mod tests {
         assert_eq!(load(&db, "pulsar", 0).unwrap().schemas, []);
     }
 
+    #[test]
+    fn the_time_that_brokers_have_run_never_goes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        assert_eq!(database.run_ms().unwrap(), 0);
+        let apply = |op: Op| op.apply(&database.connection).unwrap();
+        apply(Op::Run(60_000));
+        apply(Op::Run(50_000));
+        assert_eq!(database.run_ms().unwrap(), 60_000);
+        // After a kill the newest row may know better.
+        let [id, below, touched_ms] = [1, 0, 61_000];
+        apply(Op::CreateTopic { id, domain: "tubemq", name: "t:0".into(), partitions: 0 });
+        apply(Op::Cursor { topic: 1, subscription: "g".into(), kind: 0, below, state: vec![], touched_ms });
+        assert_eq!(database.run_ms().unwrap(), 61_000);
+        let entry = Entry { run_ms: 62_000, ..entry(1, 1) };
+        apply(Op::Append { topic: 1, entry: entry.clone(), producer: Some(("p".into(), 1)) });
+        assert_eq!(database.run_ms().unwrap(), 62_000);
+        apply(Op::Trim { topic: 1, first: 1, next: 1, next_index: 1 });
+        assert_eq!(database.run_ms().unwrap(), 62_000, "the producer was there then");
+        apply(Op::DropProducer { topic: 1, name: "p".into() });
+        assert_eq!(database.run_ms().unwrap(), 61_000);
+    }
+
     fn read_entry(db: &Connection, topic: u64, sequence: u64) -> Result<Entry> {
         Stored::read_one(db, topic, sequence)
     }
@@ -216,6 +244,7 @@ mod tests {
             ("hash", "3"),
             ("crc", "4"),
             ("sum", "sum + 1"),
+            ("run_ms", "run_ms + 1"),
             ("sum", "'x'"),
         ];
         for (topic, (column, value)) in (1..).zip(columns) {
@@ -223,7 +252,7 @@ mod tests {
                 let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
                 Op::Append { topic, entry, producer: None }.apply(&db).unwrap();
             }
-            let key = super::super::entries::entry_key(topic, 3);
+            let key = entries::entry_key(topic, 3);
             db.execute(&format!("UPDATE entry SET {column} = {value} WHERE id = ?1"), [key]).unwrap();
             let numbers =
                 |entries: Vec<Entry>| entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>();
@@ -232,11 +261,8 @@ mod tests {
             assert!(error.message().starts_with("entry 3 cannot be read"), "{column}: {error}");
             assert_eq!(numbers(stored.read(topic, 4, 10, 1000).unwrap()), [4]);
             // The row of another entry in its place.
-            db.execute(
-                "UPDATE entry SET id = id + 1000 WHERE id = ?1",
-                [super::super::entries::entry_key(topic, 4)],
-            )
-            .unwrap();
+            db.execute("UPDATE entry SET id = id + 1000 WHERE id = ?1", [entries::entry_key(topic, 4)])
+                .unwrap();
             assert!(stored.read(topic, 1004, 10, 1000).is_err(), "the number belongs to the row");
         }
     }
@@ -263,7 +289,7 @@ mod tests {
             .unwrap();
             db.execute(
                 "INSERT INTO entry VALUES (?1, 7, 1, 1, 0, 1, 0, 0, NULL, x'61')",
-                [super::super::entries::entry_key(4, 7)],
+                [entries::entry_key(4, 7)],
             )
             .unwrap();
             prepare(&db).unwrap();
@@ -272,7 +298,8 @@ mod tests {
             let found = load(&db, "tubemq", 1234).unwrap();
             assert_eq!(found.next_topic, 6);
             let [cursor] = &found.topics[0].cursors[..] else { panic!("one cursor") };
-            assert_eq!((cursor.cursor.below(), cursor.touched_ms), (7, 1234), "no older than can be known");
+            assert_eq!((cursor.cursor.below(), cursor.touched_ms), (7, 0), "as old as the count");
+            assert_eq!(entries::run_ms(&db).unwrap(), 0);
             let old = read_entry(&db, 4, 7).unwrap();
             assert_eq!(&old.body[..], b"a", "an entry without checksum can still be read");
             db.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT + 1]).unwrap();

@@ -46,18 +46,26 @@ pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// The migration to format 4: a checksum over the whole row. Older rows have none.
-pub(super) const SUM: &str = "ALTER TABLE entry ADD COLUMN sum INTEGER";
+/// The migration to format 4: a checksum over the whole row, which older rows do not have, and the time that brokers had
+/// run on the store, which replaces the calendar wherever something ages. It begins at 0.
+pub(super) const SUM_AND_RUN: &str = "
+ALTER TABLE entry ADD COLUMN sum INTEGER;
+ALTER TABLE entry ADD COLUMN run_ms INTEGER NOT NULL DEFAULT 0;
+UPDATE cursor SET touched_ms = 0;
+UPDATE producer SET touched_ms = 0;
+INSERT INTO meta VALUES ('run_ms', 0);
+";
 
 /// CRC-32C of an entry's row, body first.
 fn sum_of(topic: u64, entry: &Entry) -> u32 {
-    let mut fields = [0; 56];
+    let mut fields = [0; 64];
     let numbers = [
         entry_key(topic, entry.sequence) as u64,
         entry.last_index,
         entry.stored_ms,
         entry.publish_ms,
         entry.deliver_ms,
+        entry.run_ms,
         u64::from(entry.count) << 32 | u64::from(entry.flags),
         u64::from(entry.hash) << 33
             | u64::from(entry.checksum.is_some()) << 32
@@ -71,7 +79,7 @@ fn sum_of(topic: u64, entry: &Entry) -> u32 {
 
 /// Inserts an entry.
 pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqlite::Result<()> {
-    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?
+    db.prepare_cached("INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?
         .execute(params![
             entry_key(topic, entry.sequence),
             entry.last_index as i64,
@@ -84,8 +92,34 @@ pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqli
             entry.checksum,
             &entry.body[..],
             sum_of(topic, entry),
+            entry.run_ms as i64,
         ])
         .map(drop)
+}
+
+/// Notes how long brokers have run on the store.
+pub(super) fn set_run_ms(db: &Connection, run_ms: u64) -> rusqlite::Result<()> {
+    db.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE key = 'run_ms'")?
+        .execute([run_ms as i64])
+        .map(drop)
+}
+
+/// How long brokers have run on the store: as was noted, or as newer rows say that were written before a kill.
+pub(super) fn run_ms(db: &Connection) -> Result<u64> {
+    let mut most = meta(db, "run_ms")?;
+    for table in ["cursor", "producer"] {
+        let sql = format!("SELECT max(touched_ms) FROM {table}");
+        most = most.max(db.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0));
+    }
+    let mut topics = db.prepare("SELECT id FROM topic WHERE partitions = 0")?;
+    let mut last =
+        db.prepare("SELECT run_ms FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?;
+    for topic in topics.query_map([], |row| row.get::<_, i64>(0))? {
+        let topic = topic? as u64;
+        let newest = last.query_row([entry_key(topic, 0), entry_key(topic + 1, 0)], |row| row.get(0));
+        most = most.max(newest.optional()?.unwrap_or(0));
+    }
+    Ok(most.max(0) as u64)
 }
 
 pub(super) fn insert_topic(
@@ -147,7 +181,7 @@ pub struct StoredCursor {
     pub kind: i32,
     /// Acknowledgements.
     pub cursor: Cursor,
-    /// When the cursor was written, in milliseconds since 1970.
+    /// How long brokers had run on the store when the cursor was written, in milliseconds.
     pub touched_ms: u64,
 }
 
@@ -164,9 +198,9 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// Loads the topics of a domain, and the schemas.
-pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
-    db.execute("DELETE FROM producer WHERE touched_ms < ?1", [wall_ms as i64 - PRODUCER_KEPT_MS])?;
+/// Loads the topics of a domain, and the schemas. `run_ms` is how long brokers have run on the store.
+pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
+    db.execute("DELETE FROM producer WHERE touched_ms < ?1", [run_ms as i64 - PRODUCER_KEPT_MS])?;
     let mut found = Found {
         next_topic: meta(db, "next_topic")? as u64,
         bytes: sqlite::used_bytes(db)?,
@@ -192,7 +226,7 @@ pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     })?;
     for topic in rows {
         let mut topic = topic?;
-        load_topic(db, &mut topic, wall_ms)?;
+        load_topic(db, &mut topic)?;
         found.topics.push(topic);
     }
     let mut schemas = db.prepare("SELECT name, version, data FROM schema ORDER BY name, version")?;
@@ -203,7 +237,7 @@ pub fn load(db: &Connection, domain: &str, wall_ms: u64) -> Result<Found> {
     Ok(found)
 }
 
-fn load_topic(db: &Connection, topic: &mut StoredTopic, wall_ms: u64) -> Result<()> {
+fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
     let last = db
         .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
@@ -230,10 +264,7 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic, wall_ms: u64) -> Result<
             Error::new(ErrorKind::Persistence, format!("the cursor of subscription {name:?} is damaged"))
                 .with_topic(topic.name.clone())
         })?;
-        let touched_ms = match row.get::<_, i64>(4)? {
-            0 => wall_ms,
-            known => known as u64,
-        };
+        let touched_ms = row.get::<_, i64>(4)? as u64;
         let kind = row.get(1)?;
         topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, touched_ms });
     }
@@ -266,7 +297,8 @@ fn read_from(db: &Connection, topic: u64, from: u64, limit: usize, bytes: usize)
     let lost = |error: rusqlite::Error| unreadable(from, error);
     let mut statement = db
         .prepare_cached(
-            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum FROM entry
+            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum, run_ms
+             FROM entry
              WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
         )
         .map_err(lost)?;
@@ -305,6 +337,7 @@ fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry> {
             hash: row.get(7)?,
             checksum: row.get(8)?,
             body: row.get::<_, Vec<u8>>(9)?.into(),
+            run_ms: number(11)?,
         };
         Ok((entry, row.get(10)?))
     };

@@ -68,7 +68,7 @@ pub enum Op {
         below: u64,
         /// The result of `Cursor::encode`.
         state: Vec<u8>,
-        /// When the change was issued, in milliseconds since 1970.
+        /// How long brokers had run on the store when the change was issued, in milliseconds.
         touched_ms: u64,
     },
     /// Deletes a subscription.
@@ -78,6 +78,15 @@ pub enum Op {
         /// Name of the subscription.
         subscription: Arc<str>,
     },
+    /// Deletes the sequence id of a producer.
+    DropProducer {
+        /// Id of the topic.
+        topic: u64,
+        /// Name of the producer.
+        name: Arc<str>,
+    },
+    /// Notes how long brokers have run on the store, in milliseconds.
+    Run(u64),
     /// Stores a version of a schema.
     Schema {
         /// Name of the topic without partition.
@@ -136,7 +145,7 @@ impl Job for Op {
                 insert_entry(db, *topic, entry)?;
                 if let Some((name, last)) = producer {
                     db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4)")?
-                        .execute(params![*topic as i64, name, last, entry.stored_ms as i64])?;
+                        .execute(params![*topic as i64, name, last, entry.run_ms as i64])?;
                 }
             }
             Self::Trim { topic, first, next, next_index } => {
@@ -154,6 +163,11 @@ impl Job for Op {
                 db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
                     .execute(params![*topic as i64, subscription])?;
             }
+            Self::DropProducer { topic, name } => {
+                db.prepare_cached("DELETE FROM producer WHERE topic = ?1 AND name = ?2")?
+                    .execute(params![*topic as i64, name])?;
+            }
+            Self::Run(run_ms) => super::entries::set_run_ms(db, *run_ms)?,
             Self::Schema { name, version, data } => {
                 db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3)")?.execute(params![
                     name,

@@ -23,7 +23,7 @@ use bytes::BytesMut;
 
 use crate::broker::commits::Commits;
 use crate::broker::log::{CACHE_BYTES, Source};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Topics};
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
@@ -157,6 +157,7 @@ pub struct Broker {
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
     groups_at: Instant,
+    run_at: Instant,
     now: Instant,
     counters: Traffic,
 }
@@ -186,6 +187,7 @@ impl Broker {
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
             groups_at: now + GROUPS_PERIOD,
+            run_at: now + RUN_PERIOD,
             now,
             counters: Traffic::default(),
             settings,
@@ -361,6 +363,23 @@ impl Broker {
         Err((Code::CertificateFailure, text.to_owned()))
     }
 
+    /// How long brokers have run on the store, in milliseconds: ages are counted by it.
+    fn run_ms(&self) -> u64 {
+        self.settings.clock.run_ms(self.now)
+    }
+
+    /// Notes how long brokers have run on the store, if something in it ages.
+    fn note_run(&mut self) {
+        self.run_at = self.now + RUN_PERIOD;
+        let ages = |partition: &Partition| {
+            partition.log.next() > partition.log.first() || !partition.offsets.is_empty()
+        };
+        if self.settings.stored && self.commits.failure().is_none() && self.partitions.values().any(ages) {
+            let run_ms = self.run_ms();
+            self.commits.write(Op::Run(run_ms));
+        }
+    }
+
     fn housekeeping(&mut self) {
         if self.tokens_at <= self.now {
             self.tokens_at = self.now + TOKEN_PERIOD;
@@ -381,8 +400,10 @@ impl Broker {
             self.groups_at = self.now + GROUPS_PERIOD;
             self.forget_groups();
         }
-        let wall_ms = self.wall_ms();
-        let before = wall_ms.saturating_sub(self.settings.retention.as_millis() as u64);
+        if self.run_at <= self.now {
+            self.note_run();
+        }
+        let before = self.run_ms().saturating_sub(self.settings.retention.as_millis() as u64);
         // When space is short, messages that every group has consumed are removed early.
         let short = self.commits.used() > self.settings.max_store / 4 * 3;
         let (mut cache, mut trims) = (0, Vec::new());
@@ -559,6 +580,7 @@ impl Protocol for Broker {
     fn shut_down(&mut self, now: Instant) {
         self.now = now;
         self.flush_offsets();
+        self.note_run();
     }
 
     fn used_bytes(&self) -> u64 {

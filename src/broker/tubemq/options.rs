@@ -21,7 +21,7 @@ pub struct TubeMqOptions {
     pub users: Option<String>,
     /// Partitions of topics that are created on first use.
     pub partitions: u32,
-    /// Retention of messages, consumed or not.
+    /// Retention of messages, consumed or not, counted while a broker runs on the store.
     pub retention: Duration,
     /// Retention of the offsets of a group that consumes nothing.
     pub offset_retention: Duration,

@@ -49,7 +49,7 @@ pub(super) struct Partition {
 pub(super) struct Position {
     /// Next message.
     pub(super) next: u64,
-    /// When the position was last written, in milliseconds since 1970.
+    /// How long brokers had run on the store when the position was last written, in milliseconds.
     pub(super) touched_ms: u64,
 }
 
@@ -87,17 +87,17 @@ impl Partition {
         Some(self.offsets.get(group)?.next.clamp(self.log.first(), self.log.committed()))
     }
 
-    /// The first entry to keep, if older ones can be removed: those stored before `stored_before` and, when the
+    /// The first entry to keep, if older ones can be removed: those received before `run_before` and, when the
     /// store is `short` of space, those that every group has consumed.
     pub(super) fn cut(
         &self,
         source: &mut Option<Box<dyn Source>>,
-        stored_before: u64,
+        run_before: u64,
         short: bool,
     ) -> Option<u64> {
         let first = self.log.first();
         let mut cut = first;
-        let old = |entry: &Entry| entry.stored_ms < stored_before;
+        let old = |entry: &Entry| entry.run_ms < run_before;
         // Messages whose age cannot be read stay: their groups may not have had them.
         if self.log.peek(first, source).is_ok_and(|entry| entry.as_ref().is_some_and(old)) {
             cut = self.log.search(source, |entry| !old(entry)).unwrap_or(first);

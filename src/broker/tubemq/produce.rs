@@ -76,7 +76,7 @@ impl Broker {
             );
             return refuse(Code::ReceiveOverflow, &text);
         }
-        let stored_ms = self.wall_ms();
+        let (stored_ms, run_ms) = (self.wall_ms(), self.run_ms());
         self.counters.messages_in += 1;
         self.counters.bytes_in += data.len() as u64;
         let Some(partition) = self.partitions.get_mut(&id) else {
@@ -87,6 +87,7 @@ impl Broker {
             sequence: 0,
             last_index: 0,
             stored_ms,
+            run_ms,
             publish_ms: stored_ms,
             deliver_ms: 0,
             count: 1,

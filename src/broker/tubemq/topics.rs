@@ -154,7 +154,7 @@ impl Broker {
     /// Writes a moved offset now.
     pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.remove(&(partition, group.clone()));
-        let touched_ms = self.wall_ms();
+        let touched_ms = self.run_ms();
         let offsets = self.partitions.get_mut(&partition).map(|partition| &mut partition.offsets);
         let Some(position) = offsets.and_then(|offsets| offsets.get_mut(group)) else { return };
         position.touched_ms = touched_ms;
@@ -179,12 +179,12 @@ impl Broker {
     /// Removes the offsets of groups that have held no partition for the offset retention. The offsets of held
     /// partitions are rewritten from time to time, so that they outlive a long stop.
     pub(super) fn forget_groups(&mut self) {
-        let (wall_ms, keep) = (self.wall_ms(), self.settings.offset_retention.as_millis() as u64);
+        let (run_ms, keep) = (self.run_ms(), self.settings.offset_retention.as_millis() as u64);
         let (mut held, mut gone) = (Vec::new(), Vec::new());
         for (id, partition) in &mut self.partitions {
             let Partition { offsets, leases, .. } = partition;
             offsets.retain(|group, position| {
-                let age = wall_ms.saturating_sub(position.touched_ms);
+                let age = run_ms.saturating_sub(position.touched_ms);
                 let holds = leases.contains_key(group);
                 if holds && age > keep / HELD_SHARE {
                     held.push((*id, group.clone()));

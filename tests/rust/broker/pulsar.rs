@@ -165,6 +165,30 @@ fn a_sequence_id_that_was_there_gets_a_receipt_without_position() {
 }
 
 #[test]
+fn a_step_of_the_clock_forgets_no_sequence_id_and_a_long_silence_does() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.send(peer, 1, 5, |_| {});
+    bench.ack(peer, 1, 1, vec![id(0)], None);
+    bench.commands(peer);
+    for wall_ms in [WALL_MS + 8 * 24 * 3_600_000, 0] {
+        let clock = bench.settings.clock.set(bench.now, wall_ms);
+        bench.broker.set_clock(clock);
+        bench.pass(Duration::from_secs(1));
+        bench.commands(peer);
+        bench.send(peer, 1, 5, |_| {});
+        assert_eq!(receipt_of(&bench.one(peer)), (5, u64::MAX, u64::MAX), "it is known");
+        assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 1, "and a consumer may seek back");
+    }
+    bench.pass(Duration::from_secs(7 * 3600));
+    bench.commands(peer);
+    bench.send(peer, 1, 5, |_| {});
+    assert_eq!(receipt_of(&bench.one(peer)), (5, 7, 1));
+}
+
+#[test]
 fn chunks_of_one_message_share_a_sequence_id_and_are_no_duplicates() {
     let mut bench = Bench::new();
     let peer = bench.connect();
@@ -939,6 +963,7 @@ impl Source for Damaged {
             sequence,
             last_index: sequence,
             stored_ms: WALL_MS,
+            run_ms: 0,
             publish_ms: WALL_MS,
             deliver_ms: 0,
             count: 1,

@@ -588,6 +588,34 @@ fn a_group_is_forgotten_when_it_has_held_no_partition_for_long() {
 }
 
 #[test]
+fn a_step_of_the_clock_makes_nothing_older() {
+    const DAY: u64 = 24 * 3_600_000;
+    for wall_ms in [WALL_MS + 8 * DAY, WALL_MS + 50 * 365 * DAY, WALL_MS - 3_600_000, 0] {
+        for restart in [false, true] {
+            let (mut bench, mut seat) = Bench::demo();
+            (0..10).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"unread").success));
+            bench.take(seat, "c", 1, |_| {});
+            bench.produce(seat, "demo", 1, b"read");
+            bench.get(seat, "c", 1, false, false);
+            bench.commit(seat, "c", 1, true);
+            bench.settings.clock = bench.settings.clock.set(bench.now, wall_ms);
+            bench.broker.set_clock(bench.settings.clock);
+            if restart {
+                bench.kill(0);
+                seat = bench.connect();
+            }
+            bench.pass(Duration::from_secs(1800));
+            let stats = bench.broker.topic_stats("demo").unwrap();
+            assert_eq!((stats.entries, stats.subscriptions.len()), (11, 1), "{wall_ms} {restart}");
+            // What comes now is as young as it is, and what was there gets old.
+            assert!(bench.produce(seat, "demo", 0, b"new").success);
+            bench.pass(Duration::from_secs(1900));
+            assert_eq!(bench.broker.topic_stats("demo").unwrap().entries, 1, "{wall_ms} {restart}");
+        }
+    }
+}
+
+#[test]
 fn messages_go_by_their_age_whoever_has_had_them() {
     let (mut bench, seat) = Bench::demo();
     bench.produce(seat, "demo", 0, b"old");

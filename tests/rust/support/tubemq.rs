@@ -27,7 +27,7 @@ pub struct Bench {
     ops: VecDeque<Op>,
     pub db: Connection,
     directory: tempfile::TempDir,
-    settings: Settings,
+    pub settings: Settings,
     serial: u32,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
     }
 
     fn open(settings: &Settings, db: &Connection, directory: &tempfile::TempDir, now: Instant) -> Broker {
-        let found = load(db, "tubemq", WALL_MS).unwrap();
+        let found = load(db, "tubemq", settings.clock.run_ms(now)).unwrap();
         let second = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
         let source: Box<dyn Source> = Box::new(Stored::new(second));
         Broker::new(settings.clone(), found, Some(source), now)

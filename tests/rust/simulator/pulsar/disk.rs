@@ -86,6 +86,7 @@ impl Disk {
             Op::Cursor { topic, subscription, kind, below, state, .. } => {
                 self.topic(topic)?.cursors.insert(subscription, (kind, below, state));
             }
+            Op::Run(_) | Op::DropProducer { .. } => {}
             other => return Err(format!("unexpected change {other:?}")),
         }
         Ok(())
