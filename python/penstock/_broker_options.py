@@ -113,8 +113,28 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.size,
             256 << 20,
-            "Limit on the memory of all MQTT subscriptions in bytes: 256 for each, and its filter. One session may"
-            " use a sixteenth of it.",
+            "Limit on the memory of all MQTT subscriptions in bytes: 256 for each, and its filter. One"
+            " session may use a sixteenth of it.",
+        ),
+    ]
+    mqtt_slow_subscriber: Annotated[
+        Literal["drop", "disconnect", "wait"],
+        Option(
+            parse.one_of("drop", "disconnect", "wait"),
+            "drop",
+            "What happens to an MQTT subscriber that is slower than its publishers: messages over its limits"
+            " (`mqtt_max_output`, `mqtt_max_queue`) are dropped and counted, it is disconnected when it"
+            " reaches them, or its publishers wait for it, and so do their other subscribers.",
+        ),
+    ]
+    mqtt_full_queue: Annotated[
+        Literal["refuse", "drop"],
+        Option(
+            parse.one_of("refuse", "drop"),
+            "refuse",
+            "What happens to a QoS 1 or 2 message of an MQTT 3.x client that no subscriber has room for,"
+            " when a session that outlives its connection should have kept it: the client is disconnected"
+            " and keeps the message, or it gets its acknowledgement and the message is dropped and counted.",
         ),
     ]
     mqtt_max_queue: Annotated[

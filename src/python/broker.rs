@@ -256,6 +256,12 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
     number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
     number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;
     number(fields, "mqtt_max_subscription_bytes", &mut limits.max_subscription_bytes)?;
+    if let Some(name) = fields.text("mqtt_slow_subscriber")? {
+        limits.slow_subscriber = py_result(fields.0.py(), native::SlowSubscriber::parse(&name))?;
+    }
+    if let Some(name) = fields.text("mqtt_full_queue")? {
+        limits.drop_when_full = name == "drop";
+    }
     number(fields, "mqtt_max_queue", &mut limits.max_queue)?;
     number(fields, "mqtt_max_queue_bytes", &mut limits.max_queue_bytes)?;
     number(fields, "mqtt_max_output", &mut limits.max_output)?;

@@ -235,6 +235,8 @@ impl Broker {
             return;
         };
         session.connection = None;
+        session.stalled = false;
+        session.throttling_until = None;
         let throttled = std::mem::take(&mut session.throttled);
         self.release_throttled(throttled);
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -276,6 +278,7 @@ impl Broker {
                 self.end_session(number);
             }
             Due::Will(_) | Due::End(_) => {}
+            Due::Pace(_) | Due::Throttle(_) => self.give_up_waiting(at, due),
         }
     }
 

@@ -61,7 +61,9 @@ pub(super) struct Connection {
     pub(super) pacing: BTreeSet<u64>,
     /// Number of times that the output was taken: now, and at the last check.
     pub(super) progress: (u64, u64),
-    /// Whether no output was taken between two checks. Publishers do not wait for a stalled connection.
+    /// When publishers stop waiting for this connection, if some do.
+    pub(super) pacing_until: Option<Instant>,
+    /// Whether it was too slow. Publishers do not wait for a stalled connection.
     pub(super) stalled: bool,
     /// Bytes of QoS 0 in `transmit`.
     pub(super) unsent: usize,
@@ -87,6 +89,7 @@ impl Connection {
             paced_by: None,
             pacing: BTreeSet::new(),
             progress: (0, 0),
+            pacing_until: None,
             stalled: false,
             unsent: 0,
             aliases_in: HashMap::new(),

@@ -14,6 +14,8 @@ pub(super) struct Counters {
     pub(super) told: HashMap<&'static str, String>,
     pub(super) sockets: u64,
     pub(super) refused: u64,
+    /// Subscribers that were disconnected because they were too slow.
+    pub(super) evicted: u64,
     /// Client identifiers assigned by the broker.
     pub(super) assigned: u64,
     pub(super) published: u64,
@@ -31,6 +33,7 @@ impl Counters {
             told: HashMap::new(),
             sockets: 0,
             refused: 0,
+            evicted: 0,
             assigned: 0,
             published: 0,
             delivered: 0,

@@ -2,6 +2,7 @@
 
 use super::connection::State;
 use super::message::{Form, Message, Queued};
+use super::options::SlowSubscriber;
 use super::session::Flight;
 use super::{Action, Broker, REPLAY_STEPS, RESIDENT};
 use crate::broker::log::unreadable;
@@ -36,6 +37,16 @@ impl Broker {
 
     /// Lets every session send that may.
     pub(super) fn pump(&mut self) {
+        while let Some(id) = self.too_slow.pop() {
+            if self.session_of(id).is_some() {
+                self.counters.evicted += 1;
+                self.end_connection(
+                    id,
+                    Reason::QuotaExceeded,
+                    "the subscriber is too slow for its publishers",
+                );
+            }
+        }
         self.replay_steps = REPLAY_STEPS;
         while let Some(number) = self.due.pop_first() {
             while self.step(number) {}
@@ -279,10 +290,14 @@ impl Broker {
         self.finish(number, item);
         self.due.insert(number);
         let max_bytes = self.settings.limits.max_queue_bytes;
-        if let Some(session) = self.sessions.get_mut(&number)
-            && !session.throttled.is_empty()
-            && session.has_room(max_bytes)
-        {
+        let waits = self.settings.limits.slow_subscriber == SlowSubscriber::Wait;
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let room = session.has_room(max_bytes);
+        if room || waits {
+            session.stalled = false;
+        }
+        if room && !session.throttled.is_empty() {
+            session.throttling_until = None;
             let throttled = std::mem::take(&mut session.throttled);
             self.release_throttled(throttled);
         }

@@ -59,7 +59,7 @@ use retained::Retained;
 use routes::Routes;
 use session::Session;
 
-pub use options::{Limits, Settings};
+pub use options::{Limits, Settings, SlowSubscriber};
 pub use passwords::Passwords;
 
 /// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed down.
@@ -70,6 +70,11 @@ const TOTAL_OUTPUT: usize = 256 << 20;
 const RESIDENT: usize = 64 << 20;
 /// Size of a batch of changes in bytes, give or take one packet.
 const BATCH: usize = 64 << 10;
+/// Time for which publishers wait for a subscriber that is behind, if they do not [wait](SlowSubscriber::Wait) for as long
+/// as it takes messages. A subscriber that is as fast as its publishers catches up with a burst in that time.
+const GRACE: Duration = Duration::from_millis(50);
+/// Output bytes below which a slow connection has caught up.
+const CAUGHT_UP: usize = PACE / 4;
 /// Retained messages that are looked at for new subscriptions before other work gets a turn.
 const REPLAY_STEPS: usize = 2000;
 /// Interval of housekeeping.
@@ -90,11 +95,15 @@ enum Action {
     Release { session: u64, connection: u64, packet_id: PacketId },
 }
 
-/// A timer of a session without a connection.
+/// A timer of a session or a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Will(u64),
     End(u64),
+    /// Publishers have waited for this connection long enough.
+    Pace(u64),
+    /// Publishers have waited for this session long enough.
+    Throttle(u64),
 }
 
 /// MQTT's broker, as the [module](self) describes.
@@ -126,6 +135,8 @@ pub struct Broker {
     due: BTreeSet<u64>,
     /// Sessions whose search for retained messages goes on in the next turn.
     searching: BTreeSet<u64>,
+    /// Connections of subscribers to be disconnected.
+    too_slow: Vec<u64>,
     /// Session and serial number of the replays that the present SUBSCRIBE has started.
     replays_begun: Vec<(u64, u64)>,
     /// Remainder of [`REPLAY_STEPS`] in this turn.
@@ -162,6 +173,7 @@ impl Broker {
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             searching: BTreeSet::new(),
+            too_slow: Vec::new(),
             replays_begun: Vec::new(),
             replay_steps: 0,
             timers: BTreeSet::new(),
@@ -244,6 +256,11 @@ impl Broker {
         if let Some(session) = behind.and_then(|number| self.sessions.get_mut(&number))
             && session.is_overfull(max_bytes)
         {
+            if session.throttled.is_empty() && self.settings.limits.slow_subscriber != SlowSubscriber::Wait {
+                let until = self.now + GRACE;
+                session.throttling_until = Some(until);
+                self.timers.extend(behind.map(|number| (until, Due::Throttle(number))));
+            }
             session.throttled.insert(id);
             connection.held.push_back(packet);
         } else if !connection.held.is_empty() && matches!(packet, Packet::PubAck(_) | Packet::PubRec(_)) {
@@ -262,8 +279,34 @@ impl Broker {
         }
     }
 
+    /// Stops waiting for a subscriber that did not catch up in time.
+    fn give_up_waiting(&mut self, at: Instant, due: Due) {
+        match due {
+            Due::Throttle(number) => {
+                let session = self.sessions.get_mut(&number).filter(|s| s.throttling_until == Some(at));
+                let Some(session) = session else { return };
+                session.throttling_until = None;
+                session.stalled = true;
+                let throttled = std::mem::take(&mut session.throttled);
+                self.release_throttled(throttled);
+            }
+            Due::Pace(id) => {
+                let connection = self.connections.get_mut(&id).filter(|c| c.pacing_until == Some(at));
+                let Some(connection) = connection else { return };
+                connection.pacing_until = None;
+                connection.stalled = true;
+                let pacing = std::mem::take(&mut connection.pacing);
+                self.resume_reading(pacing);
+            }
+            Due::Will(_) | Due::End(_) => {}
+        }
+    }
+
     /// Stops waiting for sessions and connections that made no progress since the last call.
     fn release_stalled(&mut self) {
+        if self.settings.limits.slow_subscriber != SlowSubscriber::Wait {
+            return;
+        }
         let mut released = Vec::new();
         for session in self.sessions.values_mut().filter(|session| !session.throttled.is_empty()) {
             let (now, before) = session.progress;
@@ -579,7 +622,11 @@ impl Protocol for Broker {
         std::mem::swap(&mut connection.transmit, output);
         self.unsent -= std::mem::take(&mut connection.unsent);
         connection.progress.0 += u64::from(!output.is_empty());
-        connection.stalled = false;
+        // What is taken now has waited until everything before was written.
+        if output.len() < CAUGHT_UP || self.settings.limits.slow_subscriber == SlowSubscriber::Wait {
+            connection.stalled = false;
+        }
+        connection.pacing_until = None;
         let pacing = std::mem::take(&mut connection.pacing);
         let (starved, session) = (std::mem::take(&mut connection.starved), connection.session());
         self.resume_reading(pacing);

@@ -6,6 +6,7 @@ use super::passwords::Passwords;
 use crate::broker::auth::TokenKey;
 use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Options of MQTT. A port enables it.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,38 @@ pub struct MqttOptions {
     pub limits: Limits,
 }
 
+/// What happens to a subscriber that is slower than its publishers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowSubscriber {
+    /// Messages beyond its limits are dropped and counted.
+    #[default]
+    Drop,
+    /// It is disconnected when it reaches its limits.
+    Disconnect,
+    /// Its publishers wait for it as long as it takes messages, and so do all other subscribers of theirs.
+    Wait,
+}
+
+impl SlowSubscriber {
+    /// `drop`, `disconnect` or `wait`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Disconnect => "disconnect",
+            Self::Wait => "wait",
+        }
+    }
+
+    /// Parses a [`Self::name`].
+    pub fn parse(name: &str) -> Result<Self> {
+        let all = [Self::Drop, Self::Disconnect, Self::Wait];
+        all.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let text = format!("mqtt_slow_subscriber {name:?} is not one of drop, disconnect, wait");
+            Error::new(ErrorKind::InvalidArgument, text)
+        })
+    }
+}
+
 /// Limits on clients. Those that have a property in CONNACK are announced there.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -33,6 +66,11 @@ pub struct Limits {
     /// Limit on the memory of the subscriptions of all sessions, in bytes: 256 for each, and its filter. One session may
     /// use a sixteenth.
     pub max_subscription_bytes: usize,
+    /// What happens to a subscriber that is slower than its publishers.
+    pub slow_subscriber: SlowSubscriber,
+    /// Whether an MQTT 3.x client gets its PUBACK for a message that no subscriber had room for, though a session that
+    /// outlives its connection should have kept it. If not, it is disconnected and keeps the message.
+    pub drop_when_full: bool,
     /// Limit on the QoS 1 and 2 messages queued for one session.
     pub max_queue: usize,
     /// Limit on the bytes of those messages.
@@ -58,6 +96,8 @@ impl Default for Limits {
             max_sessions: 100_000,
             max_subscriptions: 10_000,
             max_subscription_bytes: 256 << 20,
+            slow_subscriber: SlowSubscriber::Drop,
+            drop_when_full: false,
             max_queue: 10_000,
             max_queue_bytes: 64 << 20,
             max_output: 8 << 20,

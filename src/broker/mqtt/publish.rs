@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::message::{Message, Queued};
+use super::options::SlowSubscriber;
 use super::routes::{DeliveryOptions, Route};
-use super::{Action, Broker, PACE, TOTAL_OUTPUT, routes, tree};
+use super::{Action, Broker, Due, GRACE, PACE, TOTAL_OUTPUT, routes, tree};
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
@@ -17,6 +18,8 @@ pub(super) struct Outcome {
     taken: bool,
     /// Whether a queue had no room for it.
     full: bool,
+    /// Whether one that had no room should have kept it beyond the connection of its session.
+    lost: bool,
     /// A connected session that is far behind.
     behind: Option<u64>,
     /// A connection that reads QoS 0 more slowly than it arrives.
@@ -89,6 +92,13 @@ impl Broker {
             ack.reason = match outcome {
                 Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
                 Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
+                // MQTT 3.x cannot say it: the client keeps its message and sends it again.
+                Outcome { taken: false, lost: true, .. }
+                    if version != Version::V5 && !self.settings.limits.drop_when_full =>
+                {
+                    let message = "no queue has room for the message (mqtt_max_queue, mqtt_max_queue_bytes)";
+                    return Err(Violation { reason: Reason::QuotaExceeded, message: message.into() });
+                }
                 _ => Reason::Success,
             };
             if qos == QoS::ExactlyOnce && !ack.reason.is_error() {
@@ -129,6 +139,11 @@ impl Broker {
         if let Some(connection) =
             self.connections.get_mut(&slow).filter(|connection| id != slow && !connection.stalled)
         {
+            if connection.pacing.is_empty() && self.settings.limits.slow_subscriber != SlowSubscriber::Wait {
+                let until = self.now + GRACE;
+                connection.pacing_until = Some(until);
+                self.timers.insert((until, Due::Pace(slow)));
+            }
             connection.pacing.insert(id);
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.paced_by = Some(slow);
@@ -170,6 +185,9 @@ impl Broker {
         let before = connection.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
             self.counters.dropped += 1;
+            if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
+                self.too_slow.push(id);
+            }
             return None;
         }
         let mut publish = Publish {
@@ -266,7 +284,11 @@ impl Broker {
         }
         if session.is_full(message.weight(), limits.max_queue, limits.max_queue_bytes) {
             to.outcome.full = true;
+            to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
+            if limits.slow_subscriber == SlowSubscriber::Disconnect {
+                self.too_slow.extend(session.connection);
+            }
             return;
         }
         to.outcome.taken = true;
@@ -342,7 +364,7 @@ impl Broker {
         }
         let full = self.retained.len() >= self.settings.limits.max_retained;
         if full && !self.retained.contains(message.topic()) {
-            to.outcome.full = true;
+            (to.outcome.full, to.outcome.lost) = (true, true);
             self.counters.dropped += 1;
             return;
         }

@@ -84,7 +84,9 @@ pub(super) struct Session {
     pub(super) throttled: BTreeSet<u64>,
     /// Number of completed messages: now, and at the last check.
     pub(super) progress: (u64, u64),
-    /// Whether no message was completed between two checks. Publishers do not wait for a stalled session.
+    /// When publishers stop waiting for this session, if some do.
+    pub(super) throttling_until: Option<Instant>,
+    /// Whether it was too slow. Publishers do not wait for a stalled session.
     pub(super) stalled: bool,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Instant>,
@@ -114,6 +116,7 @@ impl Session {
             received: BTreeSet::new(),
             throttled: BTreeSet::new(),
             progress: (0, 0),
+            throttling_until: None,
             stalled: false,
             will: None,
             will_at: None,
@@ -205,7 +208,6 @@ impl Session {
             self.resent -= 1;
         }
         self.progress.0 += 1;
-        self.stalled = false;
         self.flights.remove(index).map(|flight| flight.item)
     }
 

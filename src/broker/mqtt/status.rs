@@ -41,6 +41,7 @@ impl Broker {
             ("$SYS/broker/clients/disconnected", text((stats.sessions - stats.connections) as u64)),
             ("$SYS/broker/clients/total", text(stats.sessions as u64)),
             ("$SYS/broker/clients/refused", text(self.counters.refused)),
+            ("$SYS/broker/clients/too slow", text(self.counters.evicted)),
             ("$SYS/broker/load/sockets", text(self.counters.sockets)),
             ("$SYS/broker/subscriptions/count", text(stats.subscriptions as u64)),
             ("$SYS/broker/retained messages/count", text(stats.retained as u64)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::broker::mqtt::{Limits, Passwords};
+use penstock::broker::mqtt::{Limits, Passwords, SlowSubscriber};
 use penstock::broker::protocol::Protocol as _;
 use penstock::mqtt::packet::{
     Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Will,
@@ -944,7 +944,10 @@ fn a_slow_subscriber_loses_qos_0_by_count_and_costs_no_more_than_its_share() {
 
 #[test]
 fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_it_is_stuck() {
-    let mut bench = limited(|limits| limits.max_output = 3 << 20);
+    let mut bench = limited(|limits| {
+        limits.max_output = 3 << 20;
+        limits.slow_subscriber = SlowSubscriber::Wait;
+    });
     let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
     bench.subscribe(&slow, "t", Q0);
     let payload = "x".repeat(100_000);
@@ -982,7 +985,10 @@ fn publishers_of_qos_0_are_not_read_while_a_subscriber_takes_what_it_has_unless_
 #[test]
 fn publishers_wait_for_a_connected_subscriber_that_is_behind_but_not_for_one_that_is_stuck() {
     for stuck in [false, true] {
-        let mut bench = limited(|limits| limits.receive_maximum = 5000);
+        let mut bench = limited(|limits| {
+            limits.receive_maximum = 5000;
+            limits.slow_subscriber = SlowSubscriber::Wait;
+        });
         let (subscriber, publisher) = (bench.connect("s"), bench.connect("p"));
         bench.subscribe(&subscriber, "t", Q1);
         for number in 1..=1300 {
@@ -1263,4 +1269,120 @@ fn subscriptions_have_a_budget_over_all_sessions_and_a_share_for_each() {
     let filter = &filters("0")[0].0;
     assert_eq!(bench.unsubscribe(&first, filter), [Reason::Success]);
     assert!(bench.subscribe(&first, filter, Q0).is_empty(), "there is room again");
+}
+
+// Slow subscribers
+
+/// Number of PUBACKs among the packets.
+fn acks(packets: &[Packet]) -> usize {
+    packets.iter().filter(|packet| matches!(packet, Packet::PubAck(_))).count()
+}
+
+#[test]
+fn a_slow_subscriber_of_qos_1_delays_its_publishers_and_neighbours_once_and_loses_what_is_over_its_limit() {
+    let mut bench = limited(|limits| {
+        limits.receive_maximum = 5000;
+        limits.max_queue = 3000;
+    });
+    let (slow, fast, publisher) = (bench.connect("s"), bench.connect("f"), bench.connect("p"));
+    bench.subscribe(&slow, "t", Q1);
+    bench.subscribe(&fast, "t", Q1);
+    let (mut acked, mut delivered, mut at_once) = (0, 0, 0);
+    for number in 1..=5000 {
+        bench.tell(&publisher, Packet::Publish(publish("t", Q1, number, ""))).unwrap();
+        let now = acks(&bench.hear(&publisher));
+        acked += now;
+        at_once += usize::from(now == 1);
+        for message in bench.messages(&fast) {
+            bench.ack(&fast, &message);
+            delivered += 1;
+        }
+        // Ten of it are taken in the time of a thousand publications: it is slow, but not stuck.
+        if number % 100 == 0
+            && let Some(message) = bench.messages(&slow).first()
+        {
+            bench.ack(&slow, message);
+        }
+        if number % 1000 == 200 {
+            bench.pass(1);
+        }
+    }
+    assert_eq!((acked, delivered), (5000, 5000));
+    assert!(at_once > 4500, "{at_once} of 5000 were acknowledged at once");
+    assert!(bench.broker.stats().messages_dropped > 1000, "over the limit of the slow one");
+}
+
+#[test]
+fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
+    let mut bench = limited(|limits| limits.max_output = 3 << 20);
+    let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
+    bench.subscribe(&slow, "t", Q0);
+    let payload = "x".repeat(100_000);
+    let send = |bench: &mut Bench, count: usize| {
+        for _ in 0..count {
+            bench.tell(&publisher, Packet::Publish(publish("t", Q0, 0, &payload))).unwrap();
+        }
+    };
+    send(&mut bench, 12);
+    assert!(!bench.broker.may_read(publisher.id), "it may be a burst");
+    bench.pass(1);
+    assert!(bench.broker.may_read(publisher.id));
+    for _ in 0..5 {
+        // As much as its socket takes is far behind what comes.
+        send(&mut bench, 40);
+        assert!(bench.broker.may_read(publisher.id), "nothing waits for it any more");
+        let mut output = penstock::transmit::Transmit::default();
+        bench.broker.take_output(bench.now, slow.id, &mut output);
+    }
+    assert!(bench.broker.stats().messages_dropped > 20);
+    bench.hear(&slow);
+    send(&mut bench, 12);
+    assert!(!bench.broker.may_read(publisher.id), "it has caught up");
+    bench.hear(&slow);
+    assert!(bench.broker.may_read(publisher.id));
+}
+
+#[test]
+fn a_subscriber_at_its_limit_is_disconnected_if_that_is_the_policy() {
+    for qos in [Q0, Q1] {
+        let mut bench = limited(|limits| {
+            limits.slow_subscriber = SlowSubscriber::Disconnect;
+            limits.max_queue = 100;
+            limits.max_output = 10_000;
+        });
+        let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
+        bench.subscribe(&slow, "t", qos);
+        for number in 1..=400 {
+            let text = "x".repeat(100);
+            bench.tell(&publisher, Packet::Publish(publish("t", qos, number, &text))).unwrap();
+            bench.hear(&publisher);
+        }
+        assert_eq!(bench.ended(&slow), Reason::QuotaExceeded);
+        assert_eq!(bench.broker.stats().sessions, 1);
+    }
+}
+
+#[test]
+fn mqtt_3_gets_no_puback_for_what_a_full_durable_queue_throws_away() {
+    for drop_when_full in [false, true] {
+        let mut bench = limited(|limits| {
+            limits.max_queue = 10;
+            limits.drop_when_full = drop_when_full;
+        });
+        let (peer, ..) = bench.resume("s");
+        bench.subscribe(&peer, "t", Q1);
+        bench.drop_peer(peer.id);
+        let publisher = bench.connect_with(Connect::new(Version::V3_1_1, "p"), false);
+        let mut acked = 0;
+        for number in 1..=30 {
+            if bench.tell(&publisher, Packet::Publish(publish("t", Q1, number, "x"))).is_err() {
+                break;
+            }
+            acked += acks(&bench.hear(&publisher));
+        }
+        assert_eq!(acked, if drop_when_full { 30 } else { 10 });
+        assert_eq!(bench.broker.finished(publisher.id), !drop_when_full);
+        assert_eq!(bench.resume("s").2.len(), 10);
+        assert_eq!(bench.broker.stats().messages_dropped, if drop_when_full { 20 } else { 1 });
+    }
 }
