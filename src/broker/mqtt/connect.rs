@@ -112,9 +112,8 @@ impl Broker {
         let Some(claims) = claims else {
             return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
         };
-        let expires_at = claims.expires_ms.map(|at| self.settings.clock.at(self.now, at));
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.expires_at = expires_at;
+            connection.set_expiry(claims.expires_ms, self.settings.clock, self.now);
         }
         None
     }

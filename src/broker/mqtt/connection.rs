@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 
 use super::message::{Form, Message};
+use crate::broker::protocol::Clock;
 use crate::mqtt::packet::{Disconnect, Publish};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
 use crate::transmit::Transmit;
@@ -43,8 +44,10 @@ pub(super) struct Connection {
     pub(super) heard_at: Instant,
     /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
-    /// When the client's token expires.
-    pub(super) expires_at: Option<Instant>,
+    /// When the client's token expires, in milliseconds since 1970.
+    expires_ms: Option<u64>,
+    /// Timer of the expiry, which may be due too early: a timer reaches a day, and the calendar may be set.
+    expires_at: Option<Instant>,
     /// Maximum packet size of the client.
     pub(super) max_packet_size: usize,
     /// Receive maximum of the client.
@@ -80,6 +83,7 @@ impl Connection {
             transmit: Transmit::default(),
             heard_at: now,
             patience: Some(HANDSHAKE),
+            expires_ms: None,
             expires_at: None,
             max_packet_size: usize::MAX,
             window: 1,
@@ -110,6 +114,30 @@ impl Connection {
     /// The session, while the connection has one.
     pub(super) fn session(&self) -> Option<u64> {
         if let State::Ready { session } = self.state { Some(session) } else { None }
+    }
+
+    /// Sets the expiry of the client's token.
+    pub(super) fn set_expiry(&mut self, expires_ms: Option<u64>, clock: Clock, now: Instant) {
+        self.expires_ms = expires_ms;
+        self.set_clock(clock, now);
+    }
+
+    /// Sets the timer of the expiry by the calendar clock. Returns whether there is one.
+    pub(super) fn set_clock(&mut self, clock: Clock, now: Instant) -> bool {
+        self.expires_at = self.expires_ms.map(|at| clock.at(now, at));
+        self.expires_at.is_some()
+    }
+
+    /// Whether the client's token has expired. Sets the timer again if it was due too early.
+    pub(super) fn has_expired(&mut self, clock: Clock, now: Instant) -> bool {
+        if self.expires_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let expired = self.expires_ms.is_some_and(|at| at <= clock.wall_ms(now));
+        if !expired {
+            self.set_clock(clock, now);
+        }
+        expired
     }
 
     /// When the keep-alive or the token expires.

@@ -585,11 +585,11 @@ impl Protocol for Broker {
 
     fn handle_session_timeout(&mut self, now: Instant, id: u64) -> Result<()> {
         self.now = now;
-        let Some(connection) = self.connections.get(&id) else { return Ok(()) };
-        if connection.deadline().is_none_or(|at| at > now) {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let expired = connection.has_expired(self.settings.clock, now);
+        if !expired && connection.deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
-        let expired = connection.expires_at.is_some_and(|at| at <= now);
         let (reason, text) = match (expired, connection.state) {
             (true, _) => (Reason::NotAuthorized, "the token has expired"),
             (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT within 10 s"),
@@ -657,6 +657,11 @@ impl Protocol for Broker {
 
     fn set_clock(&mut self, clock: Clock) {
         self.settings.clock = clock;
+        for (id, connection) in &mut self.connections {
+            if connection.set_clock(clock, clock.base()) {
+                self.wakes.push_back(*id);
+            }
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

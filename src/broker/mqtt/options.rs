@@ -22,7 +22,7 @@ pub struct MqttOptions {
     pub limits: Limits,
 }
 
-/// What happens to a subscriber that is slower than its publishers.
+/// Treatment of a subscriber that is slower than its publishers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowSubscriber {
     /// Messages beyond its limits are dropped and counted.
@@ -66,7 +66,7 @@ pub struct Limits {
     /// Limit on the memory of the subscriptions of all sessions, in bytes: 256 for each, and its filter. One session may
     /// use a sixteenth.
     pub max_subscription_bytes: usize,
-    /// What happens to a subscriber that is slower than its publishers.
+    /// Treatment of a subscriber that is slower than its publishers.
     pub slow_subscriber: SlowSubscriber,
     /// Whether an MQTT 3.x client gets its PUBACK for a message that no subscriber had room for, though a session that
     /// outlives its connection should have kept it. If not, it is disconnected and keeps the message.

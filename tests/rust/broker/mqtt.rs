@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use penstock::broker::auth::TokenKey;
 use penstock::broker::mqtt::{Limits, Passwords, SlowSubscriber};
-use penstock::broker::protocol::Protocol as _;
+use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::mqtt::packet::{
     Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Will,
 };
@@ -179,6 +180,43 @@ fn users_need_their_password() {
             assert!(bench.broker.finished(peer.id));
         }
     }
+}
+
+#[test]
+fn a_client_stays_until_its_token_expires_also_after_a_clock_step() {
+    const HOUR: u64 = 3600;
+    let key = TokenKey::new(&[7; 32]).unwrap();
+    let token = key.sign("till", Some(WALL_MS + 50 * HOUR * 1000));
+    let mut bench = Bench::with(|settings| settings.tokens = Some(std::sync::Arc::new(key)));
+    let connect = Connect { password: Some(token.into_bytes().into()), ..Connect::new(Version::V5, "a") };
+    let connect = |bench: &mut Bench| {
+        let connect = Connect { keep_alive: 0, ..connect.clone() };
+        bench.connect_with(connect, false)
+    };
+    let peer = connect(&mut bench);
+    // What the driver does when the deadline has come.
+    let due = |bench: &mut Bench, peer: &Peer| {
+        let due = bench.broker.session_timeout(peer.id).is_some_and(|at| at <= bench.now);
+        due && bench.broker.handle_session_timeout(bench.now, peer.id).is_err()
+    };
+    for _ in 0..49 {
+        bench.pass(HOUR);
+        assert!(!due(&mut bench, &peer), "{:?}", bench.now - bench.start);
+    }
+    bench.pass(HOUR);
+    assert!(due(&mut bench, &peer));
+    assert_eq!(bench.ended(&peer), Reason::NotAuthorized);
+    bench.drop_peer(peer.id);
+
+    // The calendar goes a day back, and later three days forward.
+    let day = 24 * HOUR * 1000;
+    let wall_ms = WALL_MS + 50 * HOUR * 1000;
+    bench.broker.set_clock(Clock::new(bench.now, wall_ms - day));
+    let peer = connect(&mut bench);
+    bench.pass(23 * HOUR);
+    assert!(!due(&mut bench, &peer));
+    bench.broker.set_clock(Clock::new(bench.now, wall_ms + 3 * day));
+    assert!(due(&mut bench, &peer));
 }
 
 #[test]
