@@ -39,7 +39,7 @@ pub mod stats;
 pub mod store;
 pub mod tubemq;
 
-pub use mqtt::options::{MqttOptions, SlowSubscriber};
+pub use mqtt::options::{FullQueue, MqttOptions, SlowSubscriber};
 pub use options::{Durability, Options, Urls};
 pub use pulsar::options::PulsarOptions;
 pub use stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};

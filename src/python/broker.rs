@@ -260,7 +260,7 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
         limits.slow_subscriber = py_result(fields.0.py(), native::SlowSubscriber::parse(&name))?;
     }
     if let Some(name) = fields.text("mqtt_full_queue")? {
-        limits.drop_when_full = name == "drop";
+        limits.full_queue = py_result(fields.0.py(), native::FullQueue::parse(&name))?;
     }
     number(fields, "mqtt_max_queue", &mut limits.max_queue)?;
     number(fields, "mqtt_max_queue_bytes", &mut limits.max_queue_bytes)?;

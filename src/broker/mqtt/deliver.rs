@@ -9,7 +9,7 @@ use crate::broker::log::unreadable;
 use crate::broker::store::mqtt::Op;
 use crate::error::{Error, Result};
 use crate::mqtt::packet::{Ack, PacketId};
-use crate::mqtt::{Packet, QoS, Reason};
+use crate::mqtt::{Packet, QoS, Reason, Violation};
 
 /// Output bytes queued for a connection beyond which its session stops sending.
 const OUTPUT_HIGH_WATER: usize = 256 << 10;
@@ -244,27 +244,49 @@ impl Broker {
         sent
     }
 
-    pub(super) fn handle_puback(&mut self, number: u64, ack: &Ack) {
-        let Some(session) = self.sessions.get_mut(&number) else { return };
+    /// The step that a message in flight waits for, if the identifier belongs to one that was sent. An acknowledgement
+    /// of an unknown identifier may be late: it is answered, if it has an answer, and changes nothing. One of another
+    /// step is a protocol error, as in Mosquitto.
+    fn check_step(
+        &mut self,
+        number: u64,
+        packet_id: PacketId,
+        belongs: impl FnOnce(QoS, bool) -> bool,
+        name: &str,
+    ) -> Result<bool, Violation> {
+        let flight = self.sessions.get_mut(&number).and_then(|session| session.flight(packet_id));
+        let Some(flight) = flight.filter(|flight| flight.sent) else { return Ok(false) };
+        if !belongs(flight.item.qos, flight.released) {
+            let qos = flight.item.qos as u8;
+            return Err(Violation::protocol(format!(
+                "{name} {packet_id} for a message of QoS {qos} out of its turn"
+            )));
+        }
+        Ok(true)
+    }
+
+    pub(super) fn handle_puback(&mut self, number: u64, ack: &Ack) -> Result<(), Violation> {
+        self.check_step(number, ack.packet_id, |qos, _| qos == QoS::AtLeastOnce, "PUBACK")?;
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         if let Some(item) = session.complete_inflight(ack.packet_id, QoS::AtLeastOnce) {
             self.landed(number, &item);
         }
+        Ok(())
     }
 
-    pub(super) fn handle_pubrec(&mut self, id: u64, number: u64, ack: &Ack) {
-        let Some(session) = self.sessions.get_mut(&number) else { return };
+    pub(super) fn handle_pubrec(&mut self, id: u64, number: u64, ack: &Ack) -> Result<(), Violation> {
+        let known = self.check_step(number, ack.packet_id, |qos, _| qos == QoS::ExactlyOnce, "PUBREC")?;
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         let durable = session.durable;
-        let flight = session.flight(ack.packet_id).filter(|f| f.item.qos == QoS::ExactlyOnce && f.sent);
-        let Some(flight) = flight else {
-            let answer = Ack::with_reason(ack.packet_id, Reason::PacketIdentifierNotFound);
-            self.send(id, &mut Packet::PubRel(answer));
-            return;
+        let Some(flight) = session.flight(ack.packet_id).filter(|_| known) else {
+            self.send(id, &mut Packet::PubRel(Ack::new(ack.packet_id)));
+            return Ok(());
         };
         if ack.reason.is_error() && !flight.released {
             if let Some(item) = session.complete_inflight(ack.packet_id, QoS::ExactlyOnce) {
                 self.landed(number, &item);
             }
-            return;
+            return Ok(());
         }
         let position = flight.item.position;
         if !std::mem::replace(&mut flight.released, true) && durable {
@@ -272,17 +294,18 @@ impl Broker {
             self.stamp(number, ack.packet_id);
         }
         self.when_written(Action::Release { session: number, connection: id, packet_id: ack.packet_id });
+        Ok(())
     }
 
-    pub(super) fn handle_pubcomp(&mut self, number: u64, ack: &Ack) {
-        let Some(session) = self.sessions.get_mut(&number) else { return };
-        // A PUBCOMP without PUBREC is ignored: the PUBLISH is sent again on the next connection.
-        if session.flight(ack.packet_id).is_none_or(|flight| !flight.released) {
-            return;
-        }
-        if let Some(item) = session.complete_inflight(ack.packet_id, QoS::ExactlyOnce) {
+    pub(super) fn handle_pubcomp(&mut self, number: u64, ack: &Ack) -> Result<(), Violation> {
+        let belongs = |qos, released| qos == QoS::ExactlyOnce && released;
+        if self.check_step(number, ack.packet_id, belongs, "PUBCOMP")?
+            && let Some(session) = self.sessions.get_mut(&number)
+            && let Some(item) = session.complete_inflight(ack.packet_id, QoS::ExactlyOnce)
+        {
             self.landed(number, &item);
         }
+        Ok(())
     }
 
     /// Notes that a client has acknowledged a message: there is room for the next one.

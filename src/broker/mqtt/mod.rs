@@ -59,7 +59,7 @@ use retained::Retained;
 use routes::Routes;
 use session::Session;
 
-pub use options::{Limits, Settings, SlowSubscriber};
+pub use options::{FullQueue, Limits, Settings, SlowSubscriber};
 pub use passwords::Passwords;
 
 /// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed down.
@@ -475,27 +475,15 @@ impl Broker {
         };
         match packet {
             Packet::Publish(publish) => self.handle_publish(id, session, publish),
-            Packet::PubAck(ack) => {
-                self.handle_puback(session, &ack);
-                Ok(())
-            }
-            Packet::PubRec(ack) => {
-                self.handle_pubrec(id, session, &ack);
-                Ok(())
-            }
+            Packet::PubAck(ack) => self.handle_puback(session, &ack),
+            Packet::PubRec(ack) => self.handle_pubrec(id, session, &ack),
             Packet::PubRel(ack) => {
                 self.handle_pubrel(id, session, &ack);
                 Ok(())
             }
-            Packet::PubComp(ack) => {
-                self.handle_pubcomp(session, &ack);
-                Ok(())
-            }
+            Packet::PubComp(ack) => self.handle_pubcomp(session, &ack),
             Packet::Subscribe(subscribe) => self.handle_subscribe(id, session, subscribe),
-            Packet::Unsubscribe(unsubscribe) => {
-                self.handle_unsubscribe(id, session, &unsubscribe);
-                Ok(())
-            }
+            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, &unsubscribe),
             Packet::PingReq => {
                 self.send(id, &mut Packet::PingResp);
                 Ok(())

@@ -54,6 +54,35 @@ impl SlowSubscriber {
     }
 }
 
+/// Answer to an MQTT 3.x client whose QoS 1 or 2 message no subscriber has room for, though a session that outlives its
+/// connection should have kept it. In MQTT 5.0 the acknowledgement says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FullQueue {
+    /// The client is disconnected and keeps the message.
+    #[default]
+    Refuse,
+    /// It gets its acknowledgement; the message is dropped and counted.
+    Drop,
+}
+
+impl FullQueue {
+    /// `refuse` or `drop`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Drop => "drop",
+        }
+    }
+
+    /// Parses a [`Self::name`].
+    pub fn parse(name: &str) -> Result<Self> {
+        [Self::Refuse, Self::Drop].into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let text = format!("mqtt_full_queue {name:?} is not one of refuse, drop");
+            Error::new(ErrorKind::InvalidArgument, text)
+        })
+    }
+}
+
 /// Limits on clients. Those that have a property in CONNACK are announced there.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -68,9 +97,8 @@ pub struct Limits {
     pub max_subscription_bytes: usize,
     /// Treatment of a subscriber that is slower than its publishers.
     pub slow_subscriber: SlowSubscriber,
-    /// Whether an MQTT 3.x client gets its PUBACK for a message that no subscriber had room for, though a session that
-    /// outlives its connection should have kept it. If not, it is disconnected and keeps the message.
-    pub drop_when_full: bool,
+    /// Answer to an MQTT 3.x client whose message no subscriber has room for.
+    pub full_queue: FullQueue,
     /// Limit on the QoS 1 and 2 messages queued for one session.
     pub max_queue: usize,
     /// Limit on the bytes of those messages.
@@ -97,7 +125,7 @@ impl Default for Limits {
             max_subscriptions: 10_000,
             max_subscription_bytes: 256 << 20,
             slow_subscriber: SlowSubscriber::Drop,
-            drop_when_full: false,
+            full_queue: FullQueue::Refuse,
             max_queue: 10_000,
             max_queue_bytes: 64 << 20,
             max_output: 8 << 20,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::message::{Message, Queued};
-use super::options::SlowSubscriber;
+use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, TOTAL_OUTPUT, routes, tree};
 use crate::broker::store::mqtt::{Op, QueueRow};
@@ -94,7 +94,7 @@ impl Broker {
                 Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
                 // MQTT 3.x cannot say it: the client keeps its message and sends it again.
                 Outcome { taken: false, lost: true, .. }
-                    if version != Version::V5 && !self.settings.limits.drop_when_full =>
+                    if version != Version::V5 && self.settings.limits.full_queue == FullQueue::Refuse =>
                 {
                     let message = "no queue has room for the message (mqtt_max_queue, mqtt_max_queue_bytes)";
                     return Err(Violation { reason: Reason::QuotaExceeded, message: message.into() });

@@ -29,6 +29,9 @@ impl Broker {
         // that of the filters one after the other, and so is the state behind it.
         let mut places: HashMap<ByteString, usize> = HashMap::new();
         let (mut wanted, mut distinct) = (Vec::new(), Vec::new());
+        if subscribe.filters.iter().any(|(text, _)| text.is_empty()) {
+            return Err(Violation::malformed("an empty topic filter"));
+        }
         for (text, options) in subscribe.filters {
             // Copied, so that one filter does not keep a packet of two megabytes alive.
             match Filter::parse(ByteString::from(&*text)).ok().filter(|filter| tree::fits(filter.as_str())) {
@@ -104,14 +107,19 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn handle_unsubscribe(&mut self, id: u64, number: u64, unsubscribe: &Unsubscribe) {
+    pub(super) fn handle_unsubscribe(
+        &mut self,
+        id: u64,
+        number: u64,
+        unsubscribe: &Unsubscribe,
+    ) -> Result<(), Violation> {
+        let filters = unsubscribe.filters.iter().map(|text| Filter::parse(text.clone()));
+        let filters = filters
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| Violation::malformed("invalid topic filter"))?;
         let mut reasons = Vec::new();
-        for text in &unsubscribe.filters {
-            let Ok(filter) = Filter::parse(text.clone()) else {
-                reasons.push(Reason::TopicFilterInvalid);
-                continue;
-            };
-            let Some(session) = self.sessions.get_mut(&number) else { return };
+        for filter in filters {
+            let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
             if session.subscriptions.remove(filter.as_str()).is_none() {
                 reasons.push(Reason::NoSubscriptionExisted);
                 continue;
@@ -126,5 +134,6 @@ impl Broker {
         }
         let answer = UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::new(), reasons };
         self.when_written(Action::Answer { connection: id, packet: Packet::UnsubAck(answer), behind: None });
+        Ok(())
     }
 }

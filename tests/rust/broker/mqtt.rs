@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock::broker::auth::TokenKey;
-use penstock::broker::mqtt::{Limits, Passwords, SlowSubscriber};
+use penstock::broker::mqtt::{FullQueue, Limits, Passwords, SlowSubscriber};
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::mqtt::packet::{
-    Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Will,
+    Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Will,
 };
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
@@ -269,8 +269,8 @@ fn qos_2_goes_its_four_steps_both_ways_and_a_repetition_is_no_second_message() {
         assert_eq!(answer, Packet::PubRel(Ack::new(packet_id)));
     }
     bench.tell(&subscriber, Packet::PubComp(Ack::new(packet_id))).unwrap();
-    let unknown = Ack::with_reason(packet_id, Reason::PacketIdentifierNotFound);
-    assert_eq!(bench.ask(&subscriber, Packet::PubRec(Ack::new(packet_id))), Packet::PubRel(unknown));
+    let late = bench.ask(&subscriber, Packet::PubRec(Ack::new(packet_id)));
+    assert_eq!(late, Packet::PubRel(Ack::new(packet_id)), "as Mosquitto does");
 }
 
 #[test]
@@ -655,12 +655,64 @@ fn a_bad_filter_is_answered_in_5_0_and_ends_the_connection_in_3() {
         Packet::Subscribe(Subscribe { packet_id: id(1), properties: Properties::new(), filters })
     };
     let (new, old) = (bench.connect("a"), bench.connect_with(Connect::new(Version::V3_1_1, "b"), false));
-    for filter in ["a/#/b", "a+", "", "$share//t", "$share/g", &"x/".repeat(300)] {
+    for filter in ["a/#/b", "a+", "$share//t", "$share/g", &"x/".repeat(300)] {
         let Packet::SubAck(ack) = bench.ask(&new, subscribe(filter)) else { panic!("{filter}") };
         assert_eq!(ack.reasons, [Reason::TopicFilterInvalid, Reason::Success], "{filter}");
     }
     assert!(bench.tell(&old, subscribe("a/#/b")).is_err());
     assert!(bench.hear(&old).is_empty(), "3.x has no DISCONNECT from the server");
+}
+
+#[test]
+fn an_empty_filter_and_a_bad_one_of_unsubscribe_end_the_connection() {
+    let mut bench = Bench::new();
+    for version in VERSIONS {
+        for filter in ["", "a/#/b", "a+"] {
+            let peer = bench.connect_with(Connect::new(version, "a"), false);
+            let filters = vec!["good".into(), filter.into()];
+            let packet = Unsubscribe { packet_id: id(1), properties: Properties::new(), filters };
+            assert!(bench.tell(&peer, Packet::Unsubscribe(packet)).is_err(), "UNSUBSCRIBE {filter:?}");
+            bench.drop_peer(peer.id);
+        }
+        let peer = bench.connect_with(Connect::new(version, "a"), false);
+        let packet = subscribe_packet([("good".to_owned(), Q0), (String::new(), Q0)]);
+        assert!(bench.tell(&peer, packet).is_err(), "SUBSCRIBE with an empty filter");
+        bench.drop_peer(peer.id);
+    }
+}
+
+/// A subscriber to whom a message of the QoS was sent, and its packet identifier.
+fn in_flight(bench: &mut Bench, version: Version, qos: QoS) -> (Peer, u16) {
+    let peer = bench.connect_with(Connect::new(version, "s"), false);
+    bench.subscribe(&peer, "t", qos);
+    let publisher = bench.connect("p");
+    bench.tell(&publisher, Packet::Publish(publish("t", qos, 1, "x"))).unwrap();
+    let packet_id = bench.messages(&peer)[0].packet_id.unwrap().get();
+    bench.drop_peer(publisher.id);
+    (peer, packet_id)
+}
+
+/// As Mosquitto 2.0 does, in all versions.
+#[test]
+fn an_acknowledgement_of_another_step_ends_the_connection_and_one_of_nothing_does_not() {
+    type Wrap = fn(Ack) -> Packet;
+    let [puback, pubrec, pubcomp]: [Wrap; 3] = [Packet::PubAck, Packet::PubRec, Packet::PubComp];
+    for version in VERSIONS {
+        for (qos, packet) in [(Q1, pubrec), (Q1, pubcomp), (Q2, puback), (Q2, pubcomp)] {
+            let mut bench = Bench::new();
+            let (peer, packet_id) = in_flight(&mut bench, version, qos);
+            let packet = packet(Ack::new(id(packet_id)));
+            assert!(bench.tell(&peer, packet.clone()).is_err(), "{packet:?} for {qos:?}");
+        }
+        let mut bench = Bench::new();
+        let (peer, packet_id) = in_flight(&mut bench, version, Q1);
+        let other = id(packet_id + 7);
+        for packet in [puback, pubcomp] {
+            bench.tell(&peer, packet(Ack::new(other))).unwrap();
+            assert!(bench.hear(&peer).is_empty());
+        }
+        assert_eq!(bench.ask(&peer, pubrec(Ack::new(other))), Packet::PubRel(Ack::new(other)));
+    }
 }
 
 #[test]
@@ -1402,10 +1454,11 @@ fn a_subscriber_at_its_limit_is_disconnected_if_that_is_the_policy() {
 
 #[test]
 fn mqtt_3_gets_no_puback_for_what_a_full_durable_queue_throws_away() {
-    for drop_when_full in [false, true] {
+    for full_queue in [FullQueue::Refuse, FullQueue::Drop] {
+        let drop_when_full = full_queue == FullQueue::Drop;
         let mut bench = limited(|limits| {
             limits.max_queue = 10;
-            limits.drop_when_full = drop_when_full;
+            limits.full_queue = full_queue;
         });
         let (peer, ..) = bench.resume("s");
         bench.subscribe(&peer, "t", Q1);
