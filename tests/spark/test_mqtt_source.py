@@ -4,6 +4,7 @@ batch that Spark repeats has the same rows."""
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ import uuid
 
 import pytest
 
+import penstock
 from penstock import blocking, errors
 from penstock.spark import register
 from penstock.spark.source import QUIET, MqttStreamReader, source_config
@@ -176,6 +178,85 @@ def test_what_is_available_is_what_the_log_has_room_for(url, topic, tmp_path):
     reader.stop()
 
 
+def values_in(reader, end):
+    """The payloads of the rows up to ``end``, as numbers."""
+    parts = reader.partitions({"row": 0, "v": 1}, {"row": end, "v": 1})
+    batches = [batch for part in parts for batch in reader.read(part)]
+    return [int(value) for batch in batches for value in batch["value"].to_pylist()]
+
+
+@pytest.mark.real_mqtt
+def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tmp_path):
+    # Mosquitto exceeds the receive maximum when it catches up. A client that ends the connection for that is
+    # sent everything in flight again.
+    url = wide_mosquitto.url
+    subscribed(url, topic)
+    with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:
+        producer.send_many([b"%d" % number for number in range(100_000)])
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    try:
+        reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset()["row"]
+        assert sorted(values_in(reader, end)) == list(range(100_000))
+    finally:
+        reader.stop()
+
+
+def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
+    # With the time alone it would take a minute to fill these 50 windows.
+    monkeypatch.setattr("penstock.spark.source.GATHER", 1.2)
+    with penstock.Broker(mqtt_port=0, mqtt_max_inflight=20) as broker:
+        subscribed(broker.mqtt_url, topic)
+        publish(broker.mqtt_url, topic, range(1000))
+        reader = MqttStreamReader(source_config(options(broker.mqtt_url, topic, tmp_path)))
+        try:
+            reader.initialOffset()
+            eventually(lambda: reader.latestOffset()["row"] == 1000, 40)
+            assert values_in(reader, 1000) == list(range(1000))
+        finally:
+            reader.stop()
+
+
+@pytest.fixture
+def trickle(url, topic):
+    """Publishes a message every 50 ms until the test ends."""
+    done = threading.Event()
+
+    def publish_on():
+        with blocking.connect(url) as client, client.producer(f"{topic}/live", qos=1) as producer:
+            while not done.wait(0.05):
+                producer.send(b"-1")
+
+    subscribed(url, topic)
+    thread = threading.Thread(target=publish_on)
+    yield thread.start
+    done.set()
+    thread.join()
+
+
+def test_available_now_on_a_live_topic_has_what_was_there(spark, url, topic, tmp_path, trickle):
+    publish(url, topic, range(300))
+    trickle()
+    query = Query(spark, tmp_path, url, topic, available_now=True)
+    assert query.query.awaitTermination(60)
+    assert [value for value in query.values if value >= 0] == list(range(300))
+
+
+def test_a_topic_that_is_never_quiet_is_cut_after_the_time(
+    url, topic, tmp_path, trickle, caplog, monkeypatch
+):
+    monkeypatch.setattr("penstock.spark.source.FEW", 1)
+    monkeypatch.setattr("penstock.spark.source.QUIET", 30.0)
+    trickle()
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="2s")))
+    try:
+        reader.prepareForTriggerAvailableNow()
+        assert reader.latestOffset()["row"] > 0
+        assert "was not quiet for 2 s" in caplog.text
+    finally:
+        reader.stop()
+
+
 def test_a_batch_that_is_run_again_has_the_same_rows(spark, url, topic, tmp_path, forget_the_last_commit):
     subscribed(url, topic)
     with Query(spark, tmp_path, url, topic) as first:
@@ -320,6 +401,40 @@ def test_a_log_of_another_checkpoint_is_refused(url, topic, tmp_path):
         reader.stop()
 
 
+def test_a_log_that_was_replaced_ends_the_query_of_its_checkpoint(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(10))
+    first = Query(spark, tmp_path, url, topic, available_now=True)
+    assert first.query.awaitTermination(60)
+    assert first.values == list(range(10))
+    shutil.rmtree(tmp_path / "wal")
+    # The new log soon has the rows' numbers, but they are other messages.
+    publish(url, topic, range(10, 60))
+    second = Query(spark, tmp_path, url, topic, available_now=True)
+    with pytest.raises(Exception, match="not the one that this checkpoint was made with"):
+        second.query.awaitTermination(60)
+    assert second.values == []
+
+
+def test_an_offset_without_a_log_is_one_of_an_earlier_version(url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(5))
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    try:
+        reader.prepareForTriggerAvailableNow()
+        assert reader.latestOffset({"row": 2, "v": 1}, None)["row"] == 5
+        assert (
+            sum(
+                piece.rows
+                for part in reader.partitions({"row": 2, "v": 1}, {"row": 5, "v": 1})
+                for piece in part.slices
+            )
+            == 3
+        )
+    finally:
+        reader.stop()
+
+
 def test_a_second_query_on_the_same_log_is_refused(url, topic, tmp_path, monkeypatch):
     subscribed(url, topic)
     config = source_config(options(url, topic, tmp_path))
@@ -360,6 +475,7 @@ def test_a_session_that_another_takes_ends_the_query_by_name(url, topic, tmp_pat
         ({"client_id": None}, errors.InvalidArgument, '"client_id" is missing'),
         ({"max_rows_per_triger": "1"}, errors.InvalidArgument, "did you mean 'max_rows_per_trigger'"),
         ({"max_rows_per_trigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
+        ({"receive_maximum": "65535"}, errors.InvalidArgument, "takes 10000 at most"),
         ({"wal_limit": "much"}, errors.InvalidArgument, "wal_limit"),
         ({"qos": "3"}, errors.InvalidArgument, "qos"),
         ({"clean_start": "true"}, errors.Unsupported, "clean_start"),

@@ -15,6 +15,7 @@ Messages that the broker drops in the meantime (QoS 0, a full queue, an expired 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -42,21 +43,35 @@ else:
         # Before PySpark 4.2.
         _AvailableNow = object
 
+log = logging.getLogger("penstock.spark")
+
 ROWS_PER_SEGMENT = 10_000
 ROWS_PER_TASK = 10_000
 """Fewest rows for which another task pays off."""
 GATHER = 0.1
 """Seconds for which messages are gathered into a segment."""
+FEW = 10
+"""Messages. With as many unacknowledged, a pause ends the segment: the broker may be waiting for us."""
+PAUSE = 0.005
+"""Seconds without a message that are such a pause."""
 QUIET = 1.0
-"""Seconds without a message after which ``availableNow`` considers everything received."""
+"""Seconds with fewer than ``FEW`` messages in a segment, after which the broker has nothing more in store."""
 
 _OWN: dict[str, Option] = {
     "wal": Option(str, None, "Folder of the log; executors must be able to read it."),
     "wal_limit": Option(parse.size, 1 << 30, "Size of the log above which messages are left on the broker."),
     "max_rows_per_trigger": Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
     "max_partitions": Option(parse.whole(1, 10_000), 8, "Largest number of tasks in a micro-batch."),
+    "available_now_timeout": Option(
+        parse.duration,
+        60.0,
+        "Longest time for which availableNow collects messages of a topic that is never quiet.",
+    ),
     "subscription": Option(str, None, "Group of a shared subscription."),
 }
+RECEIVE_MAXIMUM = 1000
+"""Default of ``receive_maximum``. Brokers exceed it behind a burst. Above 65,535 messages the client ends the
+connection, and everything in flight is delivered again: the default stays far below that."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,7 @@ class SourceConfig:
     wal_limit: int
     max_rows_per_trigger: int | None
     max_partitions: int
+    available_now_timeout: float
     subscription: str | None
     client: dict[str, Any] = field(repr=False)
     consumer: dict[str, Any]
@@ -106,11 +122,16 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     if not client.get("client_id"):
         raise InvalidArgument('option "client_id" is missing: it names the session that the broker keeps')
     values = {name: _own(name, own) for name in _OWN}
+    client = {"receive_maximum": RECEIVE_MAXIMUM, **travelling("mqtt.client", client), "clean_start": False}
+    if client["receive_maximum"] > ROWS_PER_SEGMENT:
+        raise InvalidArgument(
+            f"receive_maximum is {client['receive_maximum']}, and the Spark source takes {ROWS_PER_SEGMENT} "
+            "at most: brokers exceed it behind a burst, and above 65,535 all that is in flight is sent again"
+        )
     return SourceConfig(
         url=base,
         topic=topic,
-        # The log has room for all messages in flight; a smaller window would only make segments small.
-        client={"receive_maximum": 65_535, **travelling("mqtt.client", client), "clean_start": False},
+        client=client,
         consumer=travelling("mqtt.consumer", {**inherited["consumer"], **consumer}),
         **values,
     )
@@ -143,16 +164,17 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         self._available: int | None = None
         self._start = 0
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return _offset(self._running().log.first)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        wal = self._running().log
+        return _offset(wal, wal.first)
 
-    def latestOffset(self, *asked: Any) -> dict[str, int]:  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
+    def latestOffset(self, *asked: Any) -> dict[str, Any]:  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         """Spark 4.2 and later pass the start and the limit; before, only our own limit applies."""
         ingest = self._running()
         ingest.check()
         start, most = self._start, self._config.max_rows_per_trigger
         if asked:
-            start = _row(asked[0])
+            start = _row(ingest.log, asked[0])
             most = getattr(asked[1], "max_rows", None)
         end = ingest.log.end if self._available is None else self._available
         if start > ingest.log.end:
@@ -160,7 +182,7 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
             ingest.log.slices(start, start + 1)
         if most is not None:
             end = min(end, start + most)
-        return _offset(max(start, end))
+        return _offset(ingest.log, max(start, end))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -168,17 +190,21 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         most = self._config.max_rows_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return _offset(self._running().log.end)
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        wal = self._running().log
+        return _offset(wal, wal.end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Waits until the broker has sent nothing for a second; the rows up to then are available."""
+        """Waits until the broker has handed over what it kept; the rows up to then are available. A topic on
+        which more is published all the time ends the wait, too: at once if it is slow, else after
+        ``available_now_timeout``."""
         self._available = self._running().wait_until_quiet()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        first, last = _row(start), _row(end)
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        wal = self._running().log
+        first, last = _row(wal, start), _row(wal, end)
         self._start = last
-        slices = self._running().log.slices(first, last)
+        slices = wal.slices(first, last)
         groups = spread(slices, self._config.max_partitions, ROWS_PER_TASK)
         return [_Rows(group) for group in groups]
 
@@ -190,8 +216,9 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
                 text = 'does not exist here: the folder of option "wal" must be shared by all machines'
                 raise IoError(f"{piece.path!r} {text}") from None
 
-    def commit(self, end: dict[str, int]) -> None:
-        self._running().trim(_row(end))
+    def commit(self, end: dict[str, Any]) -> None:
+        ingest = self._running()
+        ingest.trim(_row(ingest.log, end))
 
     def stop(self) -> None:
         ingest, self._ingest = self._ingest, None
@@ -207,13 +234,25 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         return {**self.__dict__, "_ingest": None}
 
 
-def _offset(row: int) -> dict[str, int]:
-    return {"row": row, "v": 1}
+def _offset(wal: Log, row: int) -> dict[str, Any]:
+    return {"log": wal.identity, "row": row, "v": 1}
 
 
-def _row(offset: dict[str, int]) -> int:
+def _row(wal: Log, offset: dict[str, Any]) -> int:
+    """The row of an offset.
+
+    Raises:
+        InvalidArgument: another version of this source made the offset.
+        IoError: it is an offset of another log. Its row number would mean other messages here.
+    """
     if offset.get("v") != 1:
         raise InvalidArgument(f"the checkpoint was written by another version of this source: {offset}")
+    # Offsets of earlier versions do not name their log.
+    if offset.get("log", wal.identity) != wal.identity:
+        raise IoError(
+            f"the log in {wal.folder!r} is {wal.identity}, not the one that this checkpoint was made with, "
+            f"which is {offset['log']}: restore that log, or begin with a new checkpoint"
+        )
     return offset["row"]
 
 
@@ -224,12 +263,13 @@ class _Ingest:
         from penstock import blocking
 
         self._config = config
+        self._window = int(config.client["receive_maximum"])
         self.log = Log(config.wal)
         self._changed = threading.Condition()
         self._stopping = False
         self._error: Exception | None = None
         self._silence = 0.0
-        """Seconds of waiting without a message since the last ones were stored."""
+        """Seconds for which the broker has sent no more than a trickle."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.log.close)
             self._client = stack.enter_context(blocking.connect(config.url, **config.client))
@@ -249,12 +289,21 @@ class _Ingest:
             self._changed.notify_all()
 
     def wait_until_quiet(self) -> int:
-        """Waits until the broker is quiet or the log is full; returns the end of the log."""
+        """Waits until the broker is quiet, the log is full or the time is up; returns the end of the log."""
+        limit = self._config.available_now_timeout
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._error or self._stopping or self._silence >= QUIET or not self._fits()
+            in_time = self._changed.wait_for(
+                lambda: self._error or self._stopping or self._silence >= QUIET or not self._fits(), limit
             )
         self.check()
+        if not in_time:
+            log.warning(
+                "%r was not quiet for %g s: availableNow ends with the %d messages collected until now; the "
+                "broker keeps the rest for the next run",
+                self._config.topic,
+                limit,
+                self.log.end - self.log.first,
+            )
         return self.log.end
 
     def stop(self) -> None:
@@ -270,12 +319,18 @@ class _Ingest:
     def _run(self) -> None:
         try:
             while self._has_room():
-                if messages := self._gather():
+                started = time.monotonic()
+                messages = self._gather()
+                waited = time.monotonic() - started
+                if messages:
                     self.log.append(_table(messages))
                     # Not before the messages are on disk.
                     self._consumer.ack_many([message for message in messages if message.qos])
+                # A broker that has messages in store fills the window at once. Those that are published now
+                # and then do not end the silence, or a live topic would never be quiet.
+                enough = min(FEW, self._window)
                 with self._changed:
-                    self._silence = 0.0 if messages else self._silence + GATHER
+                    self._silence = 0.0 if len(messages) >= enough else self._silence + waited
                     self._changed.notify_all()
         except Exception as error:
             with self._changed:
@@ -292,13 +347,26 @@ class _Ingest:
         return self.log.size < self._config.wal_limit
 
     def _gather(self) -> list[MqttMessage]:
+        """The messages of the next segment. It ends with the time, with the in-flight window of the broker,
+        which sends nothing more until these are acknowledged, or with a pause that may come from that window:
+        brokers do not tell how large theirs is."""
         consumer = cast("MqttConsumer", self._consumer)
         messages = consumer.receive_many(ROWS_PER_SEGMENT, timeout=GATHER)
         if not messages:
             return messages
         deadline = time.monotonic() + GATHER
-        while len(messages) < ROWS_PER_SEGMENT and (left := deadline - time.monotonic()) > 0:
-            messages += consumer.receive_many(ROWS_PER_SEGMENT - len(messages), timeout=left)
+        unacknowledged = sum(1 for message in messages if message.qos)
+        while len(messages) < ROWS_PER_SEGMENT and unacknowledged < self._window:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            if unacknowledged >= FEW:
+                left = min(left, PAUSE)
+            more = consumer.receive_many(ROWS_PER_SEGMENT - len(messages), timeout=left)
+            if not more:
+                break
+            unacknowledged += sum(1 for message in more if message.qos)
+            messages += more
         return messages
 
 

@@ -3,7 +3,8 @@ acknowledged to the broker until Spark has committed them.
 
 The log is a folder of segments, which are Arrow files that never change.
 ``00000000000000000120-00000000000000000200.arrow`` holds rows 120 to 199, counted from the first message ever
-received. A segment gets its name once it is on disk. The writer holds a lock; readers need no lock.
+received. A segment gets its name once it is on disk. The writer holds a lock; readers need no lock. The file
+``identity`` tells a log from another one that was begun later in the same folder.
 """
 # pyarrow is typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -15,6 +16,7 @@ import os
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +64,12 @@ class Log:
             InvalidArgument: another writer keeps the lock.
             IoError: the folder cannot be used, or rows are missing between its segments.
         """
+        self.folder = folder
         self._folder = Path(folder)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file = _locked(self._folder / "lock", patience)
+            self.identity = _identity(self._folder)
         except OSError as error:
             raise IoError(f"the log {folder!r} cannot be used: {error}") from error
         for left in self._folder.glob("*.new"):
@@ -73,6 +77,7 @@ class Log:
         self._mutex = threading.Lock()
         self._kept_from = 0
         self._segments = _segments(self._folder)
+        self._size = sum(segment.size for segment in self._segments)
 
     @property
     def first(self) -> int:
@@ -90,7 +95,7 @@ class Log:
     def size(self) -> int:
         """Bytes that are still needed. A trimmed last segment does not count: only its name is needed."""
         with self._mutex:
-            return sum(segment.size for segment in self._segments if segment.end > self._kept_from)
+            return self._size
 
     def append(self, table: Any) -> None:
         """Adds a segment, which is on disk when this returns."""
@@ -111,6 +116,7 @@ class Log:
         _sync(self._folder)
         with self._mutex:
             self._segments.append(Segment(str(path), first, end, size))
+            self._size += size
 
     def trim(self, row: int) -> None:
         """Deletes segments that end before ``row``, except the last, whose name holds the end of the log."""
@@ -118,6 +124,7 @@ class Log:
             self._kept_from = max(self._kept_from, row)
             gone = [segment for segment in self._segments[:-1] if segment.end <= row]
             self._segments = self._segments[len(gone) :]
+            self._size = sum(segment.size for segment in self._segments if segment.end > self._kept_from)
         for segment in gone:
             Path(segment.path).unlink(missing_ok=True)
 
@@ -165,6 +172,23 @@ def _locked(path: Path, patience: float) -> IO[bytes]:
             time.sleep(0.05)
         else:
             return file
+
+
+def _identity(folder: Path) -> str:
+    """The name of the log, made when it is begun."""
+    path = folder / "identity"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        identity = uuid.uuid4().hex
+    new = path.with_suffix(".new")
+    with new.open("w") as file:
+        file.write(identity)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    _sync(folder)
+    return identity
 
 
 def _segments(folder: Path) -> list[Segment]:
