@@ -61,7 +61,7 @@ def texts(rows):
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "data source":
-        monkeypatch.setattr("penstock.spark.driver._arrow_batches", lambda df: None)
+        monkeypatch.setattr("penstock.spark.driver._batch_schema", lambda df: None)
     return request.param
 
 

@@ -49,7 +49,7 @@ def own_pool():
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "data source":
-        monkeypatch.setattr("penstock.spark.driver._arrow_batches", lambda df: None)
+        monkeypatch.setattr("penstock.spark.driver._batch_schema", lambda df: None)
     return request.param
 
 

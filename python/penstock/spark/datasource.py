@@ -49,6 +49,10 @@ _ARGUMENTS = (
 )
 
 
+_REPORT_TO_COME = "the report of a write by penstock.spark\n"
+"""Content of the file for a report, until the report is there."""
+
+
 class PenstockDataSource(DataSource):
     """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``, the same
     with ``df.writeStream``, and ``spark.readStream`` for MQTT."""
@@ -83,8 +87,8 @@ class PenstockDataSource(DataSource):
             raise Unsupported('a topic cannot be overwritten: use outputMode("append") or "update"')
         options: dict[str, Any] = dict(self.options)
         # Options of Spark itself, which it passes along.
-        options.pop("checkpointlocation", None)
-        options.pop("path", None)
+        for name in ("checkpointlocation", "path", "queryname"):
+            options.pop(name, None)
         return _StreamWriter(_config(options, schema))
 
 
@@ -113,7 +117,8 @@ class _Writer(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         # This runs in another process on the driver's machine, and reports through a file.
-        if self._report and Path(self._report).exists():
+        # The file is the one that the driver made for it, and no other.
+        if self._report and _is_to_come(Path(self._report)):
             reports = [message.report for message in messages if isinstance(message, _Written)]
             Path(self._report).write_text(json.dumps([_as_json(report) for report in reports]))
 
@@ -133,6 +138,14 @@ class _StreamWriter(_StreamBase):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
+
+
+def _is_to_come(path: Path) -> bool:
+    try:
+        return path.read_text() == _REPORT_TO_COME
+    except (OSError, ValueError):
+        # On a remote Connect server, for one.
+        return False
 
 
 def _as_json(report: PartitionReport) -> dict[str, Any]:
@@ -168,7 +181,9 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
 
     df.sparkSession.dataSource.register(PenstockDataSource)
     seen = Observation()
-    with tempfile.NamedTemporaryFile(prefix="penstock-report-") as file:
+    with tempfile.NamedTemporaryFile(mode="w+", prefix="penstock-report-") as file:
+        file.write(_REPORT_TO_COME)
+        file.flush()
         writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
         options = {
             "url": config.url,
@@ -188,7 +203,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
             raise errors.of_task(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
-    if text:
+    if text != _REPORT_TO_COME:
         return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)
     return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
 

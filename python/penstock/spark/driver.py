@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import threading
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Unsupported
 
 from . import errors
+from .arrow import arrow_schema
 from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
@@ -24,6 +27,13 @@ if TYPE_CHECKING:
     from penstock._typing import Duration
 
 log = logging.getLogger("penstock.spark")
+
+ROWS_PER_MESSAGE = 32
+"""Rows in an Arrow message of the JVM. With rows of 5 MiB, the largest that Pulsar takes undivided, it has
+160 MiB."""
+
+_OBSERVED = re.compile(r"^[\s:+\-!*]*CollectMetrics ", re.MULTILINE)
+"""The node of ``df.observe()`` in the text of a plan."""
 
 
 def write(
@@ -104,15 +114,17 @@ def write(
     df = _shape(df, config)
     session = df.sparkSession
     with _job_description(session, f"penstock: write to {topic or topic_column}"):
-        batches = _arrow_batches(df)
-        if batches is None:
+        schema = _batch_schema(df)
+        if schema is None:
             log.debug("the JVM gives no Arrow batches here: writing through the data source")
             from .datasource import write_through
 
             return write_through(df, config, started)
-        rdd, schema = batches
         try:
-            partitions: list[PartitionReport] = rdd.mapPartitions(PartitionWriter(config, schema)).collect()
+            # The first of these runs the shuffles below the frame. What they raise is the job's failure.
+            batches = _arrow_batches(df)
+            writer = PartitionWriter(config, schema)
+            partitions: list[PartitionReport] = batches.mapPartitions(writer).collect()
         except Exception as error:
             raise errors.of_task(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
@@ -165,29 +177,71 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
     return df.select(*columns)
 
 
-def _arrow_batches(df: Any) -> tuple[Any, bytes] | None:
-    """An RDD of Arrow IPC messages and their schema, or ``None`` where that is not available (Spark Connect).
+def _batch_schema(df: Any) -> bytes | None:
+    """The schema of the Arrow batches that the JVM makes of the frame, or ``None`` if the data source has to
+    write it: with Spark Connect, for types that have no Arrow type, and for an observed frame, whose metrics
+    Spark reports for its own writes only. Nothing is computed for the answer."""
+    if not hasattr(df, "_jdf") or _OBSERVED.search(df._jdf.queryExecution().analyzed().toString()):
+        return None
+    from pyspark.errors import PySparkTypeError
+
+    large = df.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false")
+    try:
+        schema = arrow_schema(df.schema, large=large == "true")
+    except PySparkTypeError as error:
+        log.debug("no Arrow schema: %s", error)
+        return None
+    return schema.serialize().to_pybytes()
+
+
+def _arrow_batches(df: Any) -> Any:
+    """An RDD of Arrow IPC messages.
 
     This amounts to a ``foreachPartition`` with Arrow: there is no UDF in the plan, and no row is pickled. The
-    method is not public, so after any error the caller writes through the data source instead.
+    method is not public; PySpark 4.0 to 4.3 have it.
     """
-    try:
-        from pyspark import RDD
-        from pyspark.serializers import NoOpSerializer
-        from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
 
-        session = df.sparkSession
-        conf = session.conf
-        schema: Any = to_arrow_schema(
-            df.schema,
-            timezone=conf.get("spark.sql.session.timeZone"),
-            prefers_large_types=conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true",
-        )
+    session = df.sparkSession
+    with _short_messages(session):
         batches = df._jdf.toArrowBatchRdd().toJavaRDD()
-        return RDD(batches, session.sparkContext, NoOpSerializer()), schema.serialize().to_pybytes()
-    except Exception as error:
-        log.debug("toArrowBatchRdd: %s", error)
-        return None
+    return RDD(batches, session.sparkContext, NoOpSerializer())
+
+
+class _Shortened:
+    """A session whose Arrow messages are short for now."""
+
+    def __init__(self, before: str) -> None:
+        self.before = before
+        self.users = 0
+
+
+_shortened: dict[int, _Shortened] = {}
+_shortening = threading.Lock()
+
+
+@contextlib.contextmanager
+def _short_messages(session: Any) -> Generator[None, None, None]:
+    """Lets the JVM make Arrow messages of a few rows. It counts rows only, not bytes, so that 10,000 rows of
+    100 KiB would be one message of 1 GB, three times on its heap. The workers put them together again."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    key = id(session)
+    with _shortening:
+        state = _shortened.get(key)
+        if state is None:
+            state = _shortened[key] = _Shortened(session.conf.get(name))
+            before = int(state.before)
+            session.conf.set(name, str(min(before, ROWS_PER_MESSAGE) if before > 0 else ROWS_PER_MESSAGE))
+        state.users += 1
+    try:
+        yield
+    finally:
+        with _shortening:
+            state.users -= 1
+            if not state.users:
+                del _shortened[key]
+                session.conf.set(name, state.before)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .arrow import arrow_type
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -24,12 +26,10 @@ def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructT
     names = list(rows[0].__fields__) if columns is None else list(columns)
     if schema is None:
         return pa.RecordBatch.from_arrays([pa.array([_plain(row[n]) for row in rows]) for n in names], names)
-    from pyspark.sql.pandas.types import to_arrow_type
-
     arrays = [
         pa.array([_typed(row[name], schema[name].dataType) for row in rows], type=kind)
         for name in names
-        for kind in [to_arrow_type(schema[name].dataType, timezone="UTC")]
+        for kind in [arrow_type(schema[name].dataType)]
     ]
     return pa.RecordBatch.from_arrays(arrays, names)
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.pulsar import MessageId, MessageIds
     from penstock.tubemq import Position
 
+ROWS_PER_LOT = 10_000
+BYTES_PER_LOT = 16 << 20
+"""Rows, and bytes of Arrow data, from which on small record batches are passed to the engine in one call."""
 ROWS_PER_CALL = 2000
 """Plain Rows passed to the engine in one call."""
 
@@ -88,8 +91,8 @@ class PartitionWriter:
             if self.arrow_schema is None:
                 raise InvalidArgument("Arrow IPC messages need arrow_schema, their serialised schema")
             schema: Any = pa.ipc.read_schema(pa.py_buffer(self.arrow_schema))
-            for message in rows:
-                yield pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+            messages = (pa.ipc.read_record_batch(pa.py_buffer(message), schema) for message in rows)
+            yield from _larger(messages)
         elif hasattr(first, "__arrow_c_array__"):
             yield from rows
         else:
@@ -121,6 +124,24 @@ class PartitionWriter:
 
     def __repr__(self) -> str:
         return f"PartitionWriter({self.config!r})"
+
+
+def _larger(batches: Iterator[Any]) -> Iterator[Any]:
+    """Small record batches as larger ones. Each call into the engine has a cost, and so has each
+    acknowledgement of a lot."""
+    import pyarrow as pa
+
+    parts: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        parts.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROWS_PER_LOT or size >= BYTES_PER_LOT:
+            yield pa.Table.from_batches(parts).combine_chunks()
+            parts, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(parts).combine_chunks()
 
 
 def _payload_and_key_only(config: SinkConfig) -> bool:

@@ -28,6 +28,7 @@ from penstock import parse, protocols
 from penstock.errors import InvalidArgument, IoError, Unsupported
 from penstock.options import Option
 
+from .arrow import arrow_schema
 from .config import travelling
 from .wal import Log, Slice, spread
 
@@ -399,9 +400,8 @@ def spark_schema() -> Any:
 def _table(messages: Sequence[MqttMessage]) -> Any:
     """The messages as a table with exactly the types that Spark expects, because it compares them."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema: Any = to_arrow_schema(spark_schema(), timezone="UTC")
+    schema = arrow_schema(spark_schema())
     columns: list[list[Any]] = [
         [bytes(message.data) for message in messages],
         [message.topic for message in messages],

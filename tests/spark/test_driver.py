@@ -1,0 +1,137 @@
+"""The driver's part of a write: one job a write, messages of the JVM that are bounded, and plans that Spark
+watches."""
+
+import threading
+
+import pytest
+
+from penstock import blocking
+from penstock.spark import pool, register, write
+from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
+
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+@pytest.fixture
+def topic(embedded):
+    name = embedded.topic()
+    with blocking.connect(embedded.url) as client:
+        client.consumer(name, "keep", position="earliest").close()
+    return name
+
+
+@pytest.fixture(autouse=True)
+def own_pool():
+    yield
+    pool.close()
+
+
+def values(url, topic, count):
+    """The payloads of the topic; fails when there are more than ``count``."""
+    rows = []
+    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
+        while part := reader.read_frame(10_000, timeout=20 if len(rows) < count else 0.3).to_pylist():
+            rows += [row["value"].decode() for row in part]
+    return rows
+
+
+def test_messages_of_the_jvm_do_not_grow_with_the_rows(spark):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wide = spark.range(0, 200, 1, 1).select(F.repeat(F.lit("x"), 256 << 10).alias("value"))
+    sizes = _arrow_batches(wide).map(len).collect()
+    assert max(sizes) < ROWS_PER_MESSAGE * 300_000
+    assert sum(sizes) > 200 * (256 << 10)
+
+
+def test_the_sessions_setting_is_what_it_was(spark):
+    before = spark.conf.get(ROWS_CONF)
+    inner, outer = threading.Event(), threading.Event()
+
+    def hold():
+        with _short_messages(spark):
+            inner.set()
+            assert outer.wait(20)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert inner.wait(20)
+    with _short_messages(spark):
+        assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
+    assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
+    outer.set()
+    other.join()
+    assert spark.conf.get(ROWS_CONF) == before
+
+
+def test_rows_of_many_messages_keep_their_order(spark, embedded, topic):
+    frame = spark.range(0, 5000, 1, 1).selectExpr("cast(id as string) value")
+    report = write(frame, embedded.url, topic, value="value")
+    assert report.rows == 5000
+    assert values(embedded.url, topic, 5000) == [str(number) for number in range(5000)]
+
+
+def test_a_failing_shuffle_below_the_frame_runs_once(spark, embedded, topic, tmp_path):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    runs = tmp_path / "runs"
+
+    @F.udf("string")
+    def breaks(number):
+        from pyspark.taskcontext import TaskContext
+
+        if number == 7:
+            with runs.open("a") as file:
+                file.write(f"{TaskContext.get().attemptNumber()}\n")
+            raise ValueError("broken row")
+        return str(number)
+
+    frame = spark.range(0, 20, 1, 1).select(breaks("id").alias("value")).repartition(2)
+    with pytest.raises(Exception, match="broken row"):
+        write(frame, embedded.url, topic, value="value")
+    # The attempts of one task of one job.
+    assert runs.read_text().split() == ["0", "1", "2"]
+
+
+def test_an_observed_frame_has_its_metrics(spark, embedded, topic):
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    seen = Observation("rows")
+    frame = spark.range(0, 10, 1, 2).selectExpr("cast(id as string) value")
+    observed = frame.observe(seen, F.count(F.lit(1)).alias("count")).where("value <> '3'")
+    report = write(observed, embedded.url, topic, value="value")
+    assert (report.rows, len(report.partitions)) == (9, 2)
+    metrics = []
+    waiting = threading.Thread(target=lambda: metrics.append(seen.get), daemon=True)
+    waiting.start()
+    waiting.join(30)
+    assert metrics == [{"count": 10}]
+
+
+def test_a_stream_with_a_name_is_written(spark, embedded, topic, tmp_path):
+    register(spark)
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    writer = source.selectExpr("cast(value as string) value").writeStream.format("penstock")
+    writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
+    query = writer.queryName("named").start()
+    try:
+        eventually(lambda: query.exception() or (query.lastProgress or {}).get("batchId", -1) >= 1, 60)
+        assert query.exception() is None
+        assert query.name == "named"
+    finally:
+        query.stop()
+    assert len(values(embedded.url, topic, 20)) >= 20
+
+
+def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_path):
+    register(spark)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    writer = spark.range(3).selectExpr("cast(id as string) value").write.format("penstock").mode("append")
+    writer.options(url=embedded.url, topic=topic, value="value", _report=str(precious)).save()
+    assert precious.read_text() == "precious"
+    assert len(values(embedded.url, topic, 3)) == 3
