@@ -89,7 +89,7 @@ class PenstockDataSource(DataSource):
         # Options of Spark itself, which it passes along.
         for name in ("checkpointlocation", "path", "queryname"):
             options.pop(name, None)
-        return _StreamWriter(_config(options, schema))
+        return _StreamWriter(_config(options, schema), schema)
 
 
 def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
@@ -127,11 +127,13 @@ class _StreamWriter(_StreamBase):
     """Writes micro-batches. When the tasks of a batch have ended, every row is acknowledged, so there is
     nothing to commit. A batch that Spark repeats is sent again, with the same ids."""
 
-    def __init__(self, config: SinkConfig) -> None:
+    def __init__(self, config: SinkConfig, schema: Any) -> None:
         self._config = config
+        self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return _Written(PartitionWriter(self._config)(iterator)[0])
+        # The schema is for the Rows of PySpark 4.0.
+        return _Written(PartitionWriter(self._config, row_schema=self._schema)(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
