@@ -35,6 +35,6 @@ def arrow_schema(schema: StructType, *, large: bool = False) -> Any:
 
 
 @functools.cache
-def _zone(function: Any) -> dict[str, str]:
+def _zone(function: Any) -> dict[str, Any]:
     """The argument for moments in UTC, which is the only zone before PySpark 4.2."""
     return {"timezone": "UTC"} if "timezone" in inspect.signature(function).parameters else {}
