@@ -1,14 +1,18 @@
 //! The rows of a frame as messages: the roles of the columns, and the encoding. Nothing is sent here, so that a row
 //! that cannot be sent is refused before any other row is sent.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow_array::types::{Int64Type, TimestampMillisecondType};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
 };
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, TimeUnit};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pyo3::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -166,7 +170,7 @@ fn encode(batches: &[RecordBatch], columns: &Columns) -> Result<Rows> {
             }
         } else {
             let name = columns.value.as_deref().unwrap_or("value");
-            let values = cast_column(batch, name, &DataType::Binary, "binary or text")?;
+            let values = payload_column(batch, name)?;
             let values = values.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
             for row in 0..batch.num_rows() {
                 beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)))?;
@@ -186,8 +190,84 @@ fn in_utc(kind: &DataType) -> DataType {
         DataType::List(item) => DataType::List(field(item)),
         DataType::LargeList(item) => DataType::LargeList(field(item)),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(field(entries), *sorted),
+        DataType::Map(entries, sorted) => {
+            let DataType::Struct(parts) = entries.data_type() else { return kind.clone() };
+            let [key, value] = &parts[..] else { return kind.clone() };
+            // Names in JSON are text.
+            let key = Arc::new(key.as_ref().clone().with_data_type(DataType::Utf8));
+            let parts = DataType::Struct([key, field(value)].into_iter().collect());
+            DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(parts)), *sorted)
+        }
         other => other.clone(),
+    }
+}
+
+/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as Base64, and the
+/// floats that are no numbers as text. Other values are left to arrow-json.
+#[derive(Debug)]
+struct AsSpark;
+
+impl EncoderFactory for AsSpark {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
+        let bytes =
+            |at: Box<dyn Fn(usize) -> &'a [u8] + 'a>| -> Box<dyn Encoder + 'a> { Box::new(Base64(at)) };
+        let numbers = |at: Box<dyn Fn(usize) -> f64 + 'a>| -> std::result::Result<_, ArrowError> {
+            // The usual array has none of them, and costs no more than this look.
+            if (0..array.len()).all(|row| at(row).is_finite()) {
+                return Ok(None);
+            }
+            let finite = make_encoder(field, array, &PLAIN)?;
+            Ok(Some(Box::new(Float { at, finite }) as Box<dyn Encoder + 'a>))
+        };
+        let encoder = match array.data_type() {
+            DataType::Binary => Some(bytes(Box::new(|row| array.as_binary::<i32>().value(row)))),
+            DataType::LargeBinary => Some(bytes(Box::new(|row| array.as_binary::<i64>().value(row)))),
+            DataType::BinaryView => Some(bytes(Box::new(|row| array.as_binary_view().value(row)))),
+            DataType::FixedSizeBinary(_) => {
+                Some(bytes(Box::new(|row| array.as_fixed_size_binary().value(row))))
+            }
+            DataType::Float32 => {
+                numbers(Box::new(|row| array.as_primitive::<Float32Type>().value(row).into()))?
+            }
+            DataType::Float64 => numbers(Box::new(|row| array.as_primitive::<Float64Type>().value(row)))?,
+            _ => None,
+        };
+        Ok(encoder.map(|encoder| NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+/// Bytes as a JSON string in Base64.
+struct Base64<'a>(Box<dyn Fn(usize) -> &'a [u8] + 'a>);
+
+impl Encoder for Base64<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(STANDARD.encode((self.0)(row)).as_bytes());
+        out.push(b'"');
+    }
+}
+
+/// Floats, of which some are not finite.
+struct Float<'a> {
+    at: Box<dyn Fn(usize) -> f64 + 'a>,
+    finite: NullableEncoder<'a>,
+}
+
+impl Encoder for Float<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = (self.at)(row);
+        match value {
+            _ if value.is_finite() => self.finite.encode(row, out),
+            _ if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
+            _ if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
+            _ => out.extend_from_slice(b"\"-Infinity\""),
+        }
     }
 }
 
@@ -209,7 +289,9 @@ fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
         .collect::<std::result::Result<_, _>>()
         .map_err(arrow_error)?;
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(arrow_error)?;
-    let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
+    let mut writer = arrow_json::writer::WriterBuilder::new()
+        .with_encoder_factory(Arc::new(AsSpark))
+        .build::<_, arrow_json::writer::LineDelimited>(Vec::new());
     writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_error)?;
     Ok(writer.into_inner())
 }
@@ -240,13 +322,32 @@ fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> 
     cast_array(column, to, wrong)
 }
 
+/// The payloads, which are sent as they are. A number has no bytes of its own.
+fn payload_column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
+    let kind = batch.column(index(batch, name)?).data_type().clone();
+    let bytes = |kind: &DataType| {
+        kind.is_binary() || kind.is_string() || matches!(kind, DataType::FixedSizeBinary(_))
+    };
+    let known = match &kind {
+        DataType::Null => true,
+        DataType::Dictionary(_, of) => bytes(of),
+        kind => bytes(kind),
+    };
+    if !known {
+        return Err(invalid(format!(
+            "column {name:?} is {kind}, which is not binary or text: cast it to text, or use encoding='json'"
+        )));
+    }
+    cast_column(batch, name, &DataType::Binary, "binary or text")
+}
+
 /// A column as text.
 fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let column = cast_column(batch, name, &DataType::Utf8, "text")?;
     Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
 }
 
-/// Milliseconds since 1970 of a timestamp of any unit, or of whole numbers.
+/// Milliseconds since 1970 of a timestamp of any unit, of a date (its midnight in UTC), or of whole numbers.
 fn time_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
     let column = batch.column(index(batch, name)?);
     let milliseconds = match column.data_type() {
@@ -255,6 +356,16 @@ fn time_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
             let column = cast_column(batch, name, &to, "a timestamp")?;
             let times = column.as_any().downcast_ref::<PrimitiveArray<TimestampMillisecondType>>();
             times.expect("cast to it").reinterpret_cast::<Int64Type>()
+        }
+        DataType::Date32 | DataType::Date64 => {
+            let to = DataType::Timestamp(TimeUnit::Millisecond, None);
+            let column = cast_column(batch, name, &to, "a date")?;
+            column.as_primitive::<TimestampMillisecondType>().reinterpret_cast::<Int64Type>()
+        }
+        kind if !kind.is_integer() && *kind != DataType::Null => {
+            return Err(invalid(format!(
+                "column {name:?} is {kind}, which is not a timestamp, a date or whole milliseconds since 1970"
+            )));
         }
         _ => {
             let column = cast_column(batch, name, &DataType::Int64, "a timestamp or milliseconds")?;

@@ -1,0 +1,72 @@
+"""Values of Spark's types in JSON are those of Spark's own ``to_json``; payloads, keys and times are of types
+that have one meaning."""
+
+import json
+
+import pytest
+
+from penstock import blocking, errors
+from penstock.spark import partition_writer, pool, register, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def topic(embedded):
+    name = embedded.topic()
+    with blocking.connect(embedded.url) as client:
+        client.consumer(name, "keep", position="earliest").close()
+    return name
+
+
+@pytest.fixture(autouse=True)
+def own_pool():
+    yield
+    pool.close()
+
+
+def read(url, topic, count=1):
+    rows = []
+    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
+        while len(rows) < count:
+            part = reader.read_frame(count - len(rows), timeout=20).to_pylist()
+            assert part, f"{len(rows)} of {count} rows came"
+            rows += part
+    return rows
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "double('NaN') a, double('Infinity') b, float('-Infinity') c, 1.5D d, 0.1f e, cast(null as double) f",
+        "array(1.0D, double('NaN'), cast(null as double)) a, named_struct('x', float('NaN')) b",
+        "X'00FF10' a, array(X'01', X'') b, map('k', X'02') c, cast(null as binary) d",
+        "map(1, 'x', 2, 'y') a, map(true, 1) b, map('k', map(7L, X'01')) c",
+        "1 a, 2S b, 3L c, true d, 'text' e, date'2024-02-29' f, named_struct('x', 1, 'y', null) g",
+        "1.10BD a, cast('12345678901234567890.123456789012345678' as decimal(38, 18)) b",
+    ],
+)
+def test_json_is_what_sparks_to_json_writes(spark, embedded, topic, columns):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = spark.sql(f"select {columns}")
+    write(frame, embedded.url, topic)
+    (row,) = read(embedded.url, topic)
+    expected = frame.select(F.to_json(F.struct("*")).alias("json")).first()["json"]
+    assert json.loads(row["value"]) == json.loads(expected)
+
+
+@pytest.mark.parametrize("kind", ["bigint", "double", "boolean", "date"])
+def test_a_payload_that_is_neither_binary_nor_text_is_refused(spark, embedded, topic, kind):
+    frame = spark.sql(f"select cast(null as {kind}) v")
+    with pytest.raises(errors.InvalidArgument, match="not binary or text: cast it to text"):
+        write(frame, embedded.url, topic, value="v")
+
+
+def test_a_date_is_an_event_time_and_a_fraction_is_not(spark, embedded, topic):
+    frame = spark.sql("select 'x' v, date'2024-01-01' day, 1.7e9D seconds")
+    write(frame, embedded.url, topic, value="v", event_time="day")
+    (row,) = read(embedded.url, topic)
+    assert row["event_time"].isoformat() == "2024-01-01T00:00:00+00:00"
+    with pytest.raises(errors.InvalidArgument, match="not a timestamp, a date or whole milliseconds"):
+        write(frame, embedded.url, topic, value="v", event_time="seconds")
