@@ -1,12 +1,14 @@
 """The driver's part of a write: one job a write, messages of the JVM that are bounded, and plans that Spark
 watches."""
 
+import pickle
 import threading
 
 import pytest
 
-from penstock import blocking
+from penstock import blocking, errors
 from penstock.spark import pool, register, write
+from penstock.spark.config import sink_config
 from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
 
 from support.waiting import eventually
@@ -48,6 +50,37 @@ def test_messages_of_the_jvm_do_not_grow_with_the_rows(spark):
     sizes = _arrow_batches(wide).map(len).collect()
     assert max(sizes) < ROWS_PER_MESSAGE * 300_000
     assert sum(sizes) > 200 * (256 << 10)
+
+
+def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedded, topic, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_TOKEN", "canary-5e1d")
+    config = sink_config(embedded.url, topic, value="value", options={})
+    assert config.client["token"] == "env:PENSTOCK_TOKEN"
+    assert b"canary" not in pickle.dumps(config)
+    # The workers of this session began before; here the variable need not be there.
+    monkeypatch.setenv("PENSTOCK_TOKEN", "env:PATH")
+    frame = spark.range(3).selectExpr("cast(id as string) value")
+    assert write(frame, embedded.url, topic, value="value").rows == 3
+
+
+def test_columns_are_found_as_spark_finds_them(spark, embedded, topic):
+    frame = spark.sql("select 'x' Value, 'k' `a.b`, 'k' `a``b`, named_struct('f', 'x') s")
+    assert write(frame, embedded.url, topic, value="VALUE", key="a.b").rows == 1
+    assert write(frame, embedded.url, topic, value="value", key="a`b").rows == 1
+    with pytest.raises(errors.InvalidArgument, match=r"select a field of a struct first"):
+        write(frame, embedded.url, topic, value="s.f")
+    alike = spark.sql("select 'x' v").selectExpr("v a", "v A")
+    with pytest.raises(errors.InvalidArgument, match="no column 'V'"):
+        write(alike, embedded.url, topic, value="V")
+
+
+def test_numbers_of_a_first_message_are_refused(spark, embedded, topic):
+    frame = spark.range(3).selectExpr("cast(id as string) value")
+    for _ in range(2):
+        assert write(frame, embedded.url, topic, value="value", name="sink").rows == 3
+    with pytest.raises(errors.Unsupported, match="initial_sequence_id"):
+        write(frame, embedded.url, topic, value="value", name="sink", initial_sequence_id=0)
+    assert len(values(embedded.url, topic, 6)) == 6
 
 
 def test_the_sessions_setting_is_what_it_was(spark):
@@ -128,6 +161,19 @@ def test_a_stream_with_a_name_is_written(spark, embedded, topic, tmp_path):
         assert query.lastProgress["sink"]["numOutputRows"] == 20
     finally:
         query.stop()
+
+
+def test_ids_in_a_batch_of_connect_need_the_number_of_the_batch(spark, embedded, topic, monkeypatch):
+    class Remote:
+        """A frame of Spark Connect, which has no object in a JVM."""
+
+        def __init__(self, frame):
+            self.schema = frame.schema
+
+    remote = Remote(spark.range(1).selectExpr("cast(id as string) value"))
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    with pytest.raises(errors.InvalidArgument, match=r"write_id=f'my-query/\{batch_id\}'"):
+        write(remote, embedded.url, topic, value="value", id_property="row-id")
 
 
 def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_path):

@@ -63,6 +63,51 @@ def test_a_payload_that_is_neither_binary_nor_text_is_refused(spark, embedded, t
         write(frame, embedded.url, topic, value="v")
 
 
+@pytest.mark.parametrize("columns", ["parse_json('[1]') v", "array(parse_json('1')) v"])
+def test_a_variant_is_refused(spark, embedded, topic, columns):
+    with pytest.raises(errors.InvalidArgument, match="VARIANT, which only Spark can read"):
+        write(spark.sql(f"select {columns}"), embedded.url, topic)
+
+
+@pytest.fixture(params=["batches", "json", "data source", "rows"])
+def send(request, spark, embedded, topic):
+    """``send(frame, **arguments)`` writes by each door."""
+
+    def go(frame, **arguments):
+        arguments = {"value": "v", **arguments}
+        if request.param == "json":
+            arguments["encoding"] = "json"
+        if request.param == "rows":
+            frame.foreachPartition(partition_writer(embedded.url, topic, **arguments))
+        elif request.param == "data source":
+            register(spark)
+            options = {"url": embedded.url, "topic": topic, **arguments}
+            frame.write.format("penstock").options(**options).mode("append").save()
+        else:
+            write(frame, embedded.url, topic, **arguments)
+
+    return go
+
+
+def test_a_key_has_the_same_text_by_each_door(spark, embedded, topic, send):
+    keys = ["'text'", "X'4142'", "12", "-3L", "true", "date'2024-01-01'", "cast(null as string)"]
+    for key in keys:
+        send(spark.sql(f"select 'x' v, {key} k"), key="k")
+    rows = read(embedded.url, topic, len(keys))
+    assert sorted(row["key"] or "" for row in rows) == ["", "-3", "12", "2024-01-01", "AB", "text", "true"]
+    for key in ("1.0E10D", "12.50BD", "timestamp'2024-07-01 12:00:00'"):
+        with pytest.raises(Exception, match="keys are text, binary, whole numbers, booleans or dates"):
+            send(spark.sql(f"select 'x' v, {key} k"), key="k")
+
+
+def test_a_null_payload_is_one_by_each_door(spark, embedded, topic, send):
+    send(spark.sql("select cast(null as string) v, 'k' k"), key="k")
+    (row,) = read(embedded.url, topic)
+    assert row["key"] == "k"
+    # JSON leaves nulls out, and an object is left.
+    assert row["value"] in (None, b"{}")
+
+
 def test_a_date_is_an_event_time_and_a_fraction_is_not(spark, embedded, topic):
     frame = spark.sql("select 'x' v, date'2024-01-01' day, 1.7e9D seconds")
     write(frame, embedded.url, topic, value="v", event_time="day")

@@ -7,6 +7,7 @@ references."""
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import uuid
 from dataclasses import dataclass, field
@@ -85,6 +86,26 @@ def is_template(text: str) -> bool:
     return "{" in text or "}" in text
 
 
+def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
+    """As :func:`penstock.protocols.inherited_for`, with references to the variables that hold secrets: their
+    values would become part of the job's pickle."""
+    base, inherited = protocols.inherited_for(url)
+    protocol = protocols.of(base).key
+    for scope, values in inherited.items():
+        table = protocols.table(f"{protocol}.{scope}")
+        for name, value in values.items():
+            if not table[name].secret:
+                continue
+            for variable in (f"PENSTOCK_{name.upper()}", f"PENSTOCK_{scope.upper()}_{name.upper()}"):
+                if os.environ.get(variable) == value and not _is_reference(value):
+                    values[name] = f"env:{variable}"
+    return base, inherited
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(("env:", "file:"))
+
+
 def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
     """Options in the form that is sent to workers: resolved here, so that a CA file need not exist on the
     workers, except secrets, which stay references."""
@@ -95,7 +116,7 @@ def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
             continue
         if not protocols.table(scope)[name].secret:
             result[name] = resolved[name]
-        elif callable(value) or (isinstance(value, str) and value.startswith(("env:", "file:"))):
+        elif callable(value) or _is_reference(value):
             result[name] = value
         else:
             raise InvalidArgument(
@@ -178,7 +199,7 @@ def sink_config(
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
         Unsupported: a feature that the protocol does not have, or an option that needs a single process.
     """
-    base, inherited = protocols.inherited_for(url)
+    base, inherited = inherited_for(url)
     protocol = protocols.of(base).key
     scopes = [f"{protocol}.{scope}" for scope in ("client", "producer")]
     tables = [protocols.table(scope) for scope in scopes]
@@ -206,6 +227,12 @@ def sink_config(
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
     producers = {name: value for name, value in options.items() if name not in clients}
     producer = travelling(scopes[1], {**inherited["producer"], **producers})
+    if producer.get("initial_sequence_id") is not None:
+        # The broker would take the rows of a second write for repetitions of the first.
+        raise Unsupported(
+            "the Spark sink does not support 'initial_sequence_id': each task has a producer of its own, and "
+            "its numbers would begin again with each write; use id_property="
+        )
     encoding = check_encoding(value, encoding)
     return SinkConfig(
         url=base,

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
+from .columns import fitted
 from .config import SinkConfig, is_template, sink_config
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
@@ -98,8 +99,7 @@ def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
         raise InvalidArgument('option "topic" is missing')
     arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
     config = sink_config(url, topic, options=options, **arguments)
-    errors.check_columns(config.columns(), schema.names, "DataFrame")
-    return config
+    return fitted(config, schema, "DataFrame")
 
 
 @dataclass

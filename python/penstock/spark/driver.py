@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import Unsupported
+from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
 from .arrow import arrow_schema
+from .columns import fitted
 from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
@@ -73,7 +75,8 @@ def write(
             ``query/batch/partition/row``. It is reliable as long as the plan yields the same rows in the same
             order.
         write_id: beginning of these ids, in place of a random name or the query's. Use the same one when a
-            job is run again, and different ones for several writes in one ``foreachBatch``.
+            job is run again, and different ones for several writes in one ``foreachBatch``. In
+            ``foreachBatch`` with Spark Connect it is needed, and has to contain the batch's number.
         ack_timeout: seconds to wait for the broker to acknowledge a lot of rows. Then the task fails, and
             Spark repeats it.
         options: options of the client and the producer, such as ``compression="zstd"`` or
@@ -109,7 +112,12 @@ def write(
         ack_timeout=ack_timeout,
         options=options,
     )
-    errors.check_columns(config.columns(), df.columns, "DataFrame")
+    config = fitted(config, df.schema, "DataFrame")
+    if config.id_property and not config.write_id and _is_remote_batch(df):
+        raise InvalidArgument(
+            "in foreachBatch of Spark Connect nothing tells a write its batch, so that a replay would have "
+            "other ids: pass the batch's number, write_id=f'my-query/{batch_id}'"
+        )
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
@@ -170,11 +178,19 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
 
     if config.encoding == "json":
         return df
-    columns = [
-        F.col(f"`{name}`").cast(StringType()).alias(name) if name == config.key else F.col(f"`{name}`")
-        for name in config.columns()
-    ]
-    return df.select(*columns)
+    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in config.columns()}
+    return df.select(
+        *(
+            column.cast(StringType()).alias(name) if name == config.key else column
+            for name, column in columns.items()
+        )
+    )
+
+
+def _is_remote_batch(df: Any) -> bool:
+    """Whether this is the function of ``foreachBatch`` in a worker of a Spark Connect server. Tasks of its
+    writes do not have the local properties of the query."""
+    return not hasattr(df, "_jdf") and "SPARK_CONNECT_LOCAL_URL" in os.environ
 
 
 def _batch_schema(df: Any) -> bytes | None:

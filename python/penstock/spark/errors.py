@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 
 from penstock import errors
 from penstock.errors import Error, InvalidArgument
@@ -41,17 +40,14 @@ def in_task(error: Error, partition: int, attempt: int, rows: int) -> Error:
     )
 
 
-def check_columns(wanted: Iterable[str], present: Sequence[str], owner: str) -> None:
-    """Checks that the columns named by the arguments exist.
+def no_key(what: str) -> InvalidArgument:
+    """The error for a key whose text depends on who writes it, Spark, Arrow or Python. Equal keys would get
+    to different partitions.
 
     Args:
-        wanted: the columns named.
-        present: the columns that exist.
-        owner: the object that should have them, for the error.
-
-    Raises:
-        InvalidArgument: a column does not exist.
+        what: what was found, for the error.
     """
-    for column in wanted:
-        if column not in present:
-            raise InvalidArgument(f"the {owner} has no column {column!r}, only {', '.join(present)}")
+    return InvalidArgument(
+        f"{what}: keys are text, binary, whole numbers, booleans or dates. Make a column of text of it, with "
+        "the form that the readers expect"
+    )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from penstock import frames
 from penstock.errors import Error, InvalidArgument, Timeout
 
 from . import errors, pool
+from .columns import fitted
 from .config import ACK_TIMEOUT, SinkConfig, sink_config
 from .report import PartitionReport
 from .rows import to_batch
@@ -108,11 +110,14 @@ class PartitionWriter:
         config = self.config
         if isinstance(lot, list):
             chunk = cast("list[Any]", lot)
-            if _payload_and_key_only(config):
+            if _payload_and_key_only(config) and all(row[config.value] is not None for row in chunk):
                 payloads = [_payload(row[config.value]) for row in chunk]
                 keys = None if config.key is None else [_key(row[config.key]) for row in chunk]
                 total.bytes += sum(map(len, payloads))
                 return lambda: producer.submit_many(payloads, keys)
+            if config.key is not None:
+                for row in chunk:
+                    _key(row[config.key])
             lot = to_batch(chunk, config.columns() if config.encoding == "raw" else None, self.row_schema)
         rows = frames.outgoing(lot, **config.encoding_arguments(), first_row=number, id=ids)
         total.bytes += rows.payload_bytes
@@ -228,9 +233,18 @@ def _payload(value: Any) -> bytes:
 
 
 def _key(value: Any) -> str | None:
+    """The text of a key, as the JVM and the engine write it, too."""
     if value is None or isinstance(value, str):
         return value
-    return value.decode() if isinstance(value, bytes | bytearray) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes | bytearray):
+        return value.decode()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value.isoformat()
+    raise errors.no_key(f"a key is of type {type(value).__name__}")
 
 
 def partition_writer(
@@ -278,5 +292,5 @@ def partition_writer(
         options=options,
     )
     if schema is not None:
-        errors.check_columns(config.columns(), schema.names, "schema")
+        config = fitted(config, schema, "schema")
     return PartitionWriter(config, row_schema=schema)

@@ -29,7 +29,7 @@ from penstock.errors import InvalidArgument, IoError, Unsupported
 from penstock.options import Option
 
 from .arrow import arrow_schema
-from .config import travelling
+from .config import inherited_for, travelling
 from .wal import Log, Slice, spread
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
         Unsupported: a URL of another protocol, or an option that contradicts how the source works.
     """
-    base, inherited = protocols.inherited_for(options.pop("url", None))
+    base, inherited = inherited_for(options.pop("url", None))
     if protocols.of(base).key != "mqtt":
         raise Unsupported("the streaming source is for MQTT URLs")
     topic = options.pop("topic", None)

@@ -1,0 +1,91 @@
+"""The columns that a write names, and the frame's schema."""
+# pyspark is typed in part only.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import InvalidArgument
+
+from . import errors
+from .config import SinkConfig, is_template
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_KEYS = (
+    "string",
+    "char",
+    "varchar",
+    "binary",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "boolean",
+    "date",
+    "void",
+)
+
+
+def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
+    """The configuration with its columns as the schema spells them; like Spark's, names in arguments do not
+    depend on case.
+
+    Args:
+        config: the configuration.
+        schema: of the rows.
+        owner: the object that has it, for errors.
+
+    Raises:
+        InvalidArgument: a column does not exist, or its type does not fit its role.
+    """
+    changes: dict[str, Any] = {}
+    for name in ("value", "key", "properties", "event_time", "row_topic"):
+        given = getattr(config, name)
+        if given is None:
+            continue
+        if name == "row_topic" and is_template(given):
+            for column in config.topic_columns():
+                if column not in schema.names:
+                    raise _missing(column, schema, owner)
+        else:
+            changes[name] = _spelled(given, schema, owner)
+    config = dataclasses.replace(config, **changes)
+    if config.key is not None:
+        kind = schema[config.key].dataType.simpleString()
+        if kind.split("(")[0].split(" ")[0] not in _KEYS:
+            raise errors.no_key(f"the key column {config.key!r} is {kind}")
+    for name in schema.names if config.encoding == "json" else config.columns():
+        if _has_variant(schema[name].dataType):
+            raise InvalidArgument(
+                f"column {name!r} is or has a VARIANT, which only Spark can read: make it text with "
+                "to_json(), or cast it to its type"
+            )
+    return config
+
+
+def _spelled(name: str, schema: StructType, owner: str) -> str:
+    if name in schema.names:
+        return name
+    alike = [known for known in schema.names if known.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise _missing(name, schema, owner)
+
+
+def _missing(name: str, schema: StructType, owner: str) -> InvalidArgument:
+    hint = ""
+    if name.split(".")[0] in schema.names:
+        hint = f'; select a field of a struct first: df.select("*", "{name}")'
+    return InvalidArgument(f"the {owner} has no column {name!r}, only {', '.join(schema.names)}{hint}")
+
+
+def _has_variant(kind: DataType) -> bool:
+    if kind.typeName() == "variant":
+        return True
+    inside = [getattr(kind, part, None) for part in ("elementType", "keyType", "valueType")]
+    inside += [field.dataType for field in getattr(kind, "fields", [])]
+    return any(_has_variant(part) for part in inside if part is not None)
