@@ -446,6 +446,10 @@ class MessageId:
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
     @property
+    def topic(self) -> str:
+        """Full name of the message's topic, including the partition; empty in an id that was parsed or that a
+        send returned."""
+    @property
     def ledger(self) -> int: ...
     @property
     def entry(self) -> int: ...
@@ -464,8 +468,9 @@ class MessageId:
             InvalidArgument: not a message id.
         """
     @staticmethod
-    def from_bytes(data: bytes) -> MessageId:
-        """Reads the result of :meth:`to_bytes` or of the official clients' ``serialize``.
+    def from_bytes(data: bytes, topic: str = "") -> MessageId:
+        """Reads the result of :meth:`to_bytes` or of the official clients' ``serialize``, which do not hold
+        the topic.
 
         Raises:
             InvalidArgument: not a message id.

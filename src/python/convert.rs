@@ -1,6 +1,5 @@
 //! Python values to plain data, and errors to exceptions.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
@@ -280,9 +279,9 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
     Ok(tls)
 }
 
-/// Calls `callable` on the thread that asks, which may block.
+/// Calls `callable` on a thread of its own.
 fn supplier(callable: Py<PyAny>) -> SecretSupplier {
-    Arc::new(move || {
+    SecretSupplier::new(move |()| {
         let failed = |why: String| {
             Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
         };

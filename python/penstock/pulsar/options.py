@@ -141,7 +141,8 @@ class PulsarConsumerOptions(TypedDict, total=False):
         Option(
             _position,
             "latest",
-            'Where a new subscription begins: "earliest", "latest" or a message id.',
+            'Where a new subscription begins: "earliest", "latest" or a message id, which an existing one'
+            " refuses.",
         ),
     ]
     start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
@@ -151,6 +152,15 @@ class PulsarConsumerOptions(TypedDict, total=False):
     ]
     ack_receipt: Annotated[
         bool, Option(_flag, False, "Makes `ack` wait for the broker's confirmation.", face=True)
+    ]
+    unreadable: Annotated[
+        Literal["skip", "fail", "discard"],
+        Option(
+            parse.one_of("skip", "fail", "discard"),
+            "skip",
+            "What happens to encrypted or damaged entries: left unacknowledged, also by ack_cumulative; the"
+            " same, and the consumer ends with an error; or acknowledged.",
+        ),
     ]
     batch_index_ack: Annotated[
         bool, Option(_flag, True, "Acknowledges single messages of a batch rather than whole batches.")

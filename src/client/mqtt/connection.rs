@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -195,7 +195,7 @@ pub(super) async fn reauthenticate(shared: &Shared) -> Result<()> {
     let Some((_, authenticator)) = &shared.options.authentication else {
         return Err(Error::new(ErrorKind::InvalidArgument, "the client has no authentication method"));
     };
-    let data = step(authenticator, None).await?;
+    let data = step(authenticator, None, shared.options.connect_timeout).await?;
     let link = shared.link.lock().clone();
     let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
     link.authenticate(Instant::now(), data)?;
@@ -276,17 +276,9 @@ impl Connector {
     }
 }
 
-/// One step of extended authentication, on a thread where it may block.
-async fn step(authenticator: &Authenticator, data: Option<Bytes>) -> Result<Bytes> {
-    let authenticator = Arc::clone(authenticator);
-    let answer = tokio::task::spawn_blocking(move || authenticator(data.as_deref()));
-    let failed = |_| {
-        Err(Error::new(
-            ErrorKind::Authentication,
-            "the authentication callback panicked: fix it so that it returns bytes or an error",
-        ))
-    };
-    answer.await.unwrap_or_else(failed).map(Bytes::from)
+/// One step of extended authentication.
+async fn step(authenticator: &Authenticator, data: Option<Bytes>, limit: Duration) -> Result<Bytes> {
+    authenticator.call(data, limit).await.map(Bytes::from)
 }
 
 /// The CONNECT packet of the next connection.
@@ -305,7 +297,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     connect.user_name = options.username.as_deref().map(Into::into);
     connect.password = match &options.password {
         None => None,
-        Some(password) => Some(Bytes::from(password.get().await?)),
+        Some(password) => Some(Bytes::from(password.get(options.connect_timeout).await?)),
     };
     if !v5 {
         return Ok(connect);
@@ -324,7 +316,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     }
     if let Some((method, authenticator)) = &options.authentication {
         properties.push(Property::AuthenticationMethod(method.as_str().into()));
-        let data = step(authenticator, None).await?;
+        let data = step(authenticator, None, shared.options.connect_timeout).await?;
         if !data.is_empty() {
             properties.push(Property::AuthenticationData(data));
         }
@@ -428,7 +420,7 @@ async fn run(
                 }
                 Some(data) = challenged.recv() => {
                     let answered = match &shared.options.authentication {
-                        Some((_, authenticator)) => step(authenticator, data).await,
+                        Some((_, authenticator)) => step(authenticator, data, shared.options.connect_timeout).await,
                         None => Err(Error::protocol("the broker sent AUTH, but the client has no authentication method")),
                     };
                     let mut host = session.lock();

@@ -1,20 +1,20 @@
 //! Options of the MQTT client, with their defaults. The bindings validate values before they get here.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::credentials::Secret;
+use bytes::Bytes;
+
+use crate::client::credentials::{Callback, Secret};
 use crate::client::mqtt::outbox::OutboxOptions;
 use crate::client::random_bits;
-use crate::error::Result;
 use crate::mqtt::packet::{SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Version};
 use crate::net::tls::TlsOptions;
 
 /// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
-/// client's. Called on a thread where it may block.
-pub type Authenticator = Arc<dyn Fn(Option<&[u8]>) -> Result<Vec<u8>> + Send + Sync>;
+/// client's.
+pub type Authenticator = Callback<Option<Bytes>, Vec<u8>>;
 
 /// Policy for a publication while the queue is full and there is no connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -479,7 +479,7 @@ async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
             return Ok(Some(Credentials { method: "tls".into(), ..Credentials::default() }));
         }
         None => return Ok(None),
-        Some(token) => token.get().await?,
+        Some(token) => token.get(options.connect_timeout).await?,
     };
     Ok(Some(Credentials { method: "token".into(), data: token.trim().to_owned().into() }))
 }

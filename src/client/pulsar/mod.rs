@@ -8,6 +8,7 @@
 //! * [`producer`], [`consumer`]: handles over the partitions of a topic
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
@@ -101,6 +102,11 @@ impl Client {
     /// Bytes of messages waiting for receipts.
     pub fn memory_used(&self) -> usize {
         self.0.shared.budget.used()
+    }
+
+    /// Number of entries that could not be read: encrypted, damaged, or compressed in an unknown way.
+    pub fn unreadable_entries(&self) -> u64 {
+        self.0.shared.unreadable.load(Ordering::Relaxed)
     }
 
     /// Closes everything that was made with this client, then its connections.

@@ -1,11 +1,13 @@
 //! Options of the Pulsar client, with their defaults. The bindings validate values before they get here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
+use crate::pulsar::consumer::Unreadable;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
 
@@ -129,6 +131,8 @@ pub struct ConsumerOptions {
     pub kind: SubType,
     /// Start position of a new subscription.
     pub position: MessageId,
+    /// Topic of the message at `position`; empty if unknown.
+    pub position_topic: Arc<str>,
     /// Whether the message at `position` is received, when it is the id of a message.
     pub start_inclusive: bool,
     /// Whether the subscription outlives its consumers. That of a reader does not.
@@ -137,6 +141,8 @@ pub struct ConsumerOptions {
     pub receiver_queue: u32,
     /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
+    /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
+    pub unreadable: Unreadable,
     /// Time for which acknowledgements are gathered.
     pub ack_group_time: Duration,
     /// Delay after which a negatively acknowledged message is delivered again.
@@ -158,10 +164,12 @@ impl Default for ConsumerOptions {
         Self {
             kind: SubType::Exclusive,
             position: MessageId::LATEST,
+            position_topic: "".into(),
             start_inclusive: false,
             durable: true,
             receiver_queue: 1000,
             batch_index_ack: true,
+            unreadable: Unreadable::Skip,
             ack_group_time: Duration::from_millis(100),
             nack_delay: Duration::from_secs(60),
             name: None,

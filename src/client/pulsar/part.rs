@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 
+use crate::client::log;
 use crate::client::pulsar::connection::{Connection, Loss};
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -228,6 +229,7 @@ pub(super) async fn supervise(
     ready: oneshot::Sender<Result<()>>,
 ) {
     let mut ready = Some(ready);
+    let mut warned = false;
     let mut backoff = Backoff::new(options.max_backoff);
     let first_deadline = Instant::now() + options.operation_timeout;
     for attempt in 0.. {
@@ -241,6 +243,7 @@ pub(super) async fn supervise(
         match opened {
             Ok(()) => {
                 backoff.reset();
+                warned = false;
                 if let Some(ready) = ready.take() {
                     let _ = ready.send(Ok(()));
                 }
@@ -257,6 +260,10 @@ pub(super) async fn supervise(
                     part.state().close();
                     return;
                 }
+                let refused = matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Tls);
+                if refused && !std::mem::replace(&mut warned, true) {
+                    log::warn(&format!("{} cannot be opened again, and is tried on: {error}", part.topic()));
+                }
             }
         }
         tokio::select! {
@@ -272,6 +279,8 @@ fn is_terminal(error: &Error, first: bool) -> bool {
         // The first open fails immediately. A reconnect retries, because the broker may still hold our previous
         // registration.
         ErrorKind::ProducerBusy | ErrorKind::ConsumerBusy | ErrorKind::QuotaExceeded => first,
+        // The function that supplies the token may fail for a moment, and a token or certificate may be renewed.
+        ErrorKind::Authentication | ErrorKind::Tls => first,
         _ => !error.retriable(),
     }
 }

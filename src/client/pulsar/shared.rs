@@ -19,6 +19,8 @@ pub(super) struct Shared {
     pub(super) lookup: Lookup,
     pub(super) budget: Arc<Budget>,
     next_id: AtomicU64,
+    /// Entries that could not be read.
+    pub(super) unreadable: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -29,6 +31,7 @@ impl Shared {
             pool,
             budget: Arc::new(Budget::new(options.memory_limit)),
             next_id: AtomicU64::new(0),
+            unreadable: Arc::default(),
             options,
         })
     }

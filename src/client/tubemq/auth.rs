@@ -57,7 +57,7 @@ pub(super) async fn certificate(
     let Some(user) = &options.username else { return Ok(None) };
     let password = match &options.password {
         None => String::new(),
-        Some(password) => password.get().await?,
+        Some(password) => password.get(options.connect_timeout).await?,
     };
     let timestamp = wall_ms() as i64;
     let nonce = (random_bits() & 0x7fff_ffff) as i32;

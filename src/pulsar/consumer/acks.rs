@@ -123,6 +123,11 @@ impl Acks {
             && self.batches.get(&id.entry_id()).is_some_and(|batch| !batch.is_open(id.batch_index as u32))
     }
 
+    /// Whether the size of the message's batch is known here.
+    pub(super) fn knows_batch(&self, id: &MessageId) -> bool {
+        self.batches.contains_key(&id.entry_id()) || self.whole.contains(&id.entry_id())
+    }
+
     /// Acknowledges one message.
     pub(super) fn individual(&mut self, id: &MessageId) {
         let entry = id.entry_id();

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::acks::order;
 use super::chunks::Chunk;
-use super::{Consumer, State};
+use super::{Consumer, State, Unreadable};
 use crate::compression::{Compression, decompress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -36,10 +37,7 @@ impl Consumer {
                 &id,
                 count,
                 ValidationError::ChecksumMismatch,
-                Error::new(
-                    ErrorKind::Checksum,
-                    "the checksum of the entry does not match; the entry was discarded",
-                ),
+                Error::new(ErrorKind::Checksum, "the checksum of the entry does not match"),
             );
         }
         let (metadata, body) =
@@ -51,12 +49,8 @@ impl Consumer {
         let charge = charge(size, &delivery.ack_set);
         self.permits.charged += u64::from(charge);
         if !metadata.encryption_keys.is_empty() {
-            // Neither delivered nor acknowledged, so that a consumer that has the key can still read it.
-            self.give_back(charge);
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the entry is encrypted; end-to-end encryption is not supported",
-            ));
+            let error = Error::new(ErrorKind::Unsupported, "end-to-end encryption is not supported");
+            return self.discard_charged(&id, charge, ValidationError::DecryptionError, error);
         }
         let mut chunk_entries = Vec::new();
         let mut body = body;
@@ -75,10 +69,7 @@ impl Consumer {
             }
         }
         let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
-            let error = Error::new(
-                ErrorKind::Compression,
-                "the compression type of the entry is unknown; the entry was discarded",
-            );
+            let error = Error::new(ErrorKind::Compression, "the compression type of the entry is unknown");
             return self.discard_charged(&id, charge, ValidationError::DecompressionError, error);
         };
         let uncompressed = metadata.uncompressed_size() as usize;
@@ -205,7 +196,7 @@ impl Consumer {
         self.discard_charged(id, charge, reason, error)
     }
 
-    /// Acknowledges a corrupt entry with the reason, so that it is not redelivered for ever.
+    /// Puts an entry away that cannot be read, as the policy says.
     fn discard_charged(
         &mut self,
         id: &MessageId,
@@ -214,13 +205,35 @@ impl Consumer {
         error: Error,
     ) -> Result<()> {
         self.give_back(charge);
-        self.immediate.push_back(Command::Ack(hot::Ack {
-            consumer_id: self.id,
-            message_ids: vec![hot::IdData { ledger_id: id.ledger, entry_id: id.entry, ..Default::default() }],
-            validation_error: Some(reason as i32),
-            ..hot::Ack::default()
-        }));
-        Err(error.with_topic(Arc::clone(&self.options.topic)))
+        let policy = self.options.unreadable;
+        if policy == Unreadable::Discard {
+            self.immediate.push_back(Command::Ack(hot::Ack {
+                consumer_id: self.id,
+                message_ids: vec![hot::IdData {
+                    ledger_id: id.ledger,
+                    entry_id: id.entry,
+                    ..Default::default()
+                }],
+                validation_error: Some(reason as i32),
+                ..hot::Ack::default()
+            }));
+        } else if self.state == State::Attached {
+            let first = self.unreadable.into_iter().chain([id.entry_id()]);
+            self.unreadable = first.min_by_key(|entry| order(*entry));
+            self.failed = policy == Unreadable::Fail;
+        }
+        let (kind, why) = (error.kind(), error.message());
+        let text = match policy {
+            Unreadable::Discard => format!("the entry {id} cannot be read and was acknowledged: {why}"),
+            Unreadable::Skip => {
+                format!("the entry {id} cannot be read and stays unacknowledged at the broker: {why}")
+            }
+            Unreadable::Fail => format!(
+                "the entry {id} cannot be read: {why}. Seek past it, or open the consumer with unreadable=\"skip\" or \
+                 \"discard\""
+            ),
+        };
+        Err(Error::new(kind, text).with_topic(Arc::clone(&self.options.topic)))
     }
 }
 

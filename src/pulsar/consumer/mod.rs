@@ -40,6 +40,18 @@ mod entry;
 use acks::{AckGroup, Acks, Entry, order};
 use chunks::{CHUNK_TIMEOUT, Chunks};
 
+/// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Leave them unacknowledged at the broker, and deliver what follows.
+    #[default]
+    Skip,
+    /// Leave them unacknowledged at the broker, and end the consumer.
+    Fail,
+    /// Acknowledge them with the reason, and deliver what follows.
+    Discard,
+}
+
 /// Configuration of a consumer.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -67,6 +79,8 @@ pub struct Options {
     pub partition: i32,
     /// Maximum uncompressed size of a message that is not chunked.
     pub max_message_size: usize,
+    /// Policy for entries that cannot be read.
+    pub unreadable: Unreadable,
 }
 
 impl Default for Options {
@@ -84,6 +98,7 @@ impl Default for Options {
             topic: "".into(),
             partition: -1,
             max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
+            unreadable: Unreadable::Skip,
         }
     }
 }
@@ -141,6 +156,10 @@ pub struct Consumer {
     /// Other entries of each chunked message, by its last entry.
     chunked: BTreeMap<Entry, Vec<Entry>>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
+    /// First entry that could not be read and stays unacknowledged.
+    unreadable: Option<Entry>,
+    /// Whether an entry that could not be read has ended the consumer.
+    failed: bool,
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
@@ -162,6 +181,8 @@ impl Consumer {
             chunks: Chunks::default(),
             chunked: BTreeMap::new(),
             nacks: BTreeMap::new(),
+            unreadable: None,
+            failed: false,
             immediate: VecDeque::new(),
             last_taken: None,
             last_producer: "".into(),
@@ -203,8 +224,12 @@ impl Consumer {
         if self.options.durable { None } else { self.last_taken.or(self.start.map(|start| start.id)) }
     }
 
-    /// Handles an entry. An error means that the entry is corrupt and has been discarded at the broker.
+    /// Handles an entry. An error means that it cannot be read; the policy says what became of it.
     pub fn handle_message(&mut self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+        if self.failed {
+            // Messages behind the entry that ended the consumer are for the next one.
+            return Ok(());
+        }
         let result = self.take_entry(now, delivery, payload);
         if self.acks.is_held_back() {
             self.hold_acks(now);
@@ -228,6 +253,20 @@ impl Consumer {
     /// Number of messages that can be taken.
     pub fn available(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Checks that a message can be acknowledged by this id.
+    pub fn check_ack(&self, id: &MessageId) -> Result<()> {
+        if id.batch_index < 0 || id.batch_size > 0 || self.acks.knows_batch(id) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "the message id {id} lacks the batch size, without which its batch cannot be acknowledged in part: use \
+                 the message itself or an id stored with to_bytes()"
+            ),
+        ))
     }
 
     /// Acknowledges one message.
@@ -258,13 +297,14 @@ impl Consumer {
         Ok(())
     }
 
-    /// Limits cumulative acknowledgements to what precedes the first chunked message that is incomplete, or
-    /// complete and unacknowledged.
+    /// Limits cumulative acknowledgements to what precedes the first entry that could not be read, and the first chunked
+    /// message that is incomplete, or complete and unacknowledged.
     fn hold_acks(&mut self, now: Instant) {
         if self.acks.is_cumulative() {
             let complete = self.chunked.values().flatten().copied();
             let incomplete = self.chunks.first_held(now);
-            self.acks.hold(complete.chain(incomplete).min_by_key(|entry| order(*entry)));
+            let held = complete.chain(incomplete).chain(self.unreadable);
+            self.acks.hold(held.min_by_key(|entry| order(*entry)));
         }
     }
 
@@ -339,6 +379,7 @@ impl Consumer {
         self.chunks.clear();
         self.chunked.clear();
         self.nacks.clear();
+        self.unreadable = None;
         self.last_taken = None;
         let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
         self.start = exact.map(|id| Start { id, inclusive });

@@ -114,7 +114,7 @@ fn messages_share_the_entry_and_keep_their_order() {
 }
 
 #[test]
-fn a_broken_entry_is_put_away_with_its_reason_and_its_permit_returned() {
+fn an_entry_that_cannot_be_read_is_discarded_with_its_reason_and_its_permit_returned() {
     let bad_crc = Payload { checksum: Some(1), ..single("x") };
     let bomb =
         pb::MessageMetadata { compression: Some(3), uncompressed_size: Some(u32::MAX), ..Default::default() };
@@ -127,6 +127,7 @@ fn a_broken_entry_is_put_away_with_its_reason_and_its_permit_returned() {
     let negative = pb::MessageMetadata { num_messages_in_batch: Some(-1), ..Default::default() };
     for (broken, reason) in [
         (bad_crc, ValidationError::ChecksumMismatch),
+        (encrypted(), ValidationError::DecryptionError),
         (payload(&bomb, b"x"), ValidationError::UncompressedSizeCorruption),
         (payload(&garbage, b"\xff\xff\xff"), ValidationError::DecompressionError),
         (payload(&unknown, b"x"), ValidationError::DecompressionError),
@@ -138,7 +139,7 @@ fn a_broken_entry_is_put_away_with_its_reason_and_its_permit_returned() {
             ValidationError::BatchDeSerializeError,
         ),
     ] {
-        let mut c = consumer(Options::default());
+        let mut c = consumer(Options { unreadable: Unreadable::Discard, ..Options::default() });
         assert!(give(&mut c, 3, broken).is_err(), "{reason:?}");
         assert_eq!(c.available(), 0);
         let acked = written(&mut c).into_iter().find_map(|command| match command {
@@ -148,6 +149,41 @@ fn a_broken_entry_is_put_away_with_its_reason_and_its_permit_returned() {
         let ack = acked.expect("an ack");
         assert_eq!((ack.validation_error, ack.message_ids[0].entry_id), (Some(reason as i32), 3));
     }
+}
+
+fn encrypted() -> Payload {
+    let key = pb::EncryptionKeys { key: "key".into(), value: b"x".to_vec().into(), ..Default::default() };
+    payload(&pb::MessageMetadata { encryption_keys: vec![key], ..Default::default() }, b"secret")
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_not_swept_away_by_a_cumulative_ack() {
+    let now = Instant::now();
+    let damaged = Payload { checksum: Some(1), ..single("x") };
+    for broken in [encrypted(), damaged] {
+        let mut c = consumer(Options { ack_group_time: Duration::ZERO, ..Options::default() });
+        give(&mut c, 0, single("before")).unwrap();
+        assert!(give(&mut c, 1, broken).is_err());
+        give(&mut c, 2, single("behind")).unwrap();
+        assert_eq!(take(&mut c).len(), 2, "what follows is delivered");
+        c.ack_cumulative(now, &MessageId::new(1, 2)).unwrap();
+        assert_eq!(acks(&mut c, now), [(1, vec![0])], "acknowledged up to the entry before it");
+        c.detach();
+        c.attach();
+        c.ack_cumulative(now, &MessageId::new(1, 2)).unwrap();
+        assert!(acks(&mut c, now).iter().all(|(_, entries)| entries.iter().all(|entry| *entry < 1)));
+    }
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_ends_the_consumer_where_the_policy_says_so() {
+    let mut c = consumer(Options { unreadable: Unreadable::Fail, ..Options::default() });
+    give(&mut c, 0, single("before")).unwrap();
+    let error = give(&mut c, 1, encrypted()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    give(&mut c, 2, single("behind")).unwrap();
+    assert_eq!(take(&mut c).len(), 1, "what follows is for the next consumer");
+    assert!(!written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))));
 }
 
 #[test]

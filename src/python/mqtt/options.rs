@@ -1,7 +1,5 @@
 //! MQTT's options, from the dictionaries that the Python side has checked.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -165,11 +163,11 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     })
 }
 
-/// Calls `callable(data)` on the thread that asks, which may block.
+/// Calls `callable(data)` on a thread of its own.
 fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
-    Arc::new(move |data| {
+    Authenticator::new(move |data: Option<Bytes>| {
         let answer = Python::try_attach(|py| {
-            let data = data.map(|data| PyBytes::new(py, data));
+            let data = data.map(|data| PyBytes::new(py, &data));
             callable.call1(py, (data,)).and_then(|answer| answer.extract::<Option<Vec<u8>>>(py)).map_err(
                 |e| {
                     // Only the exception's type is reported: its text may hold the secret.

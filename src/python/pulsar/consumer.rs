@@ -33,7 +33,7 @@ consumer_class! {
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
         let to = match position.cast::<MessageId>() {
-            Ok(id) => native::SeekTo::Id { id: id.get().0, inclusive },
+            Ok(id) => native::SeekTo::Id { topic: Arc::clone(&id.get().topic), id: id.get().id, inclusive },
             Err(_) => native::SeekTo::Time(position.extract().map_err(|_| {
                 PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
             })?),
@@ -76,7 +76,7 @@ impl Subscription for native::Consumer {
             return Ok((Arc::clone(&message.entry.topic), message.id));
         }
         match object.cast::<MessageId>() {
-            Ok(id) => Ok(("".into(), id.get().0)),
+            Ok(id) => Ok((Arc::clone(&id.get().topic), id.get().id)),
             Err(_) => Err(wrong_target(object, "a PulsarMessage or a MessageId")),
         }
     }

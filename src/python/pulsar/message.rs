@@ -57,7 +57,7 @@ impl PulsarMessage {
 
     #[getter]
     fn id(&self) -> MessageId {
-        MessageId(self.0.id)
+        MessageId { id: self.0.id, topic: Arc::clone(&self.0.entry.topic) }
     }
 
     #[getter]

@@ -1,6 +1,7 @@
 //! Message ids.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyIndexError;
@@ -12,76 +13,96 @@ use crate::pulsar as core;
 use crate::python::convert::py_result;
 use crate::python::value::IntoPython;
 
-/// The position of a message in its topic.
+/// The position of a message in its topic, which is empty when it is not known.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(in crate::python) struct MessageId(pub(super) core::MessageId);
+pub(in crate::python) struct MessageId {
+    pub(super) id: core::MessageId,
+    pub(super) topic: Arc<str>,
+}
+
+impl MessageId {
+    /// Creates an id whose topic is not known.
+    pub(super) fn of(id: core::MessageId) -> Self {
+        static UNKNOWN: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
+        Self { id, topic: Arc::clone(&UNKNOWN) }
+    }
+}
 
 #[pymethods]
 impl MessageId {
     #[classattr]
-    #[pyo3(name = "earliest")]
-    const EARLIEST: MessageId = MessageId(core::MessageId::EARLIEST);
+    fn earliest() -> Self {
+        Self::of(core::MessageId::EARLIEST)
+    }
 
     #[classattr]
-    #[pyo3(name = "latest")]
-    const LATEST: MessageId = MessageId(core::MessageId::LATEST);
+    fn latest() -> Self {
+        Self::of(core::MessageId::LATEST)
+    }
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
-        py_result(py, text.parse().map(Self))
+        py_result(py, text.parse().map(Self::of))
     }
 
     #[staticmethod]
-    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
-        py_result(py, core::MessageId::from_bytes(data).map(Self))
+    #[pyo3(signature = (data, topic = ""))]
+    fn from_bytes(py: Python<'_>, data: &[u8], topic: &str) -> PyResult<Self> {
+        let id = py_result(py, core::MessageId::from_bytes(data))?;
+        Ok(Self { id, topic: topic.into() })
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
     }
 
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.to_bytes())
+        PyBytes::new(py, &self.id.to_bytes())
     }
 
     #[getter]
     fn ledger(&self) -> i64 {
-        self.0.ledger as i64
+        self.id.ledger as i64
     }
 
     #[getter]
     fn entry(&self) -> i64 {
-        self.0.entry as i64
+        self.id.entry as i64
     }
 
     #[getter]
     fn partition(&self) -> i32 {
-        self.0.partition
+        self.id.partition
     }
 
     #[getter]
     fn batch_index(&self) -> i32 {
-        self.0.batch_index
+        self.id.batch_index
     }
 
     #[getter]
     fn batch_size(&self) -> i32 {
-        self.0.batch_size
+        self.id.batch_size
     }
 
     fn __str__(&self) -> String {
-        self.0.to_string()
+        self.id.to_string()
     }
 
     fn __repr__(&self) -> String {
-        format!("MessageId{}", self.0)
+        format!("MessageId{}", self.id)
     }
 
     fn __hash__(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        position(&self.0).hash(&mut hasher);
+        position(&self.id).hash(&mut hasher);
         hasher.finish()
     }
 
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
         match other.cast::<Self>() {
-            Ok(other) => op.matches(position(&self.0).cmp(&position(&other.get().0))).into_py_any(py),
+            Ok(other) => op.matches(position(&self.id).cmp(&position(&other.get().id))).into_py_any(py),
             Err(_) => Ok(py.NotImplemented()),
         }
     }
@@ -89,8 +110,9 @@ impl MessageId {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let restore = slf.get_type().getattr("from_bytes")?;
-        let data = slf.get().to_bytes(py);
-        PyTuple::new(py, [restore, PyTuple::new(py, [data])?.into_any()])
+        let id = slf.get();
+        let arguments = (id.to_bytes(py), &*id.topic).into_pyobject(py)?;
+        PyTuple::new(py, [restore, arguments.into_any()])
     }
 }
 
@@ -113,7 +135,7 @@ impl MessageIds {
         if let Ok(slice) = index.cast::<PySlice>() {
             let range = slice.indices(self.0.len() as isize)?;
             let ids = (0..range.slicelength)
-                .map(|i| MessageId(self.0[(range.start + i as isize * range.step) as usize]))
+                .map(|i| MessageId::of(self.0[(range.start + i as isize * range.step) as usize]))
                 .map(|id| Py::new(py, id))
                 .collect::<PyResult<Vec<_>>>()?;
             return Ok(PyList::new(py, ids)?.into_any().unbind());
@@ -122,7 +144,7 @@ impl MessageIds {
         let at = if index < 0 { index + self.0.len() as isize } else { index };
         let id = usize::try_from(at).ok().and_then(|at| self.0.get(at));
         let id = id.ok_or_else(|| PyIndexError::new_err("index out of range"))?;
-        Ok(Py::new(py, MessageId(*id))?.into_any())
+        Ok(Py::new(py, MessageId::of(*id))?.into_any())
     }
 
     fn __repr__(&self) -> String {
@@ -133,9 +155,9 @@ impl MessageIds {
     }
 }
 
-impl IntoPython for Vec<core::MessageId> {
+impl IntoPython for Vec<(Arc<str>, core::MessageId)> {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let ids = self.into_iter().map(|id| Py::new(py, MessageId(id)));
+        let ids = self.into_iter().map(|(topic, id)| Py::new(py, MessageId { id, topic }));
         Ok(PyList::new(py, ids.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
     }
 }

@@ -70,4 +70,8 @@ impl Connection for native::Client {
     fn memory_used(&self) -> usize {
         self.memory_used()
     }
+
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        stats.set_item("unreadable_entries", self.unreadable_entries())
+    }
 }

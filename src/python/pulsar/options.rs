@@ -1,5 +1,7 @@
 //! Pulsar's options, from the dictionaries that the Python side has checked.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -7,6 +9,7 @@ use crate::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions,
 use crate::compression::Compression;
 use crate::error::{Error, ErrorKind};
 use crate::pulsar::MessageId as Id;
+use crate::pulsar::consumer::Unreadable;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
 use crate::python::convert::{Fields, raise, secret, tls};
@@ -84,7 +87,10 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     fields.word("type", &kinds, &mut to.kind)?;
     if let Some(position) = fields.raw("position")? {
         match position.cast::<MessageId>() {
-            Ok(id) => to.position = id.get().0,
+            Ok(id) => {
+                to.position = id.get().id;
+                to.position_topic = Arc::clone(&id.get().topic);
+            }
             Err(_) => fields.word(
                 "position",
                 &[("latest", Id::LATEST), ("earliest", Id::EARLIEST)],
@@ -97,6 +103,8 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     if let Some(value) = fields.raw("receiver_queue")? {
         to.receiver_queue = value.extract()?;
     }
+    let policies = [("skip", Unreadable::Skip), ("fail", Unreadable::Fail), ("discard", Unreadable::Discard)];
+    fields.word("unreadable", &policies, &mut to.unreadable)?;
     fields.flag("batch_index_ack", &mut to.batch_index_ack)?;
     fields.seconds("ack_group_time", &mut to.ack_group_time)?;
     fields.seconds("nack_delay", &mut to.nack_delay)?;

@@ -72,7 +72,7 @@ fn push(
 impl Receipts for native::Producer {
     fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
         match receipt {
-            Receipt::Id(id) => Ok(Py::new(py, MessageId(id))?.into_any()),
+            Receipt::Id(id) => Ok(Py::new(py, MessageId::of(id))?.into_any()),
             Receipt::Reason(_) | Receipt::Position(_) => Err(foreign_receipt()),
         }
     }

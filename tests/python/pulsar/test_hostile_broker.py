@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,10 @@ import pytest
 import penstock
 from penstock import errors
 
+from support.protobuf import parse
 from support.pulsar import wire
 from support.pulsar.wire import Answer, FakeBroker, Fields, Huge, Peer, command, entry, frame, message, raw
+from support.waiting import until
 
 PATIENCE = 20.0
 
@@ -306,6 +309,98 @@ async def test_a_broker_that_delivers_lies(name: str) -> None:
     with lying({wire.FLOW: deliver}) as broker:
         await in_time(consume(broker.url))
         assert broker.connections < 500
+
+
+UNREADABLE = {
+    "encrypted": (entry(b"x" * 30, {13: {1: "key", 2: b"x" * 100}, 15: b"y" * 12}), errors.Unsupported),
+    "damaged": (entry(crc=1), errors.ChecksumError),
+    "compressed in an unknown way": (entry(b"x", {8: 9, 9: 1}), errors.CompressionError),
+}
+
+
+@pytest.mark.parametrize("policy", ["skip", "fail", "discard"])
+@pytest.mark.parametrize("name", UNREADABLE)
+async def test_an_entry_that_cannot_be_read_is_told(
+    name: str, policy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable, kind = UNREADABLE[name]
+    acked: list[Fields] = []
+
+    def deliver(peer: Peer, fields: Fields, rest: bytes) -> None:
+        if fields[2][0] == 10:
+            for number, payload in enumerate((entry(b"before"), unreadable, entry(b"behind"))):
+                peer.send(frame(wire.MESSAGE, {1: 0, 2: {1: 1, 2: number}}, rest=payload))
+
+    def ack(peer: Peer, fields: Fields, rest: bytes) -> None:
+        acked.append(fields)
+
+    options: Any = {"receiver_queue": 10, "unreadable": policy, "ack_group_time": 0}
+    with lying({wire.FLOW: deliver, wire.ACK: ack}) as broker:
+        async with connect(broker.url) as client, client.consumer("t", "s", **options) as consumer:
+            first = await consumer.receive(timeout=PATIENCE)
+            assert first.data == b"before"
+            if policy == "fail":
+                with pytest.raises(kind, match="cannot be read"):
+                    await consumer.receive(timeout=PATIENCE)
+            else:
+                last = await consumer.receive(timeout=PATIENCE)
+                assert last.data == b"behind"
+                await consumer.ack_cumulative(last)
+                await until(lambda: len(acked) == (1 if policy == "skip" else 2))
+            assert client.stats()["unreadable_entries"] == 1
+            await until(lambda: any("cannot be read" in record.message for record in caplog.records))
+    entries = [parse(one[3][0])[2][0] for one in acked]
+    assert entries == {"skip": [0], "fail": [], "discard": [1, 2]}[policy]
+
+
+async def test_a_token_supplier_that_fails_at_a_reconnect_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = 0
+
+    def token() -> str:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise OSError("the token service is down")
+        return "token"
+
+    peers: list[Peer] = []
+
+    def subscribed(peer: Peer, fields: Fields, rest: bytes) -> None:
+        peers.append(peer)
+        peer.send(frame(wire.SUCCESS, {1: fields[5][0]}))
+
+    def deliver(peer: Peer, fields: Fields, rest: bytes) -> None:
+        if len(peers) == 1:
+            peer.close()
+        else:
+            peer.send(frame(wire.MESSAGE, {1: 0, 2: {1: 9, 2: 9}}, rest=entry(b"good")))
+
+    with lying({wire.SUBSCRIBE: subscribed, wire.FLOW: deliver}) as broker:
+        async with penstock.connect(broker.url, token=token, max_backoff=0.1) as client:
+            async with client.consumer("t", "s") as consumer:
+                assert (await consumer.receive(timeout=PATIENCE)).data == b"good"
+    assert calls >= 4
+    await until(lambda: any("tried on" in record.message for record in caplog.records))
+
+
+async def test_a_token_supplier_that_hangs_does_not_outlast_the_connect_timeout() -> None:
+    release = threading.Event()
+    with lying({}) as broker:
+        try:
+            started = time.monotonic()
+            with pytest.raises(errors.Timeout, match="has not returned within"):
+                await penstock.connect(broker.url, token=lambda: str(release.wait(60)), connect_timeout=0.3)
+            # Two of them used to occupy every thread that resolves names.
+            with pytest.raises(errors.Timeout):
+                await penstock.connect(broker.url, token=lambda: str(release.wait(60)), connect_timeout=0.3)
+            url = broker.url.replace("127.0.0.1", "localhost")
+            async with penstock.connect(url, token=lambda: "fine"):
+                pass
+            assert time.monotonic() - started < PATIENCE
+        finally:
+            release.set()
 
 
 async def test_the_errors_of_the_handshake_are_the_right_ones() -> None:

@@ -223,7 +223,7 @@ fn a_seek_subscribes_once_more() {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
         let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
-        consumer.seek(SeekTo::Id { id: MessageId::EARLIEST, inclusive: true }).await?;
+        consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
         assert_eq!(broker.opened(), 2, "the seek resolves when it is subscribed again");
         assert_eq!(opens(&broker, 2).await, 2);
         consumer.close().await?;
@@ -240,7 +240,7 @@ fn a_seek_without_a_connection_waits_for_the_next_one() {
         let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
         // The connection is cut after 50 ms and opened again 50 ms later at the earliest.
         tokio::time::sleep(Duration::from_millis(70)).await;
-        consumer.seek(SeekTo::Id { id: MessageId::EARLIEST, inclusive: true }).await?;
+        consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
         assert_eq!(broker.sought.load(Ordering::SeqCst), 1);
         consumer.close().await?;
         client.close().await

@@ -82,6 +82,7 @@ impl Consumer {
             }
             names.extend((0..count).map(|p| (topic.with_partition(p).to_string(), p as i32)));
         }
+        check_position(&title, &names, &options)?;
         let signal = Arc::new(Signal::new(events));
         let mut parts = Vec::with_capacity(names.len());
         let mut by_topic = HashMap::with_capacity(names.len());
@@ -116,6 +117,12 @@ impl Consumer {
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
         let count = self.0.parts.len();
+        if count > 1
+            && let Some(error) = self.0.signal.ended()
+        {
+            // Other partitions may never run dry.
+            return Err(error);
+        }
         let first = if count > 1 { self.0.next.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
         let mut taken = 0;
         for i in 0..count {
@@ -148,6 +155,7 @@ impl Consumer {
     /// time.
     pub fn ack(&self, messages: &[(Arc<str>, MessageId)]) -> Result<()> {
         self.each(messages, |machine, now, id| {
+            machine.check_ack(id)?;
             machine.ack(now, id);
             Ok(())
         })
@@ -171,9 +179,11 @@ impl Consumer {
                 Error::new(ErrorKind::Disconnected, "not connected: the message will be delivered again")
             })?;
             // `None`: batches that are only partly acknowledged, which the broker hears of later.
-            let Some(mut ack) =
-                part.change(|machine| machine.receipt_ack(Instant::now(), &ids, cumulative))?
-            else {
+            let receipt_ack = |machine: &mut Machine| {
+                ids.iter().try_for_each(|id| machine.check_ack(id))?;
+                machine.receipt_ack(Instant::now(), &ids, cumulative)
+            };
+            let Some(mut ack) = part.change(receipt_ack)? else {
                 continue;
             };
             connection
@@ -208,31 +218,14 @@ impl Consumer {
     /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
     pub async fn seek(&self, to: SeekTo) -> Result<()> {
         self.check_open()?;
-        match to {
-            SeekTo::Id { id, .. }
-                if id != MessageId::EARLIEST && id != MessageId::LATEST && id.partition >= 0 =>
-            {
-                let part =
-                    self.0.parts.iter().find(|part| part.partition == id.partition).ok_or_else(|| {
-                        Error::new(
-                            ErrorKind::InvalidArgument,
-                            format!("this consumer has no partition {}", id.partition),
-                        )
-                    })?;
+        match &to {
+            SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
+                let part = &self.0.parts[self.part_index(topic, id)?];
                 part.seek(to).await
-            }
-            SeekTo::Id { id, .. }
-                if id != MessageId::EARLIEST && id != MessageId::LATEST && self.0.parts.len() > 1 =>
-            {
-                Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "a message id without a partition is ambiguous on several partitions: seek to a time, or to the \
-                     id of a received message",
-                ))
             }
             _ => {
                 for part in &self.0.parts {
-                    part.seek(to).await?;
+                    part.seek(to.clone()).await?;
                 }
                 Ok(())
             }
@@ -269,8 +262,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Id of the last message of each partition; -1:-1 when there is none.
-    pub async fn last_message_ids(&self) -> Result<Vec<MessageId>> {
+    /// Topic and id of the last message of each partition; -1:-1 when there is none.
+    pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
         self.check_open()?;
         let mut ids = Vec::with_capacity(self.0.parts.len());
         for part in &self.0.parts {
@@ -289,7 +282,8 @@ impl Consumer {
                     answer.name()
                 )));
             };
-            ids.push(MessageId::from(&response.last_message_id).in_partition(part.partition));
+            let id = MessageId::from(&response.last_message_id).in_partition(part.partition);
+            ids.push((Arc::clone(&part.topic), id));
         }
         Ok(ids)
     }
@@ -331,24 +325,42 @@ impl Consumer {
         Ok(())
     }
 
-    /// Index of the partition that a message came from. An id without a topic is found by its partition.
+    /// Index of the partition that a message came from. An id without a topic is found by its partition, if there is
+    /// one of that number only.
     fn part_index(&self, topic: &Arc<str>, id: &MessageId) -> Result<usize> {
         let parts = &self.0.parts;
-        if parts.len() == 1 && (topic.is_empty() || *topic == parts[0].topic) {
-            return Ok(0);
+        let fits = |part: &PartitionConsumer| id.partition < 0 || part.partition == id.partition;
+        if !topic.is_empty() {
+            let index = if parts.len() == 1 && *topic == parts[0].topic {
+                Some(0)
+            } else {
+                self.0.by_topic.get(topic).copied()
+            };
+            return index.filter(|index| fits(&parts[*index])).ok_or_else(|| {
+                let text =
+                    format!("the message id {id} is of {topic}, which is not a topic of this consumer");
+                Error::new(ErrorKind::InvalidArgument, text)
+            });
         }
-        let found = if topic.is_empty() {
-            let mut of_partition = (0..parts.len()).filter(|index| parts[*index].partition == id.partition);
-            of_partition.next().filter(|_| of_partition.next().is_none())
-        } else {
-            self.0.by_topic.get(topic).copied()
-        };
-        found.ok_or_else(|| {
-            Error::new(
+        let mut of_partition = (0..parts.len()).filter(|index| fits(&parts[*index]));
+        match (of_partition.next(), of_partition.next()) {
+            (Some(index), None) => Ok(index),
+            (Some(_), Some(_)) => Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("{id} of {topic:?} is not from a topic of this consumer: pass the message instead of its id"),
-            )
-        })
+                format!(
+                    "the message id {id} does not say which of the {} partitions of this consumer it is of: pass the \
+                     message itself or its id, which have the topic, or seek to a time",
+                    parts.len()
+                ),
+            )),
+            (None, _) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "the message id {id} is of partition {}, which this consumer does not have",
+                    id.partition
+                ),
+            )),
+        }
     }
 
     fn check_open(&self) -> Result<()> {
@@ -359,4 +371,32 @@ impl Consumer {
         }
         Ok(())
     }
+}
+
+/// Checks that a start position is of the one partition that is opened: a message is of one partition only.
+fn check_position(title: &str, names: &[(String, i32)], options: &ConsumerOptions) -> Result<()> {
+    let id = options.position;
+    if id == MessageId::EARLIEST || id == MessageId::LATEST {
+        return Ok(());
+    }
+    let refused = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(title));
+    let [(topic, partition)] = names else {
+        return refused(format!(
+            "position is the message {id}, and {} partitions are opened: open the partition of the message by its name \
+             (...-partition-N), or begin at \"earliest\" and seek to a time",
+            names.len()
+        ));
+    };
+    let of_other_topic = !options.position_topic.is_empty() && *options.position_topic != **topic;
+    if of_other_topic || id.partition >= 0 && id.partition != *partition {
+        let from = if of_other_topic {
+            options.position_topic.to_string()
+        } else {
+            format!("partition {}", id.partition)
+        };
+        return refused(format!(
+            "position is the message {id} of {from}: give an id of a message of this topic"
+        ));
+    }
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! One partition of a consumer, how its supervisor subscribes it, and seek.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::Signal;
+use crate::client::log;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId, Withdraw};
 use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
@@ -14,7 +15,7 @@ use crate::client::pulsar::shared::{Shared, key_values};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, Options as MachineOptions};
+use crate::pulsar::consumer::{Consumer as Machine, Options as MachineOptions, Unreadable};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
 use crate::pulsar::{MessageId, hot, pb};
@@ -24,11 +25,18 @@ use crate::transmit::Transmit;
 /// Time for which a seek that was answered waits for the broker to close the old subscription.
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
 
+/// Attempts to create a durable subscription while one of its name that is not durable is deleted, and the pause
+/// between them.
+const PLACE_ATTEMPTS: u32 = 50;
+const PLACE_PAUSE: Duration = Duration::from_millis(20);
+
 /// Target of [`Consumer::seek`](super::Consumer::seek).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// A message: the next one received is the one behind it, or, with `inclusive`, the message itself.
     Id {
+        /// Topic of the message; empty if unknown.
+        topic: Arc<str>,
         /// Id of the message.
         id: MessageId,
         /// Whether the message itself is received again.
@@ -54,6 +62,10 @@ pub(super) struct PartitionConsumer {
     signal: Arc<Signal>,
     task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
+    policy: Unreadable,
+    /// Entries of the client that could not be read.
+    counted: Arc<AtomicU64>,
+    warned: AtomicBool,
 }
 
 impl PartitionConsumer {
@@ -67,7 +79,7 @@ impl PartitionConsumer {
     ) -> Self {
         let id = shared.next_id();
         let topic: Arc<str> = topic.into();
-        let exact = options.position != MessageId::EARLIEST && options.position != MessageId::LATEST;
+        let exact = is_exact(options.position);
         let machine = Machine::new(
             id,
             MachineOptions {
@@ -76,6 +88,7 @@ impl PartitionConsumer {
                 receiver_queue: options.receiver_queue,
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
+                unreadable: options.unreadable,
                 nack_delay: options.nack_delay,
                 start: exact.then_some(options.position),
                 start_inclusive: options.start_inclusive,
@@ -97,6 +110,22 @@ impl PartitionConsumer {
             signal,
             task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
+            policy: options.unreadable,
+            counted: Arc::clone(&shared.unreadable),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Handles an entry that cannot be read.
+    fn unreadable(&self, error: Error) {
+        self.counted.fetch_add(1, Ordering::Relaxed);
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn(&format!(
+                "{error}; the others are counted as unreadable_entries in stats() of the client"
+            ));
+        }
+        if self.policy == Unreadable::Fail {
+            self.signal.end(error);
         }
     }
 
@@ -163,14 +192,14 @@ impl PartitionConsumer {
             }
             Err(SeekRefused::Closed) => return Err(self.ended()),
         };
-        let answer = self.ask_seek(&seek, to).await;
+        let answer = self.ask_seek(&seek, &to).await;
         self.settle_seek(to, answer)?;
         // The broker closes the consumer around its answer.
         let _ = tokio::time::timeout(SEEK_CLOSE, seek.end()).await;
         self.attached().await.map(drop)
     }
 
-    async fn ask_seek(&self, seek: &Seek<'_>, to: SeekTo) -> Result<Command> {
+    async fn ask_seek(&self, seek: &Seek<'_>, to: &SeekTo) -> Result<Command> {
         let connection = &seek.connection;
         {
             // `open` publishes the state and attaches the machine under this lock.
@@ -181,8 +210,8 @@ impl PartitionConsumer {
         }
         let seek = |request_id| {
             let (message_id, message_publish_time) = match to {
-                SeekTo::Id { id, .. } => (Some(whole_entry(id)), None),
-                SeekTo::Time(ms) => (None, Some(ms)),
+                SeekTo::Id { id, .. } => (Some(whole_entry(*id)), None),
+                SeekTo::Time(ms) => (None, Some(*ms)),
             };
             let consumer_id = self.id;
             Command::Seek(Box::new(pb::CommandSeek {
@@ -198,7 +227,7 @@ impl PartitionConsumer {
     fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
         let mut machine = self.machine();
         match (answer, to) {
-            (Ok(_), SeekTo::Id { id, inclusive }) => machine.end_seek(Some(id), inclusive),
+            (Ok(_), SeekTo::Id { id, inclusive, .. }) => machine.end_seek(Some(id), inclusive),
             (Ok(_), SeekTo::Time(_)) => machine.end_seek(None, true),
             (Err(error), _) => {
                 machine.abort_seek();
@@ -255,11 +284,12 @@ impl ConsumerRoute for PartitionConsumer {
 
     fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
         let mut machine = self.machine();
-        // A broken entry has been acknowledged with a validation error, which tells the broker; the user never sees
-        // the entry.
-        let _ = machine.handle_message(now, delivery, payload);
+        let handled = machine.handle_message(now, delivery, payload);
         let readable = machine.available() > 0;
         drop(machine);
+        if let Err(error) = handled {
+            self.unreadable(error);
+        }
         if readable {
             self.signal.ring();
         }
@@ -286,23 +316,75 @@ pub(super) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionConsumer>,
     options: ConsumerOptions,
+    /// A durable subscription that is to begin at a message does not exist yet.
+    unplaced: AtomicBool,
 }
 
 impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionConsumer>, options: ConsumerOptions) -> Self {
-        Self { shared, part, options }
+        let unplaced = AtomicBool::new(options.durable && is_exact(options.position));
+        Self { shared, part, options, unplaced }
+    }
+
+    /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
+    /// this is a seek, and it must not move a subscription that exists. SUBSCRIBE does not tell whether it does, but
+    /// one that is not durable is refused then.
+    async fn place(&self, connection: &Connection) -> Result<()> {
+        let part = PartId::Consumer(self.part.id);
+        if let Err(error) = self.subscribe_as(connection, false).await {
+            if error.kind() != ErrorKind::NotAllowed {
+                return Err(error);
+            }
+            let text = format!(
+                "position is {}, and the subscription {:?} exists already: position is for a new subscription. Leave \
+                 it out, and move the subscription with seek() if that is what you want",
+                self.options.position, self.part.subscription
+            );
+            let error = Error::new(ErrorKind::NotAllowed, text);
+            return Err(error);
+        }
+        connection.close_part(part).await;
+        let mut attempt = 0;
+        while let Err(error) = self.subscribe_as(connection, true).await {
+            attempt += 1;
+            // The broker may still be deleting the one that is not durable.
+            if error.kind() != ErrorKind::NotAllowed || attempt == PLACE_ATTEMPTS {
+                return Err(error);
+            }
+            tokio::time::sleep(PLACE_PAUSE).await;
+        }
+        let consumer_id = self.part.id;
+        let message_id = Some(whole_entry(self.options.position));
+        let seek = |request_id| {
+            Command::Seek(Box::new(pb::CommandSeek {
+                consumer_id,
+                request_id,
+                message_id,
+                message_publish_time: None,
+            }))
+        };
+        connection.request(seek).await?;
+        self.unplaced.store(false, Ordering::Release);
+        // The broker closes the consumer around its answer. Closing it here too makes the next SUBSCRIBE a new one.
+        connection.close_part(part).await;
+        Ok(())
     }
 
     /// Sends SUBSCRIBE and waits for its answer.
     async fn subscribe(&self, connection: &Connection) -> Result<()> {
+        self.subscribe_as(connection, self.options.durable).await
+    }
+
+    async fn subscribe_as(&self, connection: &Connection, durable: bool) -> Result<()> {
         let (part, options) = (&self.part, &self.options);
         // A reader's cursor ends with its connection: it goes on behind the last message taken. The position of a
         // durable subscription is kept by the broker.
         let start = match part.machine().resume_position() {
-            _ if options.durable => None,
+            _ if durable || options.durable => None,
             resume => Some(whole_entry(resume.unwrap_or(options.position))),
         };
-        let earliest = options.position == MessageId::EARLIEST;
+        // A subscription that is about to be placed needs what follows its position.
+        let earliest = options.position == MessageId::EARLIEST || is_exact(options.position);
         let subscribe = |request_id| {
             Command::Subscribe(Box::new(pb::CommandSubscribe {
                 topic: part.topic.to_string(),
@@ -312,7 +394,7 @@ impl Supervisor {
                 request_id,
                 consumer_name: Some(part.name.clone()),
                 priority_level: (options.priority != 0).then_some(options.priority),
-                durable: Some(options.durable),
+                durable: Some(durable),
                 start_message_id: start,
                 metadata: key_values(&options.properties),
                 read_compacted: options.read_compacted.then_some(true),
@@ -341,6 +423,9 @@ impl Supervised for Supervisor {
         let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
         connection.session().lock().consumers.insert(part.id, route);
         let withdraw = Withdraw { connection: &connection, part: PartId::Consumer(part.id) };
+        if self.unplaced.load(Ordering::Acquire) {
+            self.place(&connection).await?;
+        }
         self.subscribe(&connection).await?;
         {
             let host = connection.session().lock();
@@ -360,6 +445,11 @@ impl Supervised for Supervisor {
     fn fail(&self, error: Error) {
         self.part.signal.end(error);
     }
+}
+
+/// Whether `id` is that of a message.
+fn is_exact(id: MessageId) -> bool {
+    id != MessageId::EARLIEST && id != MessageId::LATEST
 }
 
 /// Id of the entry of `id`: brokers start at whole entries, and the machine filters inside.

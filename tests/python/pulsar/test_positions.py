@@ -1,0 +1,123 @@
+"""Positions and message ids where they could mean something else than the caller thinks."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors, pulsar
+from penstock.pulsar import MessageId
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with penstock.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def client(broker: penstock.Broker):
+    async with pulsar.connect(broker.url) as client:
+        yield client
+
+
+async def texts(consumer: Any, count: int) -> list[bytes]:
+    got = [bytes((await consumer.receive(timeout=20)).data) for _ in range(count)]
+    assert await consumer.receive_many(timeout=0) == []
+    return got
+
+
+async def filled(client: Any, topic: str, count: int = 10, **options: Any) -> list[MessageId]:
+    async with client.producer(topic, **options) as producer:
+        return list(await producer.send_many([b"%d" % number for number in range(count)]))
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_a_new_subscription_begins_at_its_position(client: Any, kind: str, batching: bool) -> None:
+    topic = f"new-{kind}-{batching}"
+    ids = await filled(client, topic, batching=batching)
+    async with client.consumer(topic, "behind", type=kind, position=ids[5]) as consumer:
+        assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
+    async with client.consumer(topic, "at", type=kind, position=ids[5], start_inclusive=True) as consumer:
+        assert await texts(consumer, 5) == [b"5", b"6", b"7", b"8", b"9"]
+    # It is an ordinary subscription from then on.
+    async with client.consumer(topic, "behind", type=kind) as consumer:
+        assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
+
+
+async def test_a_position_does_not_move_a_subscription_that_exists(client: Any) -> None:
+    ids = await filled(client, "existing", batching=False)
+    async with client.consumer("existing", "s", position="earliest") as consumer:
+        await consumer.ack(await consumer.receive(timeout=20))
+    with pytest.raises(errors.NotAllowed, match=r"exists already.*seek") as caught:
+        await client.consumer("existing", "s", position=ids[5])
+    assert "'s'" in str(caught.value) or '"s"' in str(caught.value)
+    async with client.consumer("existing", "s") as consumer:
+        assert await texts(consumer, 9) == [b"%d" % number for number in range(1, 10)]
+        await consumer.seek(ids[5])
+        assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
+
+
+async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: penstock.Broker, client: Any) -> None:
+    for topic in ("one", "two"):
+        broker.create_topic(topic, partitions=2)
+        await filled(client, topic, batching=False)
+    async with client.consumer(["one", "two"], "s", position="earliest") as consumer:
+        first = [await consumer.receive(timeout=20) for _ in range(20)]
+        assert await consumer.receive_many(timeout=0) == []
+        target = next(message for message in first if "two-partition-1" in message.topic)
+        assert target.id.topic == target.topic
+        # Pickled, an id keeps its topic.
+        await consumer.seek(pickle.loads(pickle.dumps(target.id)))
+        behind = [message for message in first if message.topic == target.topic and message.id > target.id]
+        again = [await consumer.receive(timeout=20) for _ in behind]
+        assert [message.id for message in again] == [message.id for message in behind]
+        assert await consumer.receive_many(timeout=0) == []
+        for position in (str(target.id), MessageId.from_bytes(target.id.to_bytes())):
+            with pytest.raises(errors.InvalidArgument, match="which of the 4 partitions"):
+                await consumer.seek(position)
+        with pytest.raises(errors.InvalidArgument, match="partition 7"):
+            await consumer.seek("(1,2,7,-1)")
+        with pytest.raises(errors.InvalidArgument, match="which of the 4 partitions"):
+            await consumer.ack(MessageId.parse(str(target.id)))
+        await consumer.ack(target.id)
+    async with client.consumer("one", "other") as consumer:
+        for act in (consumer.seek, consumer.ack, consumer.ack_cumulative):
+            with pytest.raises(errors.InvalidArgument, match="not a topic of this consumer"):
+                await act(target.id)
+
+
+async def test_a_reader_does_not_apply_one_id_to_several_partitions(
+    broker: penstock.Broker, client: Any
+) -> None:
+    broker.create_topic("parts", partitions=2)
+    ids = await filled(client, "parts", batching=False)
+    await filled(client, "whole", batching=False)
+    for topic in ("parts", ["parts-partition-0", "whole"]):
+        with pytest.raises(errors.InvalidArgument, match="2 partitions are opened"):
+            await client.reader(topic, position=ids[3])
+    partition = ids[3].partition
+    with pytest.raises(errors.InvalidArgument, match=f"of partition {partition}"):
+        await client.reader(f"parts-partition-{1 - partition}", position=ids[3])
+    async with client.reader("whole", position="earliest") as reader:
+        other = await reader.receive(timeout=20)
+    with pytest.raises(errors.InvalidArgument, match="whole: give an id"):
+        await client.reader(f"parts-partition-{partition}", position=other.id)
+    async with client.reader(f"parts-partition-{partition}", position=ids[3]) as reader:
+        behind = [one for one in ids if one.partition == partition and one > ids[3]]
+        assert [(await reader.receive(timeout=20)).id for _ in behind] == behind
+
+
+@pytest.mark.parametrize("receipt", [False, True])
+async def test_an_id_that_lacks_the_batch_size_is_refused_by_ack(client: Any, receipt: bool) -> None:
+    topic = f"parsed-{receipt}"
+    await filled(client, topic)
+    async with client.consumer(topic, "s", position="earliest", ack_receipt=receipt) as consumer:
+        message = next(m for m in await consumer.receive_many(timeout=20) if m.id.batch_index >= 0)
+        with pytest.raises(errors.InvalidArgument, match="lacks the batch size"):
+            await consumer.ack(MessageId.parse(str(message.id)))
+        await consumer.ack(MessageId.from_bytes(message.id.to_bytes()))
