@@ -31,7 +31,9 @@ pub type SubscriptionId = u32;
 /// Events of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// Publications have ended.
+    /// Publications have ended, in one way or another. Unlike the `Stored` of the other protocols, this also reports
+    /// what was dropped, refused, or sent with QoS 0, which no broker confirms; the outcomes of a producer keep one
+    /// order, so they are one event.
     Published(Outcome),
     /// A message that matches at least one subscription.
     Message {
