@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
-from ._typing import M_co
+from .protocols import M_co
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

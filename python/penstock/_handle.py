@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from . import parse
 from ._missing import Answers
-from ._typing import M_co
 from .errors import Closed, InvalidArgument
+from .protocols import M_co
 
 if TYPE_CHECKING:
     from ._native import Loop

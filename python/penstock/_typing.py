@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault
-
     from ._engine import Waiter as Waiter
-    from .protocols import Message
-
-    M_co = TypeVarWithDefault("M_co", bound=Message, default=Message, covariant=True)
-    """The messages of a consumer."""
-else:
-    M_co = TypeVar("M_co", covariant=True)
 
 Duration = float | timedelta | str
 """Seconds, a ``timedelta``, or text such as ``"250ms"``."""

@@ -23,10 +23,18 @@ from .errors import InvalidArgument
 from .options import SCOPES, Table
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from ._engine import MqttMessage, PulsarMessage, TubeMqMessage
 
     Message = PulsarMessage | MqttMessage | TubeMqMessage
     """A received message of any protocol. All have ``data``, ``topic`` and ``properties``."""
+    M_co = TypeVar("M_co", bound=Message, default=Message, covariant=True)
+else:
+    from typing import TypeVar
+
+    M_co = TypeVar("M_co", covariant=True)
+"""The messages of a consumer."""
 
 
 def _load(reference: str) -> Any:

@@ -6,12 +6,13 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::mqtt::packet::Kind;
+use crate::mqtt::data::{MAX_VARINT, partial_varint, put_varint};
+use crate::mqtt::kind::Kind;
 use crate::mqtt::{QoS, Reason, Violation};
 use crate::wire::Reader;
 
-/// Maximum remaining length, limited by its four-byte encoding.
-pub const MAX_REMAINING_LENGTH: usize = 268_435_455;
+/// Maximum remaining length, limited by its encoding.
+pub const MAX_REMAINING_LENGTH: usize = MAX_VARINT;
 /// Maximum size of the fixed header in bytes.
 pub const MAX_FIXED_HEADER: usize = 5;
 
@@ -79,48 +80,6 @@ pub(super) fn publish_flags(first: u8) -> Result<(QoS, bool), Violation> {
         return Err(Violation::malformed("PUBLISH has DUP set with QoS 0 (3.3.1.1)"));
     }
     Ok((qos, dup))
-}
-
-/// Reads a variable byte integer (1.5.5); `None` if its last byte has not arrived.
-fn partial_varint(reader: &mut Reader<'_>) -> Result<Option<u32>, Violation> {
-    let mut value = 0;
-    for shift in [0, 7, 14, 21] {
-        let Ok(byte) = reader.u8() else { return Ok(None) };
-        value |= u32::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Ok(Some(value));
-        }
-    }
-    Err(Violation::malformed("a variable byte integer has more than four bytes (1.5.5)"))
-}
-
-/// Reads a variable byte integer of MQTT 5, which must use the shortest encoding [MQTT-1.5.5-1].
-pub fn read_varint(reader: &mut Reader<'_>) -> Result<u32, Violation> {
-    let before = reader.remaining();
-    let value = partial_varint(reader)?
-        .ok_or_else(|| Violation::malformed("the packet ends inside a variable byte integer (1.5.5)"))?;
-    if before - reader.remaining() > varint_len(value as usize) {
-        return Err(Violation::malformed(
-            "a variable byte integer is not encoded in the fewest possible bytes (1.5.5)",
-        ));
-    }
-    Ok(value)
-}
-
-/// Encoded size of `value` as a variable byte integer.
-pub const fn varint_len(value: usize) -> usize {
-    match value {
-        0..0x80 => 1,
-        0x80..0x4000 => 2,
-        0x4000..0x20_0000 => 3,
-        _ => 4,
-    }
-}
-
-/// Appends a variable byte integer.
-pub fn put_varint(out: &mut BytesMut, value: usize) {
-    debug_assert!(value <= MAX_REMAINING_LENGTH);
-    crate::wire::put_varint(out, value as u64);
 }
 
 /// Appends a fixed header.

@@ -1,6 +1,8 @@
 //! MQTT 3.1, 3.1.1 and 5, sans-IO. All three versions share one implementation that takes the version as an
 //! argument.
 //!
+//! * `data`: variable byte integers, strings and binary data
+//! * `kind`: the types of control packets
 //! * [`frame`]: the fixed header, which delimits control packets
 //! * [`packet`]: the fifteen control packets and their fields
 //! * [`property`]: the properties of MQTT 5, by packet and direction
@@ -17,7 +19,9 @@ use crate::wire::UnexpectedEnd;
 
 pub mod connection;
 pub mod consumer;
+mod data;
 pub mod frame;
+mod kind;
 pub mod packet;
 pub mod producer;
 pub mod property;

@@ -6,11 +6,13 @@
 
 use std::num::NonZeroU16;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::mqtt::data::{read_binary, read_text, varint_len};
 use crate::mqtt::frame::{Frame, MAX_REMAINING_LENGTH, put_header};
+pub use crate::mqtt::kind::Kind;
 use crate::mqtt::property::{Place, Properties};
 use crate::mqtt::topic::check_name;
 use crate::mqtt::{Reason, Sender, Version, Violation};
@@ -27,77 +29,6 @@ pub use subscribe::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAc
 
 /// Identifier of a packet that awaits an answer; never 0.
 pub type PacketId = NonZeroU16;
-
-/// Type of a control packet, as in the high four bits of the fixed header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names of the standard")]
-pub enum Kind {
-    Connect = 1,
-    ConnAck,
-    Publish,
-    PubAck,
-    PubRec,
-    PubRel,
-    PubComp,
-    Subscribe,
-    SubAck,
-    Unsubscribe,
-    UnsubAck,
-    PingReq,
-    PingResp,
-    Disconnect,
-    Auth,
-}
-
-impl Kind {
-    const ALL: [Self; 15] = [
-        Self::Connect,
-        Self::ConnAck,
-        Self::Publish,
-        Self::PubAck,
-        Self::PubRec,
-        Self::PubRel,
-        Self::PubComp,
-        Self::Subscribe,
-        Self::SubAck,
-        Self::Unsubscribe,
-        Self::UnsubAck,
-        Self::PingReq,
-        Self::PingResp,
-        Self::Disconnect,
-        Self::Auth,
-    ];
-
-    /// Extracts the kind from the first byte of a packet.
-    pub fn of(first: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(first >> 4).wrapping_sub(1)).copied()
-    }
-
-    /// Flags required in every packet of this kind; not used for PUBLISH (2.1.3).
-    const fn flags(self) -> u8 {
-        match self {
-            Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
-            _ => 0,
-        }
-    }
-
-    pub(crate) const fn first(self) -> u8 {
-        (self as u8) << 4 | self.flags()
-    }
-
-    /// Whether `sender` may send packets of this kind.
-    const fn sent_by(self, sender: Sender) -> bool {
-        match self {
-            Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq => {
-                matches!(sender, Sender::Client)
-            }
-            Self::ConnAck | Self::SubAck | Self::UnsubAck | Self::PingResp => {
-                matches!(sender, Sender::Server)
-            }
-            _ => true,
-        }
-    }
-}
 
 /// A control packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +123,7 @@ impl Packet {
     /// Size of the packet in bytes, including the fixed header. Maximum Packet Size limits this value.
     pub fn encoded_len(&self, version: Version) -> usize {
         let length = self.remaining_length(version);
-        1 + crate::mqtt::frame::varint_len(length) + length
+        1 + varint_len(length) + length
     }
 
     /// Appends the packet. Fails, without appending anything, if a string or the whole packet is too long for its
@@ -328,27 +259,6 @@ impl Fields<'_> {
             ))
         })
     }
-}
-
-/// Reads a string: a two-byte length and UTF-8 without U+0000 (1.5.4).
-pub(crate) fn read_text(reader: &mut Reader<'_>, body: &Bytes) -> Result<ByteString, Violation> {
-    let text = ByteString::try_from(read_binary(reader, body)?)
-        .map_err(|_| Violation::malformed("a string is not valid UTF-8 (1.5.4)"))?;
-    if text.contains('\0') {
-        return Err(Violation::malformed("a string contains the character U+0000 (1.5.4)"));
-    }
-    Ok(text)
-}
-
-/// Reads binary data: a two-byte length and that many bytes (1.5.6).
-pub(crate) fn read_binary(reader: &mut Reader<'_>, body: &Bytes) -> Result<Bytes, Violation> {
-    let length = reader.u16()?;
-    Ok(body.slice_ref(reader.take(usize::from(length))?))
-}
-
-fn put_binary(out: &mut BytesMut, bytes: &[u8]) {
-    out.put_u16(bytes.len() as u16);
-    out.put_slice(bytes);
 }
 
 /// Encoded size of the properties in `version`.

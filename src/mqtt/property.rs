@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::mqtt::frame::{put_varint, read_varint, varint_len};
-use crate::mqtt::packet::{Kind, read_binary, read_text};
+use crate::mqtt::data::{put_varint, read_binary, read_text, read_varint, varint_len};
+use crate::mqtt::kind::Kind;
 use crate::mqtt::{Sender, Violation};
 use crate::wire::Reader;
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
-use crate::mqtt::packet::Kind;
+use crate::mqtt::kind::Kind;
 use crate::mqtt::{QoS, Version};
 
 macro_rules! reasons {

@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use proptest::prelude::*;
 
-use super::frame::{Decoder, Frame, MAX_FIXED_HEADER, put_varint, varint_len};
+use super::data::{put_varint, varint_len};
+use super::frame::{Decoder, Frame, MAX_FIXED_HEADER};
 use super::packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Kind, PacketId, Publish, RetainHandling, SubAck, Subscribe,
     SubscribeOptions, UnsubAck, Unsubscribe, Will,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import frames, parse
-from penstock._typing import M_co
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
+from penstock.protocols import M_co
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

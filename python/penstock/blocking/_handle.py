@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock import parse
 from penstock._missing import Answers
-from penstock._typing import M_co
 from penstock.errors import Closed
+from penstock.protocols import M_co
 
 if TYPE_CHECKING:
     from penstock._typing import Duration, Pending

@@ -6,7 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::publish::{outcome_len, put_outcome};
-use super::{Fields, Place, check_published_topic, properties_len, put_binary, put_properties};
+use super::{Fields, Place, check_published_topic, properties_len, put_properties};
+use crate::mqtt::data::put_binary;
 use crate::mqtt::{Properties, QoS, Reason, Sender, Version, Violation};
 
 const CLEAN_START: u8 = 1 << 1;

@@ -3,8 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
-use super::{Fields, Kind, PacketId, check_published_topic, properties_len, put_binary, put_properties};
+use super::{Fields, PacketId, check_published_topic, properties_len, put_properties};
+use crate::mqtt::data::put_binary;
 use crate::mqtt::frame::{publish_flags, put_header};
+use crate::mqtt::kind::Kind;
 use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
 use crate::transmit::Transmit;
 

@@ -3,7 +3,8 @@
 use bytes::{BufMut, BytesMut};
 use bytestring::ByteString;
 
-use super::{Fields, PacketId, properties_len, put_binary, put_properties};
+use super::{Fields, PacketId, properties_len, put_properties};
+use crate::mqtt::data::put_binary;
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
 
