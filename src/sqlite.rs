@@ -4,10 +4,12 @@
 //! in one transaction, committed once, and only then reported as done. Reports have the order of the jobs. After
 //! a failed commit the writer rejects all later jobs: a later successful commit would leave a silent gap. A job on
 //! which no other depends ([`Job::stands_alone`]) and that SQLite refuses by itself, because it is too big for
-//! example, fails alone.
+//! example, fails alone. A full disk, or another process that locks the file, may pass: with [`Trouble::Wait`] the
+//! writer tries again and reports nothing as written meanwhile.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub const GATHER_BYTES: usize = 1 << 20;
 /// Time limit for filling a transaction.
 pub const GATHER_TIME: Duration = Duration::from_millis(2);
+
+/// Pauses between attempts while the disk is full or the file is locked: the first one, and the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(1);
 
 /// When a commit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +141,17 @@ pub enum Outcome {
     Rejected(Error),
     /// The store has failed: neither they nor any later job is written.
     Failed(Error),
+    /// Nothing yet: the writer cannot write for this reason and tries again. Comes without jobs.
+    Waiting(Error),
+}
+
+/// What a writer does while the disk is full or another process locks the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It fails.
+    Fail,
+    /// It tries again until that is over, or until it is closed.
+    Wait,
 }
 
 /// The outcome of the oldest jobs without a report.
@@ -151,6 +168,8 @@ pub struct Report {
 pub struct Writer<J> {
     jobs: Option<mpsc::Sender<J>>,
     thread: Option<JoinHandle<()>>,
+    /// Set when the writer is to end.
+    closing: Arc<AtomicBool>,
 }
 
 impl<J: Job> Writer<J> {
@@ -158,13 +177,16 @@ impl<J: Job> Writer<J> {
     /// together.
     pub fn start(
         connection: Connection,
+        trouble: Trouble,
         report: impl FnMut(&[J], &Outcome) + Send + 'static,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
+        let closing = Arc::new(AtomicBool::new(trouble == Trouble::Fail));
+        let flag = closing.clone();
         let thread = std::thread::Builder::new()
             .name("penstock-store".into())
-            .spawn(move || run(connection, &queue, report))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+            .spawn(move || run(connection, &queue, &flag, report))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), closing })
     }
 
     /// Queues a job. The caller limits the length of the queue by means of the reports.
@@ -177,8 +199,16 @@ impl<J: Job> Writer<J> {
 
     /// Writes the queued jobs and ends the thread.
     pub fn close(&mut self) {
+        self.end();
+    }
+}
+
+impl<J> Writer<J> {
+    fn end(&mut self) {
         self.jobs = None;
+        self.closing.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -186,14 +216,16 @@ impl<J: Job> Writer<J> {
 
 impl<J> Drop for Writer<J> {
     fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
-fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: impl FnMut(&[J], &Outcome)) {
+fn run<J: Job>(
+    connection: Connection,
+    queue: &mpsc::Receiver<J>,
+    closing: &AtomicBool,
+    mut report: impl FnMut(&[J], &Outcome),
+) {
     let mut batch = Vec::new();
     let mut failed: Option<Error> = None;
     while let Ok(first) = queue.recv() {
@@ -207,7 +239,7 @@ fn run<J: Job>(connection: Connection, queue: &mpsc::Receiver<J>, mut report: im
         }
         match &failed {
             Some(error) => report(&batch, &Outcome::Failed(error.clone())),
-            None => match commit(&connection, &batch) {
+            None => match commit_patiently(&connection, &batch, closing, &mut report) {
                 Ok(Commit { bytes, rejected }) => {
                     let mut rest = &batch[..];
                     for (at, error) in rejected {
@@ -242,6 +274,33 @@ struct Commit {
     bytes: u64,
     /// Places of the jobs that failed alone, and why.
     rejected: Vec<(usize, Error)>,
+}
+
+/// Commits. If the disk is full or the file is locked, waits and tries again, unless the writer is closing.
+fn commit_patiently<J: Job>(
+    connection: &Connection,
+    batch: &[J],
+    closing: &AtomicBool,
+    report: &mut impl FnMut(&[J], &Outcome),
+) -> rusqlite::Result<Commit> {
+    let mut wait = FIRST_RETRY;
+    loop {
+        match commit(connection, batch) {
+            Err(error) if may_pass(&error) && !closing.load(Ordering::Acquire) => {
+                report(&[], &Outcome::Waiting(error.into()));
+                // Closing the writer ends the pause.
+                std::thread::park_timeout(wait);
+                wait = (wait * 2).min(LAST_RETRY);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether the same commit may succeed later.
+fn may_pass(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode as Code;
+    matches!(error.sqlite_error_code(), Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::DiskFull))
 }
 
 fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
@@ -337,7 +396,7 @@ mod tests {
         let connection = open(&path, Sync::Full).unwrap();
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
         let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, reporting(done)).unwrap();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
         for i in 0..100 {
             writer.submit(Insert(i));
         }
@@ -403,7 +462,7 @@ mod tests {
         let connection = open(&path, Sync::Os).unwrap();
         connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
         let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, reporting(done)).unwrap();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
         writer.submit(Insert(1));
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Written(_)));
         writer.submit(Insert(1));
@@ -412,6 +471,75 @@ mod tests {
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Failed(_)));
         writer.close();
         assert_eq!(count(&path), 1);
+    }
+
+    /// A row that the disk has no room for at first.
+    struct Late(std::cell::Cell<u32>, i32);
+
+    impl Job for Late {
+        fn size(&self) -> usize {
+            1
+        }
+
+        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+            connection.execute("INSERT INTO t VALUES (NULL)", [])?;
+            match self.0.get() {
+                0 => Ok(()),
+                left => {
+                    self.0.set(left - 1);
+                    Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(self.1), None))
+                }
+            }
+        }
+    }
+
+    fn late(times: u32, code: i32) -> Late {
+        Late(std::cell::Cell::new(times), code)
+    }
+
+    #[test]
+    fn a_full_disk_and_a_locked_file_are_waited_for_and_a_broken_disk_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        let neighbour = open(&path, Sync::Os).unwrap();
+        let (done, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        writer.submit(late(3, rusqlite::ffi::SQLITE_FULL));
+        for _ in 0..3 {
+            let Report { jobs, outcome } = reports.recv().unwrap();
+            assert!(jobs == 0 && matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+        }
+        assert!(matches!(reports.recv().unwrap(), Report { jobs: 1, outcome: Outcome::Written(_) }));
+
+        neighbour.execute_batch("BEGIN IMMEDIATE").unwrap();
+        writer.submit(late(0, 0));
+        for _ in 0..2 {
+            assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
+        }
+        neighbour.execute_batch("COMMIT").unwrap();
+        let written = reports.iter().find(|report| report.jobs > 0).unwrap();
+        assert!(matches!(written.outcome, Outcome::Written(_)), "{written:?}");
+        assert_eq!(count(&path), 2);
+
+        // Whoever closes the writer does not wait for the disk.
+        writer.submit(late(u32::MAX, rusqlite::ffi::SQLITE_FULL));
+        assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
+        writer.close();
+        assert!(matches!(reports.iter().last().unwrap(), Report { jobs: 1, outcome: Outcome::Failed(_) }));
+
+        for code in [rusqlite::ffi::SQLITE_IOERR, rusqlite::ffi::SQLITE_CORRUPT] {
+            let (done, reports) = mpsc::channel();
+            let connection = open(&path, Sync::Os).unwrap();
+            let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+            writer.submit(late(1, code));
+            assert!(matches!(reports.recv().unwrap().outcome, Outcome::Failed(_)));
+            writer.submit(late(0, 0));
+            assert!(matches!(reports.recv().unwrap().outcome, Outcome::Failed(_)), "a gap would be silent");
+        }
+        assert_eq!(count(&path), 2);
     }
 
     /// A row of this many bytes, on which no other job depends.
@@ -444,7 +572,7 @@ mod tests {
         assert_eq!(count(&path), 3, "the first row of a refused job is taken back");
 
         let (sender, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, reporting(sender)).unwrap();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(sender)).unwrap();
         let mut outcomes = Vec::new();
         for job in batch {
             writer.submit(job);
@@ -454,7 +582,7 @@ mod tests {
             let rejected = match outcome {
                 Outcome::Written(_) => false,
                 Outcome::Rejected(error) => error.message().contains("too big"),
-                Outcome::Failed(error) => panic!("{error}"),
+                Outcome::Failed(error) | Outcome::Waiting(error) => panic!("{error}"),
             };
             outcomes.extend((0..jobs).map(|_| rejected));
         }

@@ -101,7 +101,8 @@ class Broker:
         """Figures of the broker since it started.
 
         The keys ``url``, ``durability``, ``uptime`` (seconds), ``store_bytes``, ``damage`` (the first
-        message since the start that could not be read, or ``None``) and ``failure`` (the error
+        message since the start that could not be read, or ``None``), ``stalled`` (why the store cannot write
+        at the moment and tries again, or ``None``) and ``failure`` (the error
         after which the store accepts nothing, or ``None``) describe the whole broker. The figures
         ``connections``, ``connections_refused``, ``sessions``, ``topics``, ``subscriptions``, ``producers``,
         ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and

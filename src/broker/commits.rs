@@ -53,6 +53,8 @@ pub(super) struct Commits<A> {
     /// Connections that are not read from until the store has caught up.
     paused: BTreeSet<u64>,
     failed: Option<Error>,
+    /// Why the store cannot write at the moment.
+    stalled: Option<Error>,
     /// Changes that failed alone and that an action waits for.
     rejected: VecDeque<(u64, Error)>,
     /// Why the last change of the action that was polled last failed alone.
@@ -79,6 +81,7 @@ impl<A> Commits<A> {
             total: 0,
             paused: BTreeSet::new(),
             failed: None,
+            stalled: None,
             rejected: VecDeque::new(),
             refused: None,
             usage,
@@ -100,6 +103,11 @@ impl<A> Commits<A> {
     /// The failure after which nothing is written.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
+    }
+
+    /// Why the store cannot write at the moment. It tries again, and nothing is acknowledged meanwhile.
+    pub(super) fn stalled(&self) -> Option<String> {
+        self.stalled.as_ref().map(ToString::to_string)
     }
 
     /// Why the action that was polled last did not get what it waited for: the failure of the store, or that of the
@@ -175,8 +183,13 @@ impl<A> Commits<A> {
             "every reported change was issued"
         );
         match report.outcome {
-            Outcome::Written(used) if self.stored => self.usage.set(used),
-            Outcome::Written(_) => {}
+            Outcome::Written(used) => {
+                self.stalled = None;
+                if self.stored {
+                    self.usage.set(used);
+                }
+            }
+            Outcome::Waiting(error) => self.stalled = Some(error),
             Outcome::Rejected(error) => {
                 self.rejected.push_back((self.written, error));
             }
@@ -304,6 +317,20 @@ mod tests {
         assert!(commits.may_read(1));
         assert_eq!(commits.failure().unwrap().message(), "the disk is full");
         assert_eq!(commits.used(), 5);
+    }
+
+    #[test]
+    fn while_the_store_tries_again_everything_waits_and_the_reason_is_known() {
+        let mut commits = commits(0);
+        commits.write(op());
+        assert_eq!(commits.when_written(1), None);
+        commits.poll_op();
+        let error = Error::new(ErrorKind::Persistence, "the disk is full");
+        commits.handle_report(Report { jobs: 0, outcome: Outcome::Waiting(error) });
+        assert_eq!((commits.poll_action(), commits.failure()), (None, None));
+        assert!(commits.stalled().unwrap().contains("the disk is full"));
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(3) });
+        assert_eq!((commits.poll_action(), commits.stalled()), (Some(1), None));
     }
 
     #[test]

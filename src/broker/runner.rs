@@ -151,9 +151,13 @@ impl Runner {
     pub(super) async fn handle_reports(self: Rc<Self>, mut reports: Reports) {
         while let Some(mut report) = reports.recv().await {
             self.queue.reported(&mut report);
+            let jobs = report.jobs;
             self.call(|protocol, now| protocol.handle_report(now, report));
             self.answer_written();
-            self.written.notify_one();
+            // A store that cannot write at the moment reports nothing but that: shutdown does not wait for it.
+            if jobs > 0 {
+                self.written.notify_one();
+            }
         }
     }
 

@@ -34,6 +34,9 @@ pub struct ProtocolStats {
     pub bytes_out: u64,
     /// The store's failure. After one, nothing more is accepted until the broker is restarted.
     pub failure: Option<String>,
+    /// Why the store cannot write at the moment, such as a full disk. It tries again, and nothing is acknowledged
+    /// meanwhile.
+    pub stalled: Option<String>,
     /// The first message that could not be read from the store since the start. Its consumers were told and do not get
     /// past it.
     pub damage: Option<String>,
@@ -57,6 +60,9 @@ impl ProtocolStats {
         self.bytes_out += other.bytes_out;
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);
+        }
+        if self.stalled.is_none() {
+            self.stalled.clone_from(&other.stalled);
         }
         if self.damage.is_none() {
             self.damage.clone_from(&other.damage);

@@ -84,6 +84,7 @@ impl Broker {
         to.set_item("uptime", status.uptime.as_secs_f64())?;
         to.set_item("store_bytes", status.store_bytes)?;
         to.set_item("failure", status.total.failure.as_deref())?;
+        to.set_item("stalled", status.total.stalled.as_deref())?;
         to.set_item("damage", status.total.damage.as_deref())?;
         set_figures(&to, &status.total)?;
         for (name, stats) in &status.protocols {

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
 from penstock._native import check_store
 from penstock.broker import OPTIONS, Broker
-from penstock.errors import InvalidArgument
+from penstock.errors import Closed, InvalidArgument
 
 from ._shared.options import pairs, protocol_of_topic
 
+FAILED = 3
+"""Exit status of a broker whose store has failed."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the broker until SIGINT or SIGTERM, or checks its store."""
+    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store."""
     if given.check:
         return _check(given)
     # The flags have the names of the options.
@@ -42,10 +46,38 @@ def run(given: argparse.Namespace) -> int:
         elif not given.quiet:
             urls = " and ".join(broker.urls.values())
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
+        failures: list[str] = []
+        threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
         signal.sigwait(_SIGNALS)
+        if failures:
+            print(
+                f"penstock broker: {failures[0]}: the broker ends, start it again",
+                file=sys.stderr,
+                flush=True,
+            )
+            return FAILED
         if not given.quiet and not given.json:
             print("penstock broker: stopping", file=sys.stderr, flush=True)
     return 0
+
+
+def _watch(broker: Broker, failures: list[str]) -> None:
+    """Tells when the store cannot write, and ends the process when it has failed for good."""
+    told = None
+    while True:
+        try:
+            status = broker.status()
+        except Closed:
+            return
+        if status["failure"]:
+            failures.append(status["failure"])
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if status["stalled"] != told:
+            told = status["stalled"]
+            text = f"{told}: nothing is acknowledged until that is over" if told else "the store writes again"
+            print(f"penstock broker: {text}", file=sys.stderr, flush=True)
+        time.sleep(0.5)
 
 
 def _check(given: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::op::Op;
 use crate::error::Result;
-use crate::sqlite::{Connection, Job, Outcome, Report, Writer};
+use crate::sqlite::{Connection, Job, Outcome, Report, Trouble, Writer};
 
 /// A change, and the protocol that is told about it.
 #[derive(Debug)]
@@ -60,18 +60,23 @@ impl StoreQueue {
         let mut jobs = vec![0; count];
         let used = Arc::<AtomicU64>::default();
         let newest = used.clone();
-        let writer = Writer::start(connection, move |batch: &[Submission], outcome: &Outcome| {
-            let _ = &lock;
-            if let Outcome::Written(bytes) = outcome {
-                newest.store(*bytes, Ordering::Release);
-            }
-            for submission in batch {
-                jobs[submission.from] += 1;
-            }
-            for (sender, jobs) in senders.iter().zip(&mut jobs).filter(|(_, jobs)| **jobs > 0) {
-                let _ = sender.send(Report { jobs: std::mem::take(jobs), outcome: outcome.clone() });
-            }
-        })?;
+        // Whether the protocols were told that the store cannot write at the moment.
+        let mut waiting = false;
+        let writer =
+            Writer::start(connection, Trouble::Wait, move |batch: &[Submission], outcome: &Outcome| {
+                let _ = &lock;
+                if let Outcome::Written(bytes) = outcome {
+                    newest.store(*bytes, Ordering::Release);
+                }
+                for submission in batch {
+                    jobs[submission.from] += 1;
+                }
+                let was_waiting = std::mem::replace(&mut waiting, matches!(outcome, Outcome::Waiting(_)));
+                let all = waiting || was_waiting;
+                for (sender, jobs) in senders.iter().zip(&mut jobs).filter(|(_, jobs)| all || **jobs > 0) {
+                    let _ = sender.send(Report { jobs: std::mem::take(jobs), outcome: outcome.clone() });
+                }
+            })?;
         let writer = Rc::new(writer);
         let queue = |index| Self {
             writer: Some(writer.clone()),

@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::frame::Decoder;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
-use crate::sqlite::{self, Connection, Job, Outcome, Sync, Writer};
+use crate::sqlite::{self, Connection, Job, Outcome, Sync, Trouble, Writer};
 use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
@@ -175,11 +175,13 @@ impl Outbox {
         let submitted = Arc::new(Mutex::new(Rank::Outbox, Submitted { used, ..Submitted::default() }));
         let (shared, path) = (Arc::clone(&submitted), options.path.clone());
         let mut reported = 0;
-        let writer = Writer::start(connection, move |batch: &[Change], outcome: &Outcome| {
+        let writer = Writer::start(connection, Trouble::Fail, move |batch: &[Change], outcome: &Outcome| {
             let jobs = batch.len() as u64;
             let outcome = match outcome.clone() {
                 Outcome::Written(used) => Ok(used),
-                Outcome::Rejected(error) | Outcome::Failed(error) => Err(explain(error, &path)),
+                Outcome::Rejected(error) | Outcome::Failed(error) | Outcome::Waiting(error) => {
+                    Err(explain(error, &path))
+                }
             };
             let mut loads = Vec::new();
             {

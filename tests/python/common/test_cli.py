@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -132,6 +133,60 @@ def test_check_lists_what_is_damaged_in_a_store(tmp_path, capsys):
         == found["damage"]
         != []
     )
+
+
+@pytest.fixture
+def broker_process(tmp_path):
+    words = [
+        "-m",
+        "penstock",
+        "broker",
+        "--port",
+        "0",
+        "--json",
+        "--data",
+        str(tmp_path),
+        "--topic",
+        "orders",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    yield process, json.loads(process.stdout.readline())["url"]
+    process.kill()
+    process.communicate()
+
+
+def test_a_store_that_is_locked_is_waited_for(tmp_path, broker_process):
+    process, url = broker_process
+    with blocking.connect(url) as client, client.producer("orders", send_timeout=60) as producer:
+        producer.send(b"one")
+        with contextlib.closing(sqlite3.connect(tmp_path / "broker.db", isolation_level=None)) as neighbour:
+            neighbour.execute("BEGIN IMMEDIATE")
+            sending = threading.Thread(target=producer.send, args=(b"two",))
+            sending.start()
+            # The broker waits for five seconds in SQLite before it first says so.
+            assert "locked" in process.stderr.readline()
+            assert sending.is_alive()
+            neighbour.execute("COMMIT")
+        sending.join(60)
+        producer.send(b"three")
+    assert "writes again" in process.stderr.readline()
+
+
+def test_a_store_that_has_failed_ends_the_broker_with_3(tmp_path, broker_process):
+    process, url = broker_process
+    with blocking.connect(url) as client, client.producer("orders", send_timeout=3) as producer:
+        producer.send(b"one")
+        with contextlib.closing(sqlite3.connect(tmp_path / "broker.db")) as neighbour, neighbour:
+            # The number of the next message is taken.
+            neighbour.execute("CREATE TEMP TABLE next AS SELECT * FROM entry")
+            neighbour.execute("UPDATE next SET id = id + 1")
+            neighbour.execute("INSERT INTO entry SELECT * FROM next")
+        with pytest.raises(errors.Error):
+            producer.send(b"two")
+    assert process.wait(60) == 3
+    assert "UNIQUE" in process.stderr.read()
 
 
 def test_what_the_broker_command_needs_is_not_much():
