@@ -1327,7 +1327,7 @@ fn a_topic_that_too_many_filters_have_to_be_compared_with_is_refused_and_the_oth
     bench.tell(&publisher, Packet::Publish(publish(&deep, Q0, 0, "x"))).unwrap();
     assert_eq!(bench.broker.stats().messages_dropped, 1);
     assert!(bench.payloads(&neighbour).is_empty());
-    assert_eq!(bench.send(&publisher, &vec!["a"; 10].join("/"), "y"), Reason::Success);
+    assert_eq!(bench.send(&publisher, &["a"; 10].join("/"), "y"), Reason::Success);
     assert_eq!(bench.payloads(&neighbour), ["y"]);
     let old = bench.connect_with(Connect::new(Version::V3_1_1, "old"), false);
     let refused = bench.tell(&old, Packet::Publish(publish(&deep, Q1, 1, "x")));
