@@ -311,7 +311,12 @@ impl Broker {
                 self.routes.remove(number, &filter);
             }
         }
-        for item in session.drain() {
+        let sent = session.flights.len();
+        for (index, item) in session.drain().into_iter().enumerate() {
+            // A QoS 2 message that was sent is for this session only [MQTT-4.8.2-5].
+            if let Some(group) = item.group.filter(|_| index >= sent || item.qos == QoS::AtLeastOnce) {
+                self.hand_over(&item, group);
+            }
             self.forget(&item);
         }
         if session.durable {
@@ -373,6 +378,7 @@ impl Broker {
                 ids: row.ids.into(),
                 message: None,
                 weight: 0,
+                group: None,
             };
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {

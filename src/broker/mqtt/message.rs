@@ -131,6 +131,8 @@ pub(super) struct Queued {
     pub(super) message: Option<Rc<Message>>,
     /// Memory use.
     pub(super) weight: usize,
+    /// The shared subscription that it came by. Not stored: after a restart it stays with its session.
+    pub(super) group: Option<u64>,
 }
 
 /// Copies bytes that would keep a much larger read buffer alive.

@@ -6,6 +6,7 @@ use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, TOTAL_OUTPUT, routes, tree};
+use crate::broker::log::Source;
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
@@ -241,24 +242,56 @@ impl Broker {
             let own = to.from == Some(target.session);
             let delivery = if own { target.own.as_ref() } else { Some(&target.delivery) };
             if let Some(delivery) = delivery {
-                self.assign(message, target.session, delivery, to);
+                self.assign(message, target.session, delivery, None, to);
             }
         }
         for group in &route.groups {
-            let (sessions, limits) = (&self.sessions, &self.settings.limits);
-            let (qos, weight) = (message.publish.qos, message.weight());
-            let rank = |number| {
-                let session = sessions.get(&number)?;
-                let connected = session.connection.is_some();
-                if qos == QoS::AtMostOnce {
-                    return connected.then_some(1);
-                }
-                let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
-                Some(u8::from(connected) + 2 * u8::from(!full))
-            };
-            if let Some((number, delivery)) = self.routes.pick(*group, rank) {
-                self.assign(message, number, &delivery, to);
+            if let Some((number, delivery)) = self.pick_member(*group, message) {
+                self.assign(message, number, &delivery, Some(*group), to);
             }
+        }
+    }
+
+    /// The member of a shared subscription that is to get a message.
+    fn pick_member(&mut self, group: u64, message: &Message) -> Option<(u64, DeliveryOptions)> {
+        let (sessions, limits) = (&self.sessions, &self.settings.limits);
+        let (qos, weight) = (message.publish.qos, message.weight());
+        let rank = |number| {
+            let session = sessions.get(&number)?;
+            let connected = session.connection.is_some();
+            if qos == QoS::AtMostOnce {
+                return connected.then_some(1);
+            }
+            let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
+            Some(u8::from(connected) + 2 * u8::from(!full))
+        };
+        self.routes.pick(group, rank)
+    }
+
+    /// Gives a message of a shared subscription to another member: the session that had it has ended (4.8.2).
+    pub(super) fn hand_over(&mut self, item: &Queued, group: u64) {
+        let read = |source: &mut Box<dyn Source>, sequence| {
+            let entry = source.read(self.log, sequence, 1, 1).ok()?.pop();
+            let entry = entry.filter(|entry| entry.sequence == sequence);
+            entry.as_ref().and_then(Message::from_entry)
+        };
+        let stored = || read(self.source.as_mut()?, item.sequence?);
+        let Some(message) = item.message.clone().or_else(stored) else {
+            let text = "a message of a shared subscription, whose session ended, could not be read";
+            self.damage.get_or_insert_with(|| text.to_owned());
+            self.counters.dropped += 1;
+            return;
+        };
+        let picked = self.pick_member(group, &message).filter(|_| !message.expired(self.wall_ms()));
+        let Some((number, delivery)) = picked else {
+            self.counters.dropped += 1;
+            return;
+        };
+        let sequence = item.sequence;
+        let mut to = Distribution { from: None, sequence, items: Vec::new(), outcome: Outcome::default() };
+        self.assign(&message, number, &delivery, Some(group), &mut to);
+        if !to.items.is_empty() {
+            self.when_written(Action::Deliver(to.items));
         }
     }
 
@@ -268,6 +301,7 @@ impl Broker {
         message: &Rc<Message>,
         number: u64,
         delivery: &DeliveryOptions,
+        group: Option<u64>,
         to: &mut Distribution,
     ) {
         let qos = message.publish.qos.min(delivery.qos);
@@ -297,7 +331,7 @@ impl Broker {
             to.outcome.behind = Some(number);
         }
         let item = self.admit(number, message, qos, retain, delivery.ids.clone(), &mut to.sequence);
-        to.items.extend(item.map(|item| (number, item)));
+        to.items.extend(item.map(|item| (number, Queued { group, ..item })));
     }
 
     /// Reserves a place in a session's queue; the message is queued there once it is written. `sequence` is its
@@ -342,7 +376,8 @@ impl Broker {
             let row = QueueRow { position, sequence, flags, ids, packet_id: 0, released: false };
             self.write(Op::Enqueue(number, row));
         }
-        Some(Queued { position, sequence, qos, retain, ids, message: Some(message.clone()), weight })
+        let message = Some(message.clone());
+        Some(Queued { position, sequence, qos, retain, ids, message, weight, group: None })
     }
 
     /// The number of a message in the store. Stores the message if necessary.

@@ -232,6 +232,7 @@ impl Broker {
             ids,
             message: Some(message),
             weight,
+            group: None,
         });
     }
 }

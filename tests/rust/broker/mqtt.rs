@@ -1477,3 +1477,33 @@ fn mqtt_3_gets_no_puback_for_what_a_full_durable_queue_throws_away() {
         assert_eq!(bench.broker.stats().messages_dropped, if drop_when_full { 20 } else { 1 });
     }
 }
+
+#[test]
+fn messages_of_a_shared_subscription_go_to_another_member_when_the_session_of_theirs_ends() {
+    for (qos, sent_stay) in [(Q1, false), (Q2, true)] {
+        let mut bench = Bench::new();
+        let narrow = Connect {
+            properties: Properties::new().with(Property::ReceiveMaximum(2)),
+            ..Connect::new(Version::V5, "dead")
+        };
+        let dead = bench.connect_with(narrow, false);
+        bench.subscribe(&dead, "$share/g/jobs", qos);
+        let publisher = bench.connect("p");
+        for (number, payload) in ["1", "2", "3", "4"].into_iter().enumerate() {
+            let packet = publish("jobs", qos, 1 + number as u16, payload);
+            bench.tell(&publisher, Packet::Publish(packet)).unwrap();
+        }
+        assert_eq!(bench.payloads(&dead), ["1", "2"], "the window");
+        let (other, ..) = bench.resume("other");
+        bench.subscribe(&other, "$share/g/jobs", qos);
+        bench.drop_peer(dead.id);
+        let expected: &[&str] = if sent_stay { &["3", "4"] } else { &["1", "2", "3", "4"] };
+        let got = bench.messages(&other);
+        assert_eq!(got.iter().map(text).collect::<Vec<_>>(), expected);
+        assert!(got.iter().all(|publish| !publish.dup), "it has not seen them");
+        // They are stored with the session that has them now.
+        bench.kill(usize::MAX);
+        let again = bench.resume("other").2;
+        assert_eq!(again.len(), expected.len());
+    }
+}
