@@ -2,7 +2,7 @@
 //!
 //! * `connect`: CONNECT and DISCONNECT, the lives of sessions, wills
 //! * `publish`: PUBLISH from clients, and its way to the subscribers
-//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`: retained messages for new subscriptions
+//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`, `replaying`: retained messages for new subscriptions
 //! * `deliver`: from a session's queue through its window, and the client's acknowledgements
 //! * `connection`: state of one connection; `session`: state that outlives it
 //! * `routes`, [`tree`]: the subscriptions that match a topic; `retained`: the retained messages that match a filter
@@ -44,6 +44,7 @@ pub mod options;
 mod passwords;
 mod publish;
 mod replay;
+mod replaying;
 mod retained;
 mod routes;
 pub(super) mod service;

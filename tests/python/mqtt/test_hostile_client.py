@@ -149,9 +149,12 @@ SCRIPTS: dict[str, tuple[list[bytes], int | str | None]] = {
     "SUBSCRIBE with packet identifier 0": ([HELLO, wire.subscribe("t", packet_id=0)], 0x82),
     "SUBSCRIBE to a share with no local": ([HELLO, wire.subscribe([("$share/g/t", 4)])], 0x82),
     "SUBSCRIBE to bad filters": (
-        [HELLO, wire.subscribe([("a#", 0), ("#/a", 0), ("a+/b", 0), ("", 0)])],
+        [HELLO, wire.subscribe([("a#", 0), ("#/a", 0), ("a+/b", 0)])],
         ALIVE,
     ),
+    "SUBSCRIBE to an empty filter": ([HELLO, wire.subscribe([("a", 0), ("", 0)])], 0x81),
+    "UNSUBSCRIBE from a bad filter": ([HELLO, wire.unsubscribe("a#")], 0x81),
+    "UNSUBSCRIBE from an empty filter": ([HELLO, wire.unsubscribe("")], 0x81),
     "SUBSCRIBE to a bad filter, 3.1.1": ([HELLO3, wire.subscribe("a#", version=V311)], None),
     "SUBSCRIBE to a filter of a thousand levels": ([HELLO, wire.subscribe("+/" * 999 + "+")], ALIVE),
     "twenty thousand subscriptions": (
