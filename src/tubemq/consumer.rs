@@ -124,6 +124,8 @@ pub enum Event {
     Refresh,
     /// The partition has been given back.
     Released,
+    /// So many messages of a pack are damaged. They are not delivered, and count as acknowledged.
+    Damaged(u64),
 }
 
 /// State of a partition. The module has the diagram.
@@ -594,6 +596,9 @@ impl Consumer {
         let (filters, done, queue) = (&self.options.filters, &mut self.done, &mut self.queue);
         let messages = std::mem::take(&mut response.messages);
         let held = Held::new(pack, messages, filters, done, queue);
+        if held.damaged > 0 {
+            self.events.push_back(Event::Damaged(held.damaged));
+        }
         self.queued_bytes = self.queue.iter().map(|message| message.payload.len()).sum();
         self.take_pace(now, &response, self.queued_bytes);
         self.state = State::Holding(held);

@@ -236,14 +236,13 @@ pub fn unpack(message: pb::TransferedMessage) -> Result<(Bytes, Attributes)> {
     if message.flag & HAS_ATTRIBUTES == 0 {
         return Ok((data, Attributes::default()));
     }
-    let broken = || Error::protocol("the received message ends inside its attributes");
-    if data.len() < 4 {
-        return Err(broken());
-    }
-    let length = data.get_u32() as usize;
-    if length > data.len() {
-        return Err(broken());
-    }
+    // The Java client sets the flag for an empty attribute too, and sends neither attributes nor their length. The
+    // checksum says that the bytes are what was sent.
+    let length = data.get(..4).map(|mut length| length.get_u32() as usize);
+    let Some(length) = length.filter(|length| *length <= data.len() - 4) else {
+        return Ok((data, Attributes::default()));
+    };
+    data.advance(4);
     let attributes = data.split_to(length);
     Ok((data, Attributes(attributes)))
 }
@@ -294,12 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_attributes_that_lie_are_refused() {
+    fn a_message_that_only_claims_attributes_is_all_payload() {
         for data in [&b""[..], b"\0\0\0", b"\0\0\0\x05abcd", b"\xff\xff\xff\xff....", b"\x80\0\0\0...."] {
             let data = Bytes::copy_from_slice(data);
             let check_sum = checksum(&data);
-            let came = pb::TransferedMessage { message_id: 1, check_sum, pay_load_data: data, flag: 1 };
-            assert_eq!(unpack(came).unwrap_err().kind(), ErrorKind::Protocol);
+            let came =
+                pb::TransferedMessage { message_id: 1, check_sum, pay_load_data: data.clone(), flag: 1 };
+            let (payload, attributes) = unpack(came).unwrap();
+            assert_eq!((payload, attributes.properties().count()), (data, 0));
         }
     }
 

@@ -140,6 +140,11 @@ impl Client {
         self.0.shared.budget.used()
     }
 
+    /// Number of received messages that were skipped because their checksum did not match.
+    pub fn damaged_messages(&self) -> u64 {
+        self.0.shared.damaged_messages()
+    }
+
     /// Closes everything that was made with this client, leaves the master, and ends the connections.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;

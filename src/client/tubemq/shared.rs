@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
+use crate::client::log;
 use crate::client::tubemq::auth::{self, Visit};
 use crate::client::tubemq::connection::{Masters, Pool};
 use crate::client::tubemq::options::ClientOptions;
@@ -44,6 +45,8 @@ pub(super) struct Shared {
     pub(super) visit: Arc<Visit>,
     pub(super) budget: Arc<Budget>,
     next_id: AtomicU64,
+    /// Received messages whose checksum did not match.
+    damaged: AtomicU64,
     pub(super) runtime: Handle,
 }
 
@@ -71,6 +74,21 @@ async fn own_address(address: &Address) -> std::net::Ipv4Addr {
 }
 
 impl Shared {
+    /// Counts damaged messages, and warns of the first.
+    pub(super) fn damaged(&self, count: u64) {
+        if self.damaged.fetch_add(count, Ordering::Relaxed) == 0 {
+            log::warn(
+                "a received message is damaged, because its checksum does not match, and was skipped; stats() counts \
+                 such messages as damaged_messages",
+            );
+        }
+    }
+
+    /// Number of damaged messages.
+    pub(super) fn damaged_messages(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
     pub(super) async fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let visit = Arc::new(Visit::default());
         let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit))?);
@@ -93,6 +111,7 @@ impl Shared {
             answered: Notify::new(),
             visit,
             next_id: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
             runtime: Handle::current(),
         })
     }

@@ -65,4 +65,8 @@ impl Connection for native::Client {
     fn memory_used(&self) -> usize {
         self.memory_used()
     }
+
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        stats.set_item("damaged_messages", self.damaged_messages())
+    }
 }

@@ -43,6 +43,8 @@ pub(super) struct Held {
     ids: Vec<i64>,
     acked: Vec<bool>,
     left: usize,
+    /// Messages whose checksum does not match.
+    pub(super) damaged: u64,
 }
 
 impl Held {
@@ -56,14 +58,17 @@ impl Held {
         queue: &mut VecDeque<Message>,
     ) -> Self {
         let (pack, count) = (Arc::new(pack), messages.len());
-        let mut held = Self { pack, ids: Vec::with_capacity(count), acked: vec![false; count], left: count };
+        let mut held =
+            Self { pack, ids: Vec::with_capacity(count), acked: vec![false; count], left: count, damaged: 0 };
         let wanted = |attributes: &Attributes| {
             filters.is_empty() || attributes.message_type().is_some_and(|kind| filters.contains(kind))
         };
         for (index, message) in messages.into_iter().enumerate() {
             let message_id = message.message_id;
             held.ids.push(message_id);
-            let unpacked = unpack(message).ok().filter(|(_, attributes)| wanted(attributes));
+            let unpacked = unpack(message);
+            held.damaged += u64::from(unpacked.is_err());
+            let unpacked = unpacked.ok().filter(|(_, attributes)| wanted(attributes));
             let again = !done.is_empty() && done.remove(&message_id);
             match unpacked.filter(|_| !again) {
                 Some((payload, attributes)) => queue.push_back(Message {

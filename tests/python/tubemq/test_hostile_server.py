@@ -26,6 +26,7 @@ from support.tubemq import wire
 from support.tubemq.harness import group
 from support.tubemq.liar import Answer, Liar, Peer, altered, close, instead, made_up, mangled, silent
 from support.tubemq.wire import Request
+from support.waiting import until
 
 PATIENCE = 20.0
 SENT = [b"m%d" % number for number in range(5)]
@@ -490,21 +491,6 @@ def good(body: bytes = SENT[0], **lies: Any) -> dict[str, Any]:
 PACKS: dict[str, Answer] = {
     "a checksum that does not hold": made_up(good(b"lie", checkSum=1)),
     "a negative checksum": made_up(good(b"lie", checkSum=-1)),
-    "attributes longer than the message": made_up(
-        {
-            "messageId": 1,
-            "payLoadData": b"\0\0\xff\xffx",
-            "checkSum": wire.checksum(b"\0\0\xff\xffx"),
-            "flag": 1,
-        }
-    ),
-    "attributes of a negative length": made_up(
-        {"messageId": 1, "payLoadData": b"\xff" * 9, "checkSum": wire.checksum(b"\xff" * 9), "flag": 1}
-    ),
-    "attributes cut in their length": made_up(
-        {"messageId": 1, "payLoadData": b"\0\0", "checkSum": wire.checksum(b"\0\0"), "flag": 1}
-    ),
-    "no payload at all": made_up({"messageId": 1, "payLoadData": b"", "checkSum": 0, "flag": 1}),
     "a message without its payload": made_up({"messageId": 1, "checkSum": 5}),
     "a message that is no protobuf": made_up(NOISE),
     "no messages": made_up(),
@@ -543,6 +529,27 @@ async def test_packs_that_lie():
         return run
 
     await all_of({name: script(name) for name in PACKS})
+
+
+@pytest.mark.parametrize("data", [b"a body without attributes", b"\0\0\xff\xffx", b"\xff" * 9, b"\0\0"])
+async def test_a_message_that_only_claims_attributes_is_delivered_as_it_is(data: bytes):
+    """As the Java client sends it for an empty attribute."""
+    claims = {"messageId": 1, "payLoadData": data, "checkSum": wire.checksum(data), "flag": 1}
+    liar = Liar(lies={"get": made_up(claims)})
+    async with liar.up() as url, penstock.connect(url) as client:
+        async with client.consumer("demo", group(), position="first") as consumer:
+            message = await consumer.receive(timeout=PATIENCE)
+            assert (message.data, message.properties) == (data, {})
+        assert client.stats()["damaged_messages"] == 0
+
+
+async def test_a_damaged_message_is_counted(caplog: pytest.LogCaptureFixture):
+    liar = Liar(lies={"get": made_up(good(b"lie", checkSum=1), good(b"fine"))})
+    async with liar.up() as url, penstock.connect(url) as client:
+        async with client.consumer("demo", group(), position="first") as consumer:
+            assert (await consumer.receive(timeout=PATIENCE)).data == b"fine"
+        assert client.stats()["damaged_messages"] == 1
+        await until(lambda: any("is damaged" in record.message for record in caplog.records))
 
 
 async def test_attributes_that_are_odd_do_no_harm():

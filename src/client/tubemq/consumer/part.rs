@@ -149,6 +149,7 @@ impl PartitionConsumer {
                     self.left.send_replace(true);
                 }
                 Event::Refresh => self.shared.refresh(),
+                Event::Damaged(count) => self.shared.damaged(count),
             }
         }
         if more {
