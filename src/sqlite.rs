@@ -145,7 +145,7 @@ pub enum Outcome {
     Waiting(Error),
 }
 
-/// What a writer does while the disk is full or another process locks the file.
+/// Behaviour of a writer while the disk is full or another process locks the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// It fails.
@@ -524,7 +524,7 @@ mod tests {
         assert!(matches!(written.outcome, Outcome::Written(_)), "{written:?}");
         assert_eq!(count(&path), 2);
 
-        // Whoever closes the writer does not wait for the disk.
+        // Closing the writer does not wait for the disk.
         writer.submit(late(u32::MAX, rusqlite::ffi::SQLITE_FULL));
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
         writer.close();

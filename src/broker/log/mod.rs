@@ -214,7 +214,7 @@ impl Log {
         self.found(sequence, entry.filter(|entry| entry.sequence == sequence))
     }
 
-    /// What was read: there is no gap between the first entry and the last.
+    /// Checks what was read: there is no gap between the first entry and the last.
     fn found(&self, sequence: u64, entry: Option<Entry>) -> Result<Option<Entry>> {
         if entry.is_none() && (self.first..self.committed).contains(&sequence) {
             return Err(unreadable(sequence, "it is missing"));

@@ -22,7 +22,7 @@ const SQLITE_LINES: i64 = 100;
 pub struct Checked {
     /// Number of entries that can be read.
     pub entries: u64,
-    /// What is damaged, one line each.
+    /// Damaged places, one line each.
     pub damage: Vec<String>,
 }
 
