@@ -69,11 +69,15 @@ class Build:
 
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "PYTHONPATH": str(root / "python")}
+        known = (root / "python" / "penstock" / "_broker_options.py").read_text()
+        # The rate is that of arrivals, so nothing may be dropped. Older builds always wait for subscribers.
+        self.lossless = {"mqtt_slow_subscriber": "wait"} if "mqtt_slow_subscriber" in known else {}
 
     def measure(self, row: Row, scale: float) -> Report:
         """Runs the row on a fresh broker of the build."""
         with tempfile.TemporaryDirectory() as folder:
             options: dict[str, Any] = {"mqtt_port": 0, "tubemq_port": 0, "max_store": "8GiB"}
+            options |= self.lossless
             # Consumers subscribe after the publishers are done: the messages must stay until then.
             options |= {"data": folder} if row.fsync else {"durability": "memory", "retention_bytes": "4GiB"}
             broker = EmbeddedBroker(self.environment, **options)

@@ -130,7 +130,8 @@ def start(label: str) -> Any:
         # Mosquitto must not drop messages: the rate is that of arrivals.
         extra = "max_queued_messages 0\nmax_inflight_messages 200\nset_tcp_nodelay true\n"
         return Mosquitto(extra=extra, VERBOSE="0")
-    return EmbeddedMqtt(durability="memory")
+    # Nor must the embedded broker; and all connections come from one address, which has a share of the limit.
+    return EmbeddedMqtt(durability="memory", mqtt_slow_subscriber="wait", max_connections=32_768)
 
 
 def one_round(broker: Any, plan: Plan) -> Iterator[Result]:
