@@ -31,7 +31,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 pub enum Sync {
     /// When it is on disk.
     Full,
-    /// When the operating system has it: it survives a kill of the process, but not a power failure.
+    /// When the operating system has it: it survives a kill of the process. A power failure may take the latest commits,
+    /// but leaves the database intact.
     Os,
 }
 
@@ -52,8 +53,21 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     let connection = Connection::open(path)?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.busy_timeout(Duration::from_secs(5))?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", if sync == Sync::Full { "FULL" } else { "OFF" })?;
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        let text = format!(
+            "{}: the file system does not allow SQLite's write-ahead log (the journal mode is {mode}): choose a local disk",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Persistence, text));
+    }
+    // NORMAL writes to the disk at checkpoints: without that, a power failure could damage the database itself.
+    connection.pragma_update(None, "synchronous", if sync == Sync::Full { "FULL" } else { "NORMAL" })?;
+    if sync == Sync::Full {
+        // On macOS a plain fsync stops in the cache of the drive. Without effect elsewhere.
+        connection.pragma_update(None, "fullfsync", true)?;
+        connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    }
     connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -413,6 +427,24 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn each_durability_reaches_as_far_as_it_says() {
+        let directory = tempfile::tempdir().unwrap();
+        for (sync, expected) in [(Sync::Full, [2, 1, 1]), (Sync::Os, [1, 0, 0])] {
+            let connection = open(&directory.path().join("x.db"), sync).unwrap();
+            let pragma =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(
+                ["synchronous", "fullfsync", "checkpoint_fullfsync"].map(pragma),
+                expected,
+                "{sync:?}"
+            );
+        }
+        let error = open(Path::new(":memory:"), Sync::Os).unwrap_err();
+        assert!(error.message().contains("journal mode"), "{error}");
+        std::fs::remove_file(":memory:").unwrap_or_default();
     }
 
     /// Set for the process that plays the neighbour of
