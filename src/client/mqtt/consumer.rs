@@ -94,8 +94,30 @@ impl Consumer {
         }
     }
 
-    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
+    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now. With `auto_ack` this
+    /// acknowledges them.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
+        let auto_ack = self.0.subscription.options.auto_ack;
+        let mut done = Vec::new();
+        let taken = self.take_each(max, |message| {
+            if auto_ack && message.needs_ack() {
+                done.extend(message.done());
+            }
+            out.push(message.into());
+        })?;
+        if !done.is_empty() {
+            self.0.shared.acknowledge(done);
+        }
+        Ok(taken)
+    }
+
+    /// As [`Self::take`], for a caller that may not hand out all of them: [`Self::handed_out`] and [`Self::put_back`] say
+    /// what becomes of each.
+    pub fn take_ahead(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
+        self.take_each(max, |message| out.push(message))
+    }
+
+    fn take_each(&self, max: usize, mut each: impl FnMut(Message)) -> Result<usize> {
         let subscription = &self.0.subscription;
         if subscription.is_closed() {
             return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
@@ -103,7 +125,7 @@ impl Consumer {
         let mut bytes = 0;
         let taken = subscription.take(max, |message| {
             bytes += message.cost();
-            out.push(message.into());
+            each(message);
         });
         if taken == 0 {
             return subscription.signal.ended().map_or(Ok(0), Err);

@@ -25,7 +25,7 @@ impl Source for Consumer {
     }
 
     fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
-        self.take(max, out).map(drop)
+        self.take_ahead(max, out).map(drop)
     }
 
     fn handed_out(&self, messages: &[Message]) {
