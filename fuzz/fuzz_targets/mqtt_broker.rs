@@ -12,7 +12,7 @@ use penstock::broker::store::StoreUsage;
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{Connect, Subscribe, SubscribeOptions};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use penstock::sqlite::Report;
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
 struct World {
@@ -105,7 +105,7 @@ impl World {
     fn write(&mut self) {
         while self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(0) });
+            self.broker.handle_report(self.now, Report { jobs, outcome: Outcome::Written(0) });
             self.settle();
         }
     }

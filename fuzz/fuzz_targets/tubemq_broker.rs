@@ -10,7 +10,7 @@ use penstock::broker::log::TopicIds;
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::{Found, StoreUsage};
 use penstock::broker::tubemq::{Broker, Settings};
-use penstock::sqlite::Report;
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
@@ -72,7 +72,10 @@ impl World {
     fn write(&mut self) {
         while self.ops > 0 {
             let jobs = std::mem::take(&mut self.ops);
-            self.broker.handle_report(self.now, Report { jobs, outcome: Ok(self.broker.used_bytes()) });
+            self.broker.handle_report(
+                self.now,
+                Report { jobs, outcome: Outcome::Written(self.broker.used_bytes()) },
+            );
             self.settle();
         }
     }
