@@ -20,7 +20,6 @@ from penstock import errors
         "penstock",
         "penstock.blocking",
         "penstock.broker",
-        "penstock._connect",
         "penstock._missing",
         "penstock.errors",
         "penstock.mqtt",
