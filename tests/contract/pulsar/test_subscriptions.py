@@ -198,6 +198,34 @@ async def test_unsubscribe_deletes_the_subscription(client: Any, topic: str) -> 
             assert bytes((await consumer.receive(timeout=10)).data) == b"new"
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
+async def test_a_new_subscription_begins_at_its_position(client: Any, topic: str, kind: Any) -> None:
+    async with client.producer(topic, batching=False) as producer:
+        ids = await gather(*[producer.send(payload) for payload in numbered(10)])
+    async with client.consumer(topic, "behind", type=kind, position=ids[4]) as consumer:
+        assert payloads(await receive(consumer, 5)) == numbered(10)[5:]
+    async with client.consumer(topic, "at", type=kind, position=ids[4], start_inclusive=True) as consumer:
+        assert payloads(await receive(consumer, 6)) == numbered(10)[4:]
+    async with client.consumer(topic, "behind", type=kind) as consumer:
+        assert payloads(await receive(consumer, 5)) == numbered(10)[5:]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
+async def test_a_position_does_not_move_a_subscription_that_exists(
+    client: Any, topic: str, kind: Any
+) -> None:
+    async with client.producer(topic, batching=False) as producer:
+        ids = await gather(*[producer.send(payload) for payload in numbered(10)])
+    async with client.consumer(topic, "s", type=kind, position="earliest") as consumer:
+        await consumer.ack(await consumer.receive(timeout=20))
+    with pytest.raises(errors.NotAllowed, match=r"exists already.*seek"):
+        await client.consumer(topic, "s", type=kind, position=ids[4])
+    async with client.consumer(topic, "s", type=kind) as consumer:
+        assert payloads(await receive(consumer, 9)) == numbered(10)[1:]
+        await consumer.seek(ids[4])
+        assert payloads(await receive(consumer, 5)) == numbered(10)[5:]
+
+
 async def test_a_reader_begins_where_it_is_told_and_leaves_nothing_behind(client: Any, topic: str) -> None:
     async with client.producer(topic, batching=False) as producer:
         ids = await gather(*[producer.send(payload) for payload in numbered(10)])
