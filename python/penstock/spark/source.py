@@ -73,6 +73,9 @@ _OWN: dict[str, Option] = {
 RECEIVE_MAXIMUM = 1000
 """Default of ``receive_maximum``. Brokers exceed it behind a burst. Above 65,535 messages the client ends the
 connection, and everything in flight is delivered again: the default stays far below that."""
+RECEIVE_BUFFER = 256 << 10
+"""Default of ``receive_buffer``. A broker that exceeds the receive maximum sends as long as the client reads.
+This bounds what is in flight with such a broker: messages of 20 bytes are 13,000 that wait, and a segment."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     if not client.get("client_id"):
         raise InvalidArgument('option "client_id" is missing: it names the session that the broker keeps')
     values = {name: _own(name, own) for name in _OWN}
-    client = {"receive_maximum": RECEIVE_MAXIMUM, **travelling("mqtt.client", client), "clean_start": False}
+    defaults = {"receive_maximum": RECEIVE_MAXIMUM, "receive_buffer": RECEIVE_BUFFER}
+    client = {**defaults, **travelling("mqtt.client", client), "clean_start": False}
     if client["receive_maximum"] > ROWS_PER_SEGMENT:
         raise InvalidArgument(
             f"receive_maximum is {client['receive_maximum']}, and the Spark source takes {ROWS_PER_SEGMENT} "
