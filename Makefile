@@ -141,7 +141,7 @@ audit: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
-	@$(STEP) "imports: layers, no circles" $(VENV)/bin/lint-imports --no-cache
+	@$(STEP) "imports: layers, no circles" env PYTHONPATH=python $(VENV)/bin/lint-imports --no-cache
 	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)

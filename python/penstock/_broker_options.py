@@ -122,9 +122,10 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.one_of("drop", "disconnect", "wait"),
             "drop",
-            "What happens to an MQTT subscriber that is slower than its publishers: messages over its limits"
-            " (`mqtt_max_output`, `mqtt_max_queue`) are dropped and counted, it is disconnected when it"
-            " reaches them, or its publishers wait for it, and so do their other subscribers.",
+            "What happens to an MQTT subscriber that is behind its publishers and takes fewer than 1,000"
+            " messages a second: messages over its limits (`mqtt_max_output`, `mqtt_max_queue`) are dropped"
+            " and counted, it is disconnected when it reaches them, or its publishers wait for it, and so do"
+            " their other subscribers.",
         ),
     ]
     mqtt_full_queue: Annotated[

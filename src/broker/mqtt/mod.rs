@@ -72,8 +72,11 @@ const RESIDENT: usize = 64 << 20;
 /// Size of a batch of changes in bytes, give or take one packet.
 const BATCH: usize = 64 << 10;
 /// Time for which publishers wait for a subscriber that is behind, if they do not [wait](SlowSubscriber::Wait) for as long
-/// as it takes messages. A subscriber that is as fast as its publishers catches up with a burst in that time.
-const GRACE: Duration = Duration::from_millis(50);
+/// as it takes messages: a burst is no loss to a subscriber that keeps up, nor is a short pause of its process.
+const GRACE: Duration = Duration::from_millis(250);
+/// Messages of QoS 1 and 2 that a subscriber must take in [`GRACE`] for its publishers to wait on. A sender of a bulk is
+/// faster than any subscriber, so being behind alone does not make one slow.
+const KEEPS_UP: u64 = 250;
 /// Output bytes below which a slow connection has caught up.
 const CAUGHT_UP: usize = PACE / 4;
 /// Retained messages that are looked at for new subscriptions before other work gets a turn.
@@ -260,6 +263,7 @@ impl Broker {
             if session.throttled.is_empty() && self.settings.limits.slow_subscriber != SlowSubscriber::Wait {
                 let until = self.now + GRACE;
                 session.throttling_until = Some(until);
+                session.progress.1 = session.progress.0;
                 self.timers.extend(behind.map(|number| (until, Due::Throttle(number))));
             }
             session.throttled.insert(id);
@@ -286,6 +290,14 @@ impl Broker {
             Due::Throttle(number) => {
                 let session = self.sessions.get_mut(&number).filter(|s| s.throttling_until == Some(at));
                 let Some(session) = session else { return };
+                let (now, before) = session.progress;
+                if now - before >= KEEPS_UP {
+                    let until = self.now + GRACE;
+                    session.progress.1 = now;
+                    session.throttling_until = Some(until);
+                    self.timers.insert((until, due));
+                    return;
+                }
                 session.throttling_until = None;
                 session.stalled = true;
                 let throttled = std::mem::take(&mut session.throttled);

@@ -22,7 +22,7 @@ pub struct MqttOptions {
     pub limits: Limits,
 }
 
-/// Treatment of a subscriber that is slower than its publishers.
+/// Treatment of a subscriber that is behind its publishers and takes few messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowSubscriber {
     /// Messages beyond its limits are dropped and counted.
@@ -95,7 +95,7 @@ pub struct Limits {
     /// Limit on the memory of the subscriptions of all sessions, in bytes: 256 for each, and its filter. One session may
     /// use a sixteenth.
     pub max_subscription_bytes: usize,
-    /// Treatment of a subscriber that is slower than its publishers.
+    /// Treatment of a slow subscriber.
     pub slow_subscriber: SlowSubscriber,
     /// Answer to an MQTT 3.x client whose message no subscriber has room for.
     pub full_queue: FullQueue,

@@ -82,7 +82,7 @@ pub(super) struct Session {
     pub(super) received: BTreeSet<PacketId>,
     /// Throttled publishers: connections whose acknowledgements wait until this session has caught up.
     pub(super) throttled: BTreeSet<u64>,
-    /// Number of completed messages: now, and at the last check.
+    /// Number of completed messages: now, and at the last check of whether publishers should go on waiting.
     pub(super) progress: (u64, u64),
     /// When publishers stop waiting for this session, if some do.
     pub(super) throttling_until: Option<Instant>,

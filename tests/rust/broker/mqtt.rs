@@ -1403,6 +1403,34 @@ fn a_slow_subscriber_of_qos_1_delays_its_publishers_and_neighbours_once_and_lose
 }
 
 #[test]
+fn a_subscriber_that_keeps_taking_messages_gets_all_of_a_bulk_that_is_far_larger_than_its_queue() {
+    let mut bench = limited(|limits| {
+        limits.receive_maximum = 1000;
+        limits.max_queue = 3000;
+    });
+    let (subscriber, publisher) = (bench.connect("s"), bench.connect("p"));
+    bench.subscribe(&subscriber, "t", Q1);
+    let (mut sent, mut acked, mut delivered) = (0, 0, 0);
+    // The publisher always has its window full, and the subscriber takes 400 messages in the time of the grace.
+    for _ in 0..60 {
+        while sent < 20_000 && sent - acked < 1000 {
+            sent += 1;
+            bench.tell(&publisher, Packet::Publish(publish("t", Q1, sent as u16 % 2000 + 1, ""))).unwrap();
+            acked += acks(&bench.hear(&publisher));
+        }
+        for _ in 0..4 {
+            for message in bench.messages(&subscriber) {
+                bench.ack(&subscriber, &message);
+                delivered += 1;
+            }
+        }
+        acked += acks(&bench.hear(&publisher));
+        bench.pass_for(Duration::from_millis(250));
+    }
+    assert_eq!((sent, acked, delivered, bench.broker.stats().messages_dropped), (20_000, 20_000, 20_000, 0));
+}
+
+#[test]
 fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
     let mut bench = limited(|limits| limits.max_output = 3 << 20);
     let (slow, publisher) = (bench.connect("s"), bench.connect("p"));

@@ -146,7 +146,11 @@ impl Bench {
     }
 
     pub fn pass(&mut self, seconds: u64) {
-        self.now += Duration::from_secs(seconds);
+        self.pass_for(Duration::from_secs(seconds));
+    }
+
+    pub fn pass_for(&mut self, time: Duration) {
+        self.now += time;
         self.broker.handle_timeout(self.now);
         self.settle();
     }
