@@ -186,14 +186,16 @@ def values_in(reader, end):
 
 
 @pytest.mark.real_mqtt
-def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tmp_path):
+def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tmp_path, monkeypatch):
     # Mosquitto exceeds the receive maximum when it catches up. A client that ends the connection for that is
     # sent everything in flight again.
     url = wide_mosquitto.url
     subscribed(url, topic)
     with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:
         producer.send_many([b"%d" % number for number in range(100_000)])
-    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    # On a busy machine the broker may pause for longer than a second.
+    monkeypatch.setattr("penstock.spark.source.QUIET", 10.0)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="150s")))
     try:
         reader.prepareForTriggerAvailableNow()
         end = reader.latestOffset()["row"]
@@ -215,6 +217,28 @@ def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
             assert values_in(reader, 1000) == list(range(1000))
         finally:
             reader.stop()
+
+
+def test_few_large_messages_are_no_silence(url, topic, tmp_path, monkeypatch):
+    # As from a broker far away. Each is a segment, and there are fewer than a trickle has.
+    monkeypatch.setattr("penstock.spark.source.QUIET", 2.0)
+    subscribed(url, topic)
+
+    def publish_on():
+        with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:
+            for number in range(12):
+                producer.send(b"%0100000d" % number)
+                time.sleep(0.3)
+
+    thread = threading.Thread(target=publish_on)
+    reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
+    thread.start()
+    try:
+        reader.prepareForTriggerAvailableNow()
+        assert reader.latestOffset()["row"] == 12
+    finally:
+        thread.join()
+        reader.stop()
 
 
 @pytest.fixture

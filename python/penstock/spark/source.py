@@ -55,6 +55,8 @@ FEW = 10
 """Messages. With as many unacknowledged, a pause ends the segment: the broker may be waiting for us."""
 PAUSE = 0.005
 """Seconds without a message that are such a pause."""
+MUCH = 64 << 10
+"""Bytes of a segment from which on the broker is not quiet, however few its messages are."""
 QUIET = 1.0
 """Seconds with fewer than ``FEW`` messages in a segment, after which the broker has nothing more in store."""
 
@@ -333,9 +335,9 @@ class _Ingest:
                     self._consumer.ack_many([message for message in messages if message.qos])
                 # A broker that has messages in store fills the window at once. Those that are published now
                 # and then do not end the silence, or a live topic would never be quiet.
-                enough = min(FEW, self._window)
+                busy = len(messages) >= min(FEW, self._window) or sum(len(m.data) for m in messages) >= MUCH
                 with self._changed:
-                    self._silence = 0.0 if len(messages) >= enough else self._silence + waited
+                    self._silence = 0.0 if busy else self._silence + waited
                     self._changed.notify_all()
         except Exception as error:
             with self._changed:
