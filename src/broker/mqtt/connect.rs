@@ -146,8 +146,7 @@ impl Broker {
         session.attach(id);
         if session.queue.is_empty() && session.pending == 0 {
             // No older message waits, so the replays that are left may give what was retained meanwhile.
-            let stamp = self.retained.stamp();
-            session.replays.values_mut().for_each(|replay| replay.stamp = stamp);
+            session.extend_replays(self.retained.len() as u64, self.retained.stamp());
         }
         session.expiry = expiry;
         session.durable |= self.settings.stored && expiry > 0;
@@ -390,7 +389,7 @@ impl Broker {
         }
         // What was published after the subscription comes from the queue, where a replay's own messages have RETAIN.
         let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
-        let stamp = first.map_or(u64::MAX, |sequence| sequence - 1);
+        let stamp = first.map_or(self.retained.stamp(), |sequence| sequence - 1);
         for (filter, subscription) in unfinished {
             let positions = session.reserve(self.retained.len() as u64);
             session.add_replay(Replay::restored(filter, &subscription, positions, stamp));

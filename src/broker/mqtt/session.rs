@@ -157,6 +157,17 @@ impl Session {
         self.replays.remove(&serial).is_some()
     }
 
+    /// Lets the replays give the messages up to `stamp`, at most `count` each. Those may be more than they had reserved
+    /// positions for, so each reserves its positions again.
+    pub(super) fn extend_replays(&mut self, count: u64, stamp: u64) {
+        for replay in self.replays.values_mut() {
+            replay.stamp = stamp;
+            replay.behind = self.next_position;
+            replay.position = self.next_position + 1;
+            self.next_position += count;
+        }
+    }
+
     /// Marks positions up to this one as used.
     pub(super) fn set_position(&mut self, last: u64) {
         self.next_position = self.next_position.max(last);

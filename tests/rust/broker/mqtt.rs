@@ -1303,6 +1303,76 @@ fn a_replay_of_a_stored_session_goes_on_after_a_lost_connection_and_after_a_kill
     }
 }
 
+/// Acknowledges what is heard until nothing comes any more, and gives it.
+fn take_all(bench: &mut Bench, peer: &Peer, mut heard: Vec<Packet>) -> Vec<Publish> {
+    let mut taken = Vec::new();
+    while !heard.is_empty() {
+        for publish in std::mem::take(&mut heard).into_iter().map(message) {
+            if publish.qos != Q0 {
+                bench.ack(peer, &publish);
+            }
+            taken.push(publish);
+        }
+        heard = bench.hear(peer);
+    }
+    taken
+}
+
+#[test]
+fn messages_retained_after_a_kill_are_delivered_once_behind_an_unfinished_replay() {
+    let mut bench = Bench::new();
+    let publisher = bench.connect("p");
+    for number in 0..300 {
+        bench.tell(&publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
+        bench.hear(&publisher);
+    }
+    let (peer, ..) = bench.resume("s");
+    assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
+    bench.kill(usize::MAX);
+    // The queue was empty at the kill: these are live, and only live.
+    let publisher = bench.connect("p");
+    for (topic, payload) in [("t/300", "1"), ("t/300", "2"), ("t/301", "1")] {
+        bench.tell(&publisher, Packet::Publish(retained(topic, Q1, 1, payload))).unwrap();
+        bench.hear(&publisher);
+    }
+    let (peer, present, heard) = bench.resume("s");
+    assert!(present);
+    let taken = take_all(&mut bench, &peer, heard);
+    let topics: std::collections::BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
+    assert_eq!(topics.len(), 302);
+    let last: Vec<_> = taken.iter().filter(|publish| &*publish.topic == "t/300").map(text).collect();
+    assert_eq!(last, ["1", "2"]);
+}
+
+#[test]
+fn a_replay_that_goes_on_with_newer_messages_leaves_the_positions_of_live_ones_alone() {
+    let mut bench = Bench::new();
+    let publisher = bench.connect("p");
+    for number in 0..150 {
+        bench.tell(&publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
+        bench.hear(&publisher);
+    }
+    let (peer, ..) = bench.resume("s");
+    assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
+    bench.drop_peer(peer.id);
+    // QoS 0 is not queued for a client that is away: the replay gives what is retained of it.
+    for number in 0..20 {
+        let topic = format!("t/120-{number}");
+        bench.tell(&publisher, Packet::Publish(retained(&topic, Q0, 0, "x"))).unwrap();
+    }
+    let (peer, _, mut heard) = bench.resume("s");
+    for number in 0..5 {
+        bench.tell(&publisher, Packet::Publish(publish(&format!("t/live{number}"), Q1, 1, "x"))).unwrap();
+        bench.hear(&publisher);
+    }
+    heard.extend(bench.hear(&peer));
+    let taken = take_all(&mut bench, &peer, heard);
+    let topics: std::collections::BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
+    assert_eq!(topics.len(), 150 + 20 + 5);
+    let last: Vec<_> = taken[taken.len() - 5..].iter().map(|publish| publish.topic.to_string()).collect();
+    assert_eq!(last, ["t/live0", "t/live1", "t/live2", "t/live3", "t/live4"]);
+}
+
 // Hostile filters
 
 /// Filters of 199 levels that all match one topic, with every combination of `a` and `+` in their first levels.
