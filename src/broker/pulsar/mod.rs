@@ -200,8 +200,10 @@ impl Broker {
         }
         while let Some(connection) = self.connections.get_mut(&id) {
             let full = connection.session.transmit().len() > OUTPUT_LIMIT;
-            connection.behind = full || connection.work > OUTPUT_LIMIT;
-            if connection.behind {
+            let pause = full || connection.work > OUTPUT_LIMIT;
+            // Without input, no call comes that could reset it.
+            connection.behind = pause && !input.is_empty();
+            if pause {
                 if !full {
                     self.wakes.push_back(id);
                 }

@@ -485,8 +485,10 @@ impl Protocol for Broker {
         }
         while let Some(connection) = self.connections.get_mut(&id) {
             // A get is short and its response is long. Read the remaining calls once this output is written.
-            connection.behind = connection.output.len() > OUTPUT_LIMIT;
-            if connection.behind {
+            let full = connection.output.len() > OUTPUT_LIMIT;
+            // Without input, no call comes that could reset it.
+            connection.behind = full && !input.is_empty();
+            if full {
                 break;
             }
             let Some(frame) = connection.decoder.next(input)? else { break };

@@ -875,6 +875,45 @@ fn queries_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken
 }
 
 #[test]
+fn a_connection_is_read_again_although_its_last_query_reached_the_limit() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    for number in 0..90 {
+        bench.produce(peer, 2 + number, |p| {
+            p.topic = format!("persistent://public/default/{number:03}{}", "n".repeat(900));
+        });
+    }
+    let list = |topics_hash| {
+        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+            request_id: 1,
+            namespace: "public/default".into(),
+            topics_hash,
+            ..Default::default()
+        }))
+    };
+    let answer = bench.ask(peer, list(None));
+    let Command::GetTopicsOfNamespaceResponse(found) = answer else { panic!("{answer:?}") };
+    // The output reaches the limit, or the work for short answers does.
+    for query in [list(None), list(found.topics_hash)] {
+        let frame = Frame::simple(query).to_bytes();
+        let mut input = BytesMut::from(&frame.repeat(1000)[..]);
+        bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
+        let at_once = 1000 - input.len() / frame.len();
+        assert!((10..1000).contains(&at_once), "{at_once}");
+        while !input.is_empty() {
+            bench.hear(peer);
+            bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
+        }
+        bench.hear(peer);
+        let mut input = BytesMut::from(&frame.repeat(at_once)[..]);
+        bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
+        assert!(input.is_empty());
+        assert_eq!(bench.hear(peer).len(), at_once);
+        assert!(bench.broker.may_read(peer));
+    }
+}
+
+#[test]
 fn a_list_that_the_client_knows_already_takes_its_turns_too() {
     let mut bench = Bench::new();
     let peer = bench.connect();

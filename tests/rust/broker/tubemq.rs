@@ -495,8 +495,11 @@ fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() 
     (0..GETS).for_each(|serial| call.encode(serial, &mut out).unwrap());
     // A request of 40 kB that would be answered with 300 MB.
     let mut input = out.take();
-    let (mut answered, mut turns) = (0, 0);
+    let length = input.len() / GETS as usize;
+    let all = input.clone();
+    let (mut answered, mut turns, mut at_once) = (0, 0, 0);
     while answered < GETS {
+        let before = answered;
         bench.broker.handle_input(bench.now, seat, &mut input).unwrap();
         assert_eq!(bench.broker.may_read(seat), input.is_empty(), "no more of them is read meanwhile");
         let mut output = Transmit::default();
@@ -508,8 +511,15 @@ fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() 
             answered += 1;
         }
         turns += 1;
+        at_once = at_once.max(answered - before);
     }
     assert!(turns > 30 && input.is_empty(), "{turns}");
+    // The last get reaches the limit.
+    let mut input = all;
+    input.truncate(at_once as usize * length);
+    bench.broker.handle_input(bench.now, seat, &mut input).unwrap();
+    bench.replies(seat);
+    assert!(input.is_empty() && bench.broker.may_read(seat));
 }
 
 #[test]
