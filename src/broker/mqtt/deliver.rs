@@ -21,6 +21,10 @@ impl Broker {
     pub(super) fn enqueue(&mut self, items: Vec<(u64, Queued)>) {
         for (number, mut item) in items {
             let Some(session) = self.sessions.get_mut(&number) else {
+                // Its session ended meanwhile.
+                if let Some(group) = item.group {
+                    self.hand_over(&item, group);
+                }
                 self.forget(&item);
                 continue;
             };

@@ -1605,3 +1605,35 @@ fn messages_of_a_shared_subscription_go_to_another_member_when_the_session_of_th
         assert_eq!(again.len(), expected.len());
     }
 }
+
+#[test]
+fn messages_of_a_shared_subscription_that_wait_for_the_disk_outlive_the_session_of_their_member() {
+    for qos in [Q1, Q2] {
+        let mut bench = Bench::new();
+        let publisher = bench.connect("p");
+        let (dead, (other, ..)) = (bench.connect("dead"), bench.resume("other"));
+        for peer in [&dead, &other] {
+            bench.subscribe(peer, "$share/g/jobs", qos);
+        }
+        bench.held = true;
+        // A change before all of them, so that those of the member without a store wait, too.
+        bench.tell(&other, subscribe_packet([("x".to_owned(), Q1)])).unwrap();
+        for (number, payload) in ["1", "2", "3", "4"].into_iter().enumerate() {
+            let packet = publish("jobs", qos, 1 + number as u16, payload);
+            bench.tell(&publisher, Packet::Publish(packet)).unwrap();
+        }
+        assert!(bench.hear(&dead).is_empty());
+        bench.drop_peer(dead.id);
+        assert!(bench.hear(&other).is_empty());
+        bench.held = false;
+        bench.settle();
+        let heard = bench.hear(&other).into_iter().filter(|packet| matches!(packet, Packet::Publish(_)));
+        let mut got: Vec<_> = heard.map(|packet| text(&message(packet))).collect();
+        got.sort();
+        assert_eq!(got, ["1", "2", "3", "4"]);
+        assert_eq!(bench.broker.stats().messages_dropped, 0);
+        // They are stored with the session that has them now.
+        bench.kill(usize::MAX);
+        assert_eq!(bench.resume("other").2.len(), 4);
+    }
+}
