@@ -52,8 +52,14 @@ impl Broker {
             }
         }
         self.replay_steps = REPLAY_STEPS;
-        while let Some(number) = self.due.pop_first() {
+        while let Some(number) = self.due.range(self.next_due..).next().or(self.due.first()).copied() {
+            self.due.remove(&number);
+            let searchable = self.replay_steps > 0;
             while self.step(number) {}
+            if searchable && self.replay_steps == 0 {
+                // The next turn begins behind it, or its searches would delay those of all others.
+                self.next_due = number + 1;
+            }
         }
         if !self.settings.stored {
             self.commits.set_used(self.own_bytes());

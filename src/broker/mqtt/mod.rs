@@ -137,6 +137,8 @@ pub struct Broker {
     wakes: VecDeque<u64>,
     /// Sessions that may have something to send now.
     due: BTreeSet<u64>,
+    /// The session at which the next turn begins.
+    next_due: u64,
     /// Sessions whose search for retained messages goes on in the next turn.
     searching: BTreeSet<u64>,
     /// Connections of subscribers to be disconnected.
@@ -176,6 +178,7 @@ impl Broker {
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
+            next_due: 0,
             searching: BTreeSet::new(),
             too_slow: Vec::new(),
             replays_begun: Vec::new(),

@@ -1375,6 +1375,32 @@ fn a_replay_that_goes_on_with_newer_messages_leaves_the_positions_of_live_ones_a
 
 // Hostile filters
 
+#[test]
+fn a_session_whose_searches_for_retained_messages_are_long_delays_those_of_others_by_turns_only() {
+    let mut bench = Bench::with(|settings| settings.stored = false);
+    let publisher = bench.connect("p");
+    for topic in (0..3000).map(|number| format!("a/{number}/x")).chain(["a/~/z".to_owned()]) {
+        bench.tell(&publisher, Packet::Publish(retained(&topic, Q0, 0, "x"))).unwrap();
+    }
+    let (older, newer) = (bench.connect("1"), bench.connect("2"));
+    let long = (0..100).map(|number| (format!("a/+/y{number}"), Q0)).chain([("a/0/x".to_owned(), Q0)]);
+    bench.tell(&older, subscribe_packet(long)).unwrap();
+    bench.tell(&newer, subscribe_packet([("a/+/z".to_owned(), Q0)])).unwrap();
+    let mut turns = 0;
+    let found = |heard: Vec<Packet>| heard.iter().any(|packet| matches!(packet, Packet::Publish(_)));
+    while !found(bench.hear(&newer)) {
+        bench.pass(0);
+        turns += 1;
+        assert!(turns < 20, "it waits for the other's searches");
+    }
+    assert!(turns > 0, "the search takes more than one turn");
+    while !found(bench.hear(&older)) {
+        bench.pass(0);
+        turns += 1;
+    }
+    assert!(turns > 50, "{turns}");
+}
+
 /// Filters of 199 levels that all match one topic, with every combination of `a` and `+` in their first levels.
 fn fan(bits: usize) -> Vec<(String, QoS)> {
     let filter = |number: usize| {
