@@ -366,6 +366,7 @@ impl Subscription {
         self.dirty = true;
         self.redeliveries.clear();
         self.holders.clear();
+        self.damage = None;
         for consumer in &mut self.consumers {
             consumer.pending.clear();
             consumer.unacked = 0;
@@ -473,6 +474,11 @@ impl Subscription {
     /// acknowledged, or when nothing was acknowledged for [`PATIENCE`], as by readers. Until then they keep what they
     /// have.
     pub fn is_stopped(&mut self, log: &Log, now: Instant) -> bool {
+        let needed =
+            |damage: &Damage| damage.sequence >= log.first() && !self.cursor.is_acked(damage.sequence);
+        if !self.damage.as_ref().is_some_and(needed) {
+            self.damage = None;
+        }
         let Some(damage) = &mut self.damage else { return false };
         let since = *damage.since.get_or_insert(now);
         let had_all = self.cursor.next_unacked(log.first()) >= damage.sequence;
