@@ -182,17 +182,18 @@ impl<A> Commits<A> {
             self.written + self.ops.len() as u64 <= self.issued,
             "every reported change was issued"
         );
+        // Any other outcome is that of a store that goes on, or ends for another reason.
+        self.stalled = None;
         match report.outcome {
             Outcome::Written(used) => {
-                self.stalled = None;
                 if self.stored {
                     self.usage.set(used);
                 }
             }
             Outcome::Waiting(error) => self.stalled = Some(error),
-            Outcome::Rejected(error) => {
-                self.rejected.push_back((self.written, error));
-            }
+            // Without a change of this protocol, it only says that the store goes on.
+            Outcome::Rejected(_) if report.jobs == 0 => {}
+            Outcome::Rejected(error) => self.rejected.push_back((self.written, error)),
             Outcome::Failed(error) => self.failed = Some(error),
         }
     }
@@ -331,6 +332,27 @@ mod tests {
         assert!(commits.stalled().unwrap().contains("the disk is full"));
         commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(3) });
         assert_eq!((commits.poll_action(), commits.stalled()), (Some(1), None));
+    }
+
+    #[test]
+    fn a_store_that_goes_on_with_a_change_that_fails_alone_no_longer_waits() {
+        let error = || Error::new(ErrorKind::Persistence, "the disk is full");
+        // Of this protocol's changes, or of another's.
+        for jobs in [1, 0] {
+            let mut commits = commits(0);
+            for action in 1..=2 {
+                commits.write(op());
+                assert_eq!(commits.when_written(action), None);
+                commits.poll_op();
+            }
+            commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(3) });
+            commits.handle_report(Report { jobs: 0, outcome: Outcome::Waiting(error()) });
+            assert!(commits.stalled().is_some());
+            commits.handle_report(Report { jobs, outcome: Outcome::Rejected(error()) });
+            assert!(commits.stalled().is_none());
+            assert_eq!(commits.poll_action(), Some(1));
+            assert!(commits.outcome().is_none(), "its change is written");
+        }
     }
 
     #[test]
