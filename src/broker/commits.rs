@@ -110,6 +110,11 @@ impl<A> Commits<A> {
         self.stalled.as_ref().map(ToString::to_string)
     }
 
+    /// Whether the store cannot write at the moment.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
     /// Why the action that was polled last did not get what it waited for: the failure of the store, or that of the
     /// action's last change alone.
     pub(super) fn outcome(&self) -> Option<&Error> {

@@ -572,7 +572,12 @@ impl Protocol for Broker {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         if self.flush_at.is_some_and(|at| at <= now) {
-            self.flush_cursors();
+            if self.commits.is_stalled() {
+                // Cursors would pile up that no connection is charged for: the last state of each is enough.
+                self.flush_at = Some(now + CURSOR_DELAY);
+            } else {
+                self.flush_cursors();
+            }
         }
         if self.delayed_at.is_some_and(|at| at <= now) {
             self.delayed_at = None;

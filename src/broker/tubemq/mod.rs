@@ -571,7 +571,12 @@ impl Protocol for Broker {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         if self.flush_at.is_some_and(|at| at <= now) {
-            self.flush_offsets();
+            if self.commits.is_stalled() {
+                // Offsets would pile up that no connection is charged for: the last one of each group is enough.
+                self.flush_at = Some(now + OFFSET_DELAY);
+            } else {
+                self.flush_offsets();
+            }
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;

@@ -1090,6 +1090,28 @@ fn a_consumer_that_no_longer_needs_a_damaged_entry_goes_on_behind_it() {
 }
 
 #[test]
+fn cursors_do_not_pile_up_while_the_store_cannot_write() {
+    let mut bench = Bench::with(|settings| settings.stored = true);
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..20);
+    bench.flow(peer, 1, 100);
+    assert_eq!(bench.entries(peer).len(), 20);
+    let full = penstock::error::Error::new(penstock::error::ErrorKind::Persistence, "no space left");
+    bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Waiting(full) });
+    let before = bench.broker.issued();
+    for entry in 0..20 {
+        bench.ack_entry(peer, 1, entry);
+        bench.pass(Duration::from_millis(200));
+    }
+    assert_eq!(bench.broker.issued(), before);
+    bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Written(0) });
+    bench.pass(Duration::from_millis(200));
+    assert_eq!(bench.broker.issued(), before + 1, "the last state");
+}
+
+#[test]
 fn random_bytes_and_random_commands_never_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {

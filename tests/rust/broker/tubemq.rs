@@ -6,6 +6,7 @@ use std::time::Duration;
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::tubemq::Users;
 use penstock::error::ErrorKind;
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::{Decoder, Frame};
@@ -623,6 +624,25 @@ fn a_step_of_the_clock_makes_nothing_older() {
             assert_eq!(bench.broker.topic_stats("demo").unwrap().entries, 1, "{wall_ms} {restart}");
         }
     }
+}
+
+#[test]
+fn offsets_do_not_pile_up_while_the_store_cannot_write() {
+    let (mut bench, seat) = Bench::demo();
+    (0..20).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 400 << 10]).success));
+    bench.take(seat, "c", 0, |_| {});
+    bench.pass(Duration::from_secs(1));
+    let full = penstock::error::Error::new(ErrorKind::Persistence, "no space left");
+    bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Waiting(full) });
+    let before = bench.broker.issued();
+    for _ in 0..8 {
+        assert!(!bench.get(seat, "c", 0, true, false).messages.is_empty());
+        bench.pass(Duration::from_millis(200));
+    }
+    assert_eq!(bench.broker.issued(), before);
+    bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Written(0) });
+    bench.pass(Duration::from_millis(200));
+    assert_eq!(bench.broker.issued(), before + 1, "the last offset");
 }
 
 #[test]
