@@ -1,10 +1,10 @@
 //! Tokens and passwords: the text itself, or a function that returns the current one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -42,10 +42,11 @@ impl Secret {
 }
 
 /// A function of the application that may block. One that hangs holds up neither the engine, nor name resolution, nor
-/// the functions of other clients: each call has a thread of its own, and while one has not returned there is no other.
+/// the functions of other clients: each call has a thread of its own. While one has not returned, others wait for their turn.
 pub struct Callback<A, R> {
     function: Arc<dyn Fn(A) -> Result<R> + Send + Sync>,
-    busy: Arc<AtomicBool>,
+    /// Held by the thread of a call.
+    turn: Arc<Mutex<()>>,
 }
 
 impl<A, R> std::fmt::Debug for Callback<A, R> {
@@ -56,14 +57,14 @@ impl<A, R> std::fmt::Debug for Callback<A, R> {
 
 impl<A, R> Clone for Callback<A, R> {
     fn clone(&self) -> Self {
-        Self { function: Arc::clone(&self.function), busy: Arc::clone(&self.busy) }
+        Self { function: Arc::clone(&self.function), turn: Arc::clone(&self.turn) }
     }
 }
 
 impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
     /// A callback that calls `function`.
     pub fn new(function: impl Fn(A) -> Result<R> + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(function), busy: Arc::default() }
+        Self { function: Arc::new(function), turn: Arc::default() }
     }
 
     /// Calls it and waits at most `limit` for the result.
@@ -75,19 +76,20 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
             );
             Error::new(ErrorKind::Timeout, text)
         };
-        if self.busy.swap(true, Ordering::AcqRel) {
-            return Err(late("was called before and has not returned for more than"));
-        }
+        let deadline = Instant::now() + limit;
+        let Ok(turn) = timeout_at(deadline, Arc::clone(&self.turn).lock_owned()).await else {
+            return Err(late("was called before and has not returned within"));
+        };
         let (done, result) = oneshot::channel();
         let function = Arc::clone(&self.function);
-        let free = Free(Arc::clone(&self.busy));
         let call = move || {
             let result = function(argument);
-            drop(free);
+            // With a panic it is dropped too.
+            drop(turn);
             let _ = done.send(result);
         };
         std::thread::Builder::new().name("penstock-callback".into()).spawn(call)?;
-        match tokio::time::timeout(limit, result).await {
+        match timeout_at(deadline, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::new(
                 ErrorKind::Authentication,
@@ -96,15 +98,6 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
             )),
             Err(_) => Err(late("has not returned within")),
         }
-    }
-}
-
-/// Allows the next call when this one ends, with a panic too.
-struct Free(Arc<AtomicBool>);
-
-impl Drop for Free {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -134,14 +127,27 @@ mod tests {
         }
         assert_eq!(calls.try_iter().count(), 1, "a hanging function is called once");
         drop(release);
-        let text = loop {
-            // The first call is about to return.
-            match run(secret.get(Duration::from_secs(10))) {
-                Ok(text) => break text,
-                Err(_) => std::thread::yield_now(),
-            }
-        };
-        assert_eq!(text, "fresh");
+        assert_eq!(run(secret.get(Duration::from_secs(10))).unwrap(), "fresh");
+    }
+
+    #[test]
+    fn connections_that_need_the_token_at_once_all_get_it() {
+        let (release, held) = mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        let secret = Secret::supplier(move || {
+            let _ = held.lock().unwrap().recv();
+            Ok("fresh".into())
+        });
+        run(async {
+            let limit = Duration::from_secs(10);
+            let (first, second) = (secret.get(limit), secret.get(limit));
+            let answer = async {
+                tokio::task::yield_now().await;
+                drop(release);
+            };
+            let (first, second, ()) = tokio::join!(first, second, answer);
+            assert_eq!((first.unwrap().as_str(), second.unwrap().as_str()), ("fresh", "fresh"));
+        });
     }
 
     #[test]

@@ -179,13 +179,28 @@ impl<S: Subscription> Receiver<S> {
 
     /// Closes the consumer. An iteration ends at once: what was taken ahead is given back.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.receives(py)?.forget();
-        self.run(py, |consumer| async move { Subscription::close(&consumer).await })
+        let receives = Arc::clone(self.receives(py)?);
+        receives.forget();
+        self.caller.run(py, 1, async move {
+            let closed = Subscription::close(&receives.source).await;
+            // Another thread may have taken some meanwhile.
+            receives.forget();
+            closed
+        })
     }
 
+    /// Deletes the subscription. If that is refused, messages taken ahead are still handed out.
     pub(super) fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.receives(py)?.forget();
-        self.run(py, |consumer| async move { Subscription::unsubscribe(&consumer).await })
+        let receives = Arc::clone(self.receives(py)?);
+        receives.put_back();
+        self.caller.run(py, 1, async move {
+            let result = Subscription::unsubscribe(&receives.source).await;
+            match result {
+                Ok(()) => receives.forget(),
+                Err(_) => receives.put_back(),
+            }
+            result
+        })
     }
 
     /// Runs an operation on the engine.

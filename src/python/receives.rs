@@ -38,9 +38,11 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Tells that the application gets messages that were taken.
     fn handed_out(&self, _messages: &[Self::Message]) {}
 
-    /// Takes back messages that were taken and not handed out; without this they are dropped, and the broker delivers
-    /// them again.
-    fn put_back(&self, _messages: Vec<Self::Message>) {}
+    /// Takes back messages that were taken and not handed out. Returns those that it does not take: the broker delivers
+    /// them again when the subscription moves or the consumer ends.
+    fn put_back(&self, messages: Vec<Self::Message>) -> Vec<Self::Message> {
+        messages
+    }
 
     /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
     fn arm(&self) -> bool;
@@ -185,7 +187,16 @@ impl<S: Source> Receives<S> {
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let ahead = std::mem::take(&mut state.ahead);
-        self.source.put_back(ahead.into());
+        let rest = self.source.put_back(ahead.into());
+        drop(state);
+        drop(rest);
+    }
+
+    /// Gives back what the engine takes back of the messages taken ahead, and keeps the others.
+    pub(super) fn put_back(&self) {
+        let mut state = self.state();
+        let ahead = std::mem::take(&mut state.ahead);
+        state.ahead = self.source.put_back(ahead.into()).into();
     }
 
     /// Gives the messages that have arrived to the waits. With a loop, called on its thread.

@@ -32,8 +32,9 @@ impl Source for Consumer {
         self.handed_out(messages);
     }
 
-    fn put_back(&self, messages: Vec<Message>) {
+    fn put_back(&self, messages: Vec<Message>) -> Vec<Message> {
         self.put_back(messages);
+        Vec::new()
     }
 
     fn arm(&self) -> bool {

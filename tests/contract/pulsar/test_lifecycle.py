@@ -323,3 +323,28 @@ async def test_statistics_are_there(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer:
         await producer.send(b"x")
         assert isinstance(client.stats(), dict)
+
+
+@pytest.mark.parametrize("subscription_type", ["failover", "shared"])
+async def test_an_unsubscribe_that_is_refused_loses_nothing(
+    client: Any, topic: str, subscription_type: str
+) -> None:
+    consumer = await client.consumer(topic, "s", type=subscription_type)
+    async with client.producer(topic) as producer:
+        await producer.send_many([b"%d" % number for number in range(10)])
+    # Iteration takes messages from the engine ahead.
+    got = []
+    async for message in consumer:
+        got.append(bytes(message.data))
+        await consumer.ack(message)
+        if len(got) == 2:
+            break
+    async with client.consumer(topic, "s", type=subscription_type):
+        with pytest.raises(penstock.Error):
+            await consumer.unsubscribe()
+        while len(got) < 10:
+            message = await consumer.receive(timeout=20)
+            got.append(bytes(message.data))
+            await consumer.ack(message)
+    assert sorted(got) == [b"%d" % number for number in range(10)]
+    await consumer.unsubscribe()
