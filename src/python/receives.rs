@@ -38,11 +38,12 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Tells that the application gets messages that were taken.
     fn handed_out(&self, _messages: &[Self::Message]) {}
 
-    /// Takes back messages that were taken and not handed out. Returns those that it does not take: the broker delivers
-    /// them again when the subscription moves or the consumer ends.
-    fn put_back(&self, messages: Vec<Self::Message>) -> Vec<Self::Message> {
-        messages
-    }
+    /// Whether [`Self::put_back`] keeps them.
+    const TAKES_BACK: bool = false;
+
+    /// Takes back messages that were taken and not handed out; without this they are dropped, and the broker delivers
+    /// them again.
+    fn put_back(&self, _messages: Vec<Self::Message>) {}
 
     /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
     fn arm(&self) -> bool;
@@ -187,16 +188,16 @@ impl<S: Source> Receives<S> {
     pub(super) fn forget(&self) {
         let mut state = self.state();
         let ahead = std::mem::take(&mut state.ahead);
-        let rest = self.source.put_back(ahead.into());
+        // Another consumer may get them and wake its waits.
         drop(state);
-        drop(rest);
+        self.source.put_back(ahead.into());
     }
 
-    /// Gives back what the engine takes back of the messages taken ahead, and keeps the others.
+    /// As [`Self::forget`], unless the messages would be lost.
     pub(super) fn put_back(&self) {
-        let mut state = self.state();
-        let ahead = std::mem::take(&mut state.ahead);
-        state.ahead = self.source.put_back(ahead.into()).into();
+        if S::TAKES_BACK {
+            self.forget();
+        }
     }
 
     /// Gives the messages that have arrived to the waits. With a loop, called on its thread.

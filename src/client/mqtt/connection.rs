@@ -93,6 +93,8 @@ impl Attached {
         self.events.extend(std::iter::from_fn(|| session.poll_event()));
         drop(session);
         shared.carry_out(shared.unclaimed.attached(Instant::now(), ack.session_present));
+        let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
+        consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));
         self.connected.send_replace(true);
     }
 }

@@ -42,19 +42,10 @@ impl Handle {
         shared.taken(left.iter().map(Message::cost).sum());
         let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
         shared.unclaimed.closed(Instant::now(), self.id, filters);
-        let mut done = Vec::new();
-        let mut back = Vec::new();
-        for message in left {
-            match message.give_back() {
-                Some(Ok(token)) => done.push(token),
-                Some(Err(unclaimed)) => back.push(unclaimed),
-                None => {}
-            }
+        for message in self.subscription.take_dropped() {
+            shared.abandon(message);
         }
-        if !done.is_empty() {
-            shared.acknowledge(done);
-        }
-        shared.carry_out(shared.unclaimed.given_back(Instant::now(), &self.subscription, back));
+        shared.take_back(&self.subscription, left);
     }
 
     /// Leaves the subscription to the session. The server keeps messages that were not acknowledged.
@@ -80,7 +71,12 @@ impl Consumer {
         }
         let filters = options.filters.clone();
         let title = filters.iter().map(|(filter, _)| filter.as_str()).collect::<Vec<_>>().join(",");
-        let subscription = Arc::new(Subscription::new(options, events, Arc::clone(&shared.unread)));
+        let subscription = Arc::new(Subscription::new(
+            options,
+            events,
+            Arc::clone(&shared.unread),
+            shared.abandoned.clone(),
+        ));
         let id = shared.next_subscription();
         // In the routes before the server knows: retained messages may come ahead of SUBACK (3.8.4).
         shared.routes.lock().insert(id, Arc::clone(&subscription));
@@ -141,11 +137,13 @@ impl Consumer {
         }
     }
 
-    /// Takes back messages that were taken and not handed out, in their order. Does nothing once the consumer is
-    /// closed.
+    /// Takes back messages that were taken and not handed out, in their order. Once the consumer is closed they are of
+    /// no consumer.
     pub fn put_back(&self, messages: Vec<Message>) {
-        if !messages.is_empty() && !self.0.subscription.is_closed() {
-            self.0.subscription.put_back(messages);
+        if !messages.is_empty()
+            && let Err(messages) = self.0.subscription.put_back(messages)
+        {
+            self.0.shared.take_back(&self.0.subscription, messages);
         }
     }
 
@@ -162,9 +160,9 @@ impl Consumer {
     }
 
     /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages. Does nothing for
-    /// QoS 0.
+    /// QoS 0. A consumer that is closed can still acknowledge: other consumers of the client wait for it.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
-        self.check_open()?;
+        self.0.shared.check_open()?;
         if self.0.subscription.options.auto_ack {
             return Ok(());
         }
@@ -190,9 +188,19 @@ impl Consumer {
         self.0.subscription.options.filters[0].0.group().unwrap_or_default()
     }
 
-    /// Ends the subscription at the server: UNSUBSCRIBE.
+    /// Ends the subscription at the server: UNSUBSCRIBE. What was not handed out is dropped; jobs of a shared
+    /// subscription are not, as they are for its other members.
     pub async fn unsubscribe(&self) -> Result<()> {
         self.check_open()?;
+        self.end_subscription().await?;
+        let shared = &self.0.shared;
+        for (filter, _) in self.0.subscription.options.filters.iter().filter(|(f, _)| f.group().is_none()) {
+            shared.carry_out(shared.unclaimed.unsubscribed(filter));
+        }
+        Ok(())
+    }
+
+    async fn end_subscription(&self) -> Result<()> {
         let ended = self.0.subscription.signal.ended().is_some();
         self.0.leave();
         if ended {
@@ -220,7 +228,7 @@ impl Consumer {
             return Ok(());
         }
         if self.0.shared.session().is_attached() {
-            return self.unsubscribe().await;
+            return self.end_subscription().await;
         }
         // The server is told once there is a connection again.
         self.0.leave();

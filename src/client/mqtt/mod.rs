@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::client::events::{ConsumerEvents, ProducerEvents};
@@ -95,13 +95,14 @@ impl Client {
             let failed = |_| Err(Error::new(ErrorKind::Closed, "the engine has ended"));
             (options, session, outbox) = opening.await.unwrap_or_else(failed)?;
         }
-        let shared = Arc::new(Shared::new(options, session, outbox));
+        let (abandon, abandoned) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::new(options, session, outbox, abandon));
         let (ready, up) = oneshot::channel();
         let connector = Connector::new(&shared.options, url)?;
         let tasks = [
             tokio::spawn(supervise(Arc::clone(&shared), connector, ready)).abort_handle(),
             tokio::spawn(Shared::run_outbox(Arc::downgrade(&shared))).abort_handle(),
-            tokio::spawn(Shared::run_unclaimed(Arc::downgrade(&shared))).abort_handle(),
+            tokio::spawn(Shared::run_unclaimed(Arc::downgrade(&shared), abandoned)).abort_handle(),
         ];
         let client = Self(Arc::new(Inner { shared, tasks }));
         up.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;

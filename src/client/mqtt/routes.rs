@@ -31,6 +31,11 @@ impl Routes {
         self.consumers.get(&id).cloned()
     }
 
+    /// All consumers.
+    pub(super) fn consumers(&self) -> impl Iterator<Item = &Arc<Subscription>> {
+        self.consumers.values()
+    }
+
     /// Whether a consumer has `filter`.
     pub(super) fn has(&self, filter: &Filter) -> bool {
         self.consumers

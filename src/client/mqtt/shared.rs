@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
@@ -16,7 +17,7 @@ use crate::client::mqtt::options::ClientOptions;
 use crate::client::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::routes::Routes;
-use crate::client::mqtt::subscription::{Message, Subscription};
+use crate::client::mqtt::subscription::{Abandoned, Message, Subscription};
 use crate::client::mqtt::unclaimed::{Todo, Unclaimed};
 use crate::client::{log, until};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,6 +73,8 @@ pub(super) struct Shared {
     pub(super) routes: Mutex<Routes>,
     /// Messages that no open consumer claims.
     pub(super) unclaimed: Unclaimed,
+    /// Passes on messages that the application has dropped and not acknowledged.
+    pub(super) abandoned: UnboundedSender<Abandoned>,
     /// Callers that wait for SUBACK and UNSUBACK.
     answers: Mutex<HashMap<u32, oneshot::Sender<Result<Vec<Reason>>>>>,
     pub(super) budget: Arc<Budget>,
@@ -95,7 +98,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: ClientOptions, session: Session, outbox: Option<OutboxSession>) -> Self {
+    pub(super) fn new(
+        options: ClientOptions,
+        session: Session,
+        outbox: Option<OutboxSession>,
+        abandoned: UnboundedSender<Abandoned>,
+    ) -> Self {
         Self {
             session: Mutex::new(Rank::Machine, session),
             outbox,
@@ -109,6 +117,7 @@ impl Shared {
                 options.keep_session || !options.clean_start,
                 options.receive_buffer / 2,
             ),
+            abandoned,
             answers: Mutex::default(),
             budget: Arc::new(Budget::new(options.memory_limit)),
             unread: Arc::default(),
@@ -234,18 +243,73 @@ impl Shared {
         let Some((last, others)) = consumers.split_last() else {
             return self.carry_out(self.unclaimed.arrived(Instant::now(), publish, token));
         };
-        let message = Message::new(publish, token, consumers.len());
+        let message = Message::new(publish, token, Arc::clone(&consumers));
         for consumer in others {
-            consumer.push(message.clone());
+            self.push(consumer, message.clone());
         }
-        last.push(message);
+        self.push(last, message);
+    }
+
+    fn push(&self, consumer: &Subscription, message: Message) {
+        if let Err(message) = consumer.push(message) {
+            self.take_back(consumer, [message]);
+        }
+    }
+
+    /// Takes back messages that a closed consumer has not handed out. They are not acknowledged.
+    pub(super) fn take_back(&self, consumer: &Subscription, messages: impl IntoIterator<Item = Message>) {
+        let mut done = Vec::new();
+        let mut back = Vec::new();
+        for message in messages {
+            match message.give_back() {
+                Some(Ok(token)) => done.push(token),
+                Some(Err(unclaimed)) => back.push(unclaimed),
+                None => {}
+            }
+        }
+        if !done.is_empty() {
+            self.acknowledge(done);
+        }
+        self.give_back(consumer, back);
+    }
+
+    /// Gives messages of a closed consumer to an open one of its shared subscription, or holds them.
+    fn give_back(&self, consumer: &Subscription, mut back: Vec<(Publish, u64)>) {
+        let next_of = |publish: &Publish| {
+            let group = consumer.filter_of(&publish.topic)?.group()?;
+            self.routes.lock().consumers().find(|c| c.claims(&publish.topic, Some(group))).cloned()
+        };
+        back.retain_mut(|(publish, token)| {
+            let Some(next) = next_of(publish) else { return true };
+            let message = Message::new(std::mem::take(publish), *token, [Arc::clone(&next)].into());
+            self.push(&next, message);
+            false
+        });
+        self.carry_out(self.unclaimed.given_back(Instant::now(), consumer, back));
+    }
+
+    /// Takes over a message that the application has dropped and not acknowledged: while one of its consumers is open
+    /// it stays unacknowledged, and after that nothing could acknowledge it.
+    pub(super) fn abandon(&self, mut message: Abandoned) {
+        let consumers = Arc::clone(&message.consumers);
+        for consumer in consumers.iter() {
+            match consumer.hold(message) {
+                None => return,
+                Some(back) => message = back,
+            }
+        }
+        if message.acknowledged {
+            self.acknowledge([message.token]);
+        } else if let Some(consumer) = consumers.first() {
+            self.give_back(consumer, vec![(message.publish, message.token)]);
+        }
     }
 
     /// Delivers the unclaimed messages of a new consumer.
-    pub(super) fn claim(&self, consumer: &Subscription) {
+    pub(super) fn claim(&self, consumer: &Arc<Subscription>) {
         let (claimed, todo) = self.unclaimed.opened(Instant::now(), consumer);
         for (publish, token) in claimed {
-            consumer.push(Message::new(publish, token, 1));
+            self.push(consumer, Message::new(publish, token, [Arc::clone(consumer)].into()));
         }
         self.carry_out(todo);
     }
@@ -275,20 +339,32 @@ impl Shared {
     }
 
     /// Frees the window of unclaimed messages when it is time.
-    pub(super) async fn run_unclaimed(shared: Weak<Self>) {
+    pub(super) async fn run_unclaimed(shared: Weak<Self>, mut abandoned: UnboundedReceiver<Abandoned>) {
         let Some(this) = shared.upgrade() else { return };
         let changed = Arc::clone(&this.unclaimed.changed);
         drop(this);
         loop {
-            changed.notified().await;
-            loop {
-                let Some(this) = shared.upgrade() else { return };
-                let Some(deadline) = this.unclaimed.deadline(Instant::now()) else {
-                    this.carry_out(this.unclaimed.settle(Instant::now()));
-                    break;
-                };
-                drop(this);
-                tokio::time::sleep_until(deadline.into()).await;
+            let Some(this) = shared.upgrade() else { return };
+            let now = Instant::now();
+            this.carry_out(this.unclaimed.settle(now));
+            let deadline = this.unclaimed.deadline(now);
+            drop(this);
+            let due = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = changed.notified() => {}
+                Some(message) = abandoned.recv() => {
+                    let Some(this) = shared.upgrade() else { return };
+                    this.abandon(message);
+                    while let Ok(message) = abandoned.try_recv() {
+                        this.abandon(message);
+                    }
+                }
             }
         }
     }

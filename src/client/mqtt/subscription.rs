@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::mqtt::options::ConsumerOptions;
 use crate::clock::wall_ms;
 use crate::error::{Error, Result};
+use crate::mqtt::QoS;
 use crate::mqtt::Reason;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::topic::Filter;
@@ -22,19 +25,49 @@ struct Received {
     publish: Publish,
     /// Names it to the session; 0 with QoS 0.
     token: u64,
-    /// Consumers that have neither acknowledged it nor given it back.
+    /// The consumers that it was delivered to.
+    consumers: Arc<[Arc<Subscription>]>,
+    /// Number of those that have neither acknowledged it nor given it back.
     unacknowledged: AtomicUsize,
     /// Whether a consumer has acknowledged it.
     acknowledged: AtomicBool,
     received_ms: u64,
 }
 
+/// A message that the application has dropped and not acknowledged.
+#[derive(Debug)]
+pub(super) struct Abandoned {
+    pub(super) publish: Publish,
+    pub(super) token: u64,
+    pub(super) consumers: Arc<[Arc<Subscription>]>,
+    /// Whether one of the consumers has acknowledged it.
+    pub(super) acknowledged: bool,
+}
+
+impl Drop for Received {
+    /// Only passes it on: this runs wherever the last reference happens to end, under any lock.
+    fn drop(&mut self) {
+        if self.token == 0 || *self.unacknowledged.get_mut() == 0 {
+            return;
+        }
+        if let Some(consumer) = self.consumers.first() {
+            let _ = consumer.abandoned.send(Abandoned {
+                publish: std::mem::take(&mut self.publish),
+                token: self.token,
+                consumers: Arc::clone(&self.consumers),
+                acknowledged: *self.acknowledged.get_mut(),
+            });
+        }
+    }
+}
+
 impl Message {
-    pub(super) fn new(publish: Publish, token: u64, consumers: usize) -> Self {
+    pub(super) fn new(publish: Publish, token: u64, consumers: Arc<[Arc<Subscription>]>) -> Self {
         Self(Arc::new(Received {
             publish,
             token,
-            unacknowledged: AtomicUsize::new(consumers),
+            unacknowledged: AtomicUsize::new(consumers.len()),
+            consumers,
             acknowledged: AtomicBool::new(false),
             received_ms: wall_ms(),
         }))
@@ -88,6 +121,10 @@ impl Message {
 pub(super) struct Subscription {
     pub(super) options: ConsumerOptions,
     queue: Mutex<VecDeque<Message>>,
+    /// Messages that the application has dropped and not acknowledged: they are held until the consumer is closed.
+    dropped: Mutex<Vec<Abandoned>>,
+    /// The channel that passes such messages on.
+    abandoned: UnboundedSender<Abandoned>,
     pub(super) signal: Signal,
     pub(super) closed: AtomicBool,
     /// Bytes that have not been taken, over all consumers of the client.
@@ -99,10 +136,13 @@ impl Subscription {
         options: ConsumerOptions,
         events: Arc<dyn ConsumerEvents>,
         unread: Arc<AtomicUsize>,
+        abandoned: UnboundedSender<Abandoned>,
     ) -> Self {
         Self {
             options,
             queue: Mutex::default(),
+            dropped: Mutex::default(),
+            abandoned,
             signal: Signal::new(events),
             closed: AtomicBool::new(false),
             unread,
@@ -125,19 +165,53 @@ impl Subscription {
         self.options.filters.iter().any(|(filter, _)| of_group(filter) && filter.matches(topic))
     }
 
-    /// Takes back messages that were taken and not handed out, in their order.
-    pub(super) fn put_back(&self, messages: Vec<Message>) {
-        self.unread.fetch_add(messages.iter().map(Message::cost).sum(), Ordering::AcqRel);
+    /// Takes back messages that were taken and not handed out, in their order. Returns them if the consumer is closed.
+    pub(super) fn put_back(&self, messages: Vec<Message>) -> Result<(), Vec<Message>> {
         let mut queue = self.queue.lock();
+        if self.is_closed() {
+            return Err(messages);
+        }
+        self.unread.fetch_add(messages.iter().map(Message::cost).sum(), Ordering::AcqRel);
         for message in messages.into_iter().rev() {
             queue.push_front(message);
         }
+        Ok(())
     }
 
-    pub(super) fn push(&self, message: Message) {
-        self.unread.fetch_add(message.cost(), Ordering::AcqRel);
-        self.queue.lock().push_back(message);
+    /// Queues a message. Returns it if the consumer is closed.
+    pub(super) fn push(&self, message: Message) -> Result<(), Message> {
+        {
+            let mut queue = self.queue.lock();
+            if self.is_closed() {
+                return Err(message);
+            }
+            self.unread.fetch_add(message.cost(), Ordering::AcqRel);
+            queue.push_back(message);
+        }
         self.signal.ring();
+        Ok(())
+    }
+
+    /// Holds a message that the application has dropped until the consumer is closed. Returns it if it is.
+    pub(super) fn hold(&self, message: Abandoned) -> Option<Abandoned> {
+        let mut dropped = self.dropped.lock();
+        if self.is_closed() {
+            return Some(message);
+        }
+        dropped.push(message);
+        None
+    }
+
+    /// Removes the messages that the application has dropped.
+    pub(super) fn take_dropped(&self) -> Vec<Abandoned> {
+        std::mem::take(&mut *self.dropped.lock())
+    }
+
+    /// Handles CONNACK: the broker sends messages of QoS 1 again.
+    pub(super) fn attached(&self, session_present: bool) {
+        let again = |message: &mut Abandoned| session_present && message.publish.qos == QoS::ExactlyOnce;
+        let gone: Vec<Abandoned> = self.dropped.lock().extract_if(.., |message| !again(message)).collect();
+        drop(gone);
     }
 
     /// Removes up to `max` messages, calling `each` with every one of them. Returns their number.

@@ -1,7 +1,8 @@
 //! Messages that no open consumer claims: of a kept session, or given back by a consumer that was closed.
 //!
 //! MQTT acknowledges in the order of arrival [MQTT-4.6.0-2], so a message that nothing acknowledges holds up all that
-//! come behind it, those of other consumers too. It is therefore held unacknowledged for a while only:
+//! come behind it, those of other consumers too. It is therefore held unacknowledged for a while only. One that no
+//! consumer could claim later, as its subscription ended with its consumer, is acknowledged at once.
 //!
 //! ```text
 //!              ┌──────┐  GRACE is over, and the policy  ┌──────────────┐  over the limit
@@ -14,7 +15,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use bytestring::ByteString;
 use tokio::sync::Notify;
 
@@ -63,23 +63,34 @@ struct Held {
     token: u64,
     /// Group of the shared subscription that it came from.
     group: Option<String>,
-    /// Whether a consumer that opens gets it. Otherwise only its acknowledgement is held.
-    claimable: bool,
-    /// Whether it counts as unread, so that the socket is not read without limit.
+    /// End of the time in which it is held.
+    until: Instant,
+    /// Whether it counts as unread, so that the socket is not read without limit. This ends with the time to hold it.
     counted: bool,
+}
+
+/// A closed consumer.
+#[derive(Debug)]
+struct Left {
+    /// Its subscription identifier.
+    id: u32,
+    filters: Vec<Filter>,
+    at: Instant,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: VecDeque<Held>,
-    /// Bytes of the claimable ones.
+    /// Bytes of those that do not count as unread.
     bytes: usize,
     /// End of the time in which everything is held.
     until: Option<Instant>,
+    /// When the next look is due.
+    next: Option<Instant>,
     /// Consumers that are open.
     consumers: usize,
-    /// Subscription identifiers and filters of closed consumers, oldest first.
-    left: VecDeque<(u32, Vec<Filter>)>,
+    /// Closed consumers, oldest first.
+    left: VecDeque<Left>,
     unsubscribed: BTreeSet<ByteString>,
     dropped: u64,
     warned_late: bool,
@@ -106,22 +117,27 @@ impl Unclaimed {
 
     pub(super) fn stats(&self) -> UnclaimedStats {
         let state = self.state.lock();
-        let messages = state.held.iter().filter(|held| held.claimable).count();
-        UnclaimedStats { messages, dropped: state.dropped }
+        UnclaimedStats { messages: state.held.len(), dropped: state.dropped }
     }
 
-    /// When [`Self::settle`] is due, if the time to hold has not ended.
+    /// When [`Self::settle`] is due, if a time to hold has not ended.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.state.lock().until.filter(|until| *until > now)
+        let mut state = self.state.lock();
+        let held = state.held.iter().map(|held| held.until);
+        state.next = held.chain(state.until).filter(|until| *until > now).min();
+        state.next
     }
 
     /// Takes a message that no consumer claims.
     pub(super) fn arrived(&self, now: Instant, publish: Publish, token: u64) -> Todo {
         let mut state = self.state.lock();
-        let group = state.group_of(&publish);
-        let claimable = self.kept || group.is_some();
-        let held = Held { publish, token, group, claimable, counted: false };
-        self.hold(&mut state, now, [held])
+        let mut until = state.until.unwrap_or(now);
+        let group = state.shared_of(&publish).map(|(group, left)| {
+            // A job: for some time after its consumer was closed, whatever other consumers did before.
+            until = until.max(left + GRACE);
+            group
+        });
+        self.hold(&mut state, now, [Held { publish, token, group, until, counted: false }])
     }
 
     /// Takes back what a closed consumer had not handed out.
@@ -134,48 +150,42 @@ impl Unclaimed {
         let mut state = self.state.lock();
         let held = left.into_iter().map(|(publish, token)| {
             let group = consumer.filter_of(&publish.topic).and_then(Filter::group).map(str::to_owned);
-            let claimable = self.kept || group.is_some();
-            Held { publish, token, group, claimable, counted: false }
+            Held { publish, token, group, until: now + GRACE, counted: false }
         });
         let held: Vec<Held> = held.collect();
         self.hold(&mut state, now, held)
     }
 
     fn hold(&self, state: &mut State, now: Instant, messages: impl IntoIterator<Item = Held>) -> Todo {
-        let grace = state.until.is_some_and(|until| until > now);
         let keep = self.policy == UnclaimedPolicy::Keep;
         let mut todo = Todo::default();
         for mut held in messages {
-            if !held.claimable {
-                if held.token == 0 {
-                    continue;
-                }
-                // Only its acknowledgement is of interest.
-                held.publish.payload = Bytes::new();
+            if !self.kept && held.group.is_none() {
+                todo.acknowledge.extend((held.token != 0).then_some(held.token));
+                continue;
             }
-            if !grace && !keep {
+            if held.until > now {
+                held.counted = true;
+                todo.unread += cost(&held.publish);
+                if state.next.is_none_or(|next| held.until < next) {
+                    state.next = Some(held.until);
+                    self.changed.notify_one();
+                }
+                state.held.push_back(held);
+                continue;
+            }
+            if !keep {
                 self.drop_one(state, held, &mut todo);
                 continue;
             }
-            if !grace && state.consumers > 0 {
-                if held.token != 0 {
-                    state.warn_late(&held, &mut todo);
-                    todo.acknowledge.push(std::mem::take(&mut held.token));
-                }
-                if !held.claimable {
-                    continue;
-                }
+            if state.consumers > 0 && held.token != 0 {
+                state.warn_late(&held, &mut todo);
+                todo.acknowledge.push(std::mem::take(&mut held.token));
             }
-            if held.claimable {
-                state.bytes += weight(&held.publish);
-                held.counted = grace;
-                todo.unread += if grace { cost(&held.publish) } else { 0 };
-            }
+            state.bytes += weight(&held.publish);
             state.held.push_back(held);
         }
-        if !grace {
-            self.trim(state, &mut todo);
-        }
+        self.trim(state, &mut todo);
         todo
     }
 
@@ -183,7 +193,11 @@ impl Unclaimed {
     /// all the time must not hold up the others.
     fn begin(state: &mut State, now: Instant) {
         if state.until.is_none_or(|until| now >= until + GRACE) {
-            state.until = Some(now + GRACE);
+            let until = now + GRACE;
+            state.until = Some(until);
+            for held in state.held.iter_mut().filter(|held| held.token != 0) {
+                held.until = held.until.max(until);
+            }
         }
     }
 
@@ -197,7 +211,7 @@ impl Unclaimed {
                 if held.token == 0 || session_present && held.publish.qos == QoS::ExactlyOnce {
                     return true;
                 }
-                if !session_present && held.claimable {
+                if !session_present {
                     held.token = 0;
                     return true;
                 }
@@ -219,10 +233,15 @@ impl Unclaimed {
         {
             let mut state = self.state.lock();
             state.consumers += 1;
+            // What is subscribed to again may be left and unsubscribed from again.
+            for (filter, _) in &consumer.options.filters {
+                state.unsubscribed.remove(&filter.text());
+                state.forget_left(filter);
+            }
             Self::begin(&mut state, now);
             let State { held, bytes, .. } = &mut *state;
             held.retain_mut(|held| {
-                if !held.claimable || !consumer.claims(&held.publish.topic, held.group.as_deref()) {
+                if !consumer.claims(&held.publish.topic, held.group.as_deref()) {
                     return true;
                 }
                 held.forget(bytes, &mut todo);
@@ -242,7 +261,7 @@ impl Unclaimed {
             if state.left.len() == REMEMBERED {
                 state.left.pop_front();
             }
-            state.left.push_back((id, filters));
+            state.left.push_back(Left { id, filters, at: now });
             Self::begin(&mut state, now);
         }
         self.changed.notify_one();
@@ -252,9 +271,7 @@ impl Unclaimed {
     pub(super) fn settle(&self, now: Instant) -> Todo {
         let mut state = self.state.lock();
         let mut todo = Todo::default();
-        if state.until.is_none_or(|until| until <= now) {
-            self.release(&mut state, &mut todo);
-        }
+        self.release(&mut state, now, &mut todo);
         todo
     }
 
@@ -262,13 +279,13 @@ impl Unclaimed {
     pub(super) fn unsubscribed(&self, filter: &Filter) -> Todo {
         let mut todo = Todo::default();
         let mut state = self.state.lock();
-        let State { held, bytes, dropped, left, .. } = &mut *state;
-        left.retain(|(_, filters)| filters.iter().any(|other| other != filter));
+        state.forget_left(filter);
+        let State { held, bytes, dropped, .. } = &mut *state;
         held.retain_mut(|held| {
             if held.group.as_deref() != filter.group() || !filter.matches(&held.publish.topic) {
                 return true;
             }
-            *dropped += u64::from(held.claimable);
+            *dropped += 1;
             todo.acknowledge.extend((held.token != 0).then_some(held.token));
             held.forget(bytes, &mut todo);
             false
@@ -279,7 +296,7 @@ impl Unclaimed {
     /// Handles the end of the client. Returns a warning if messages end with it that the broker does not have.
     pub(super) fn end(&self) -> Option<String> {
         let mut state = self.state.lock();
-        let lost = |held: &&Held| held.claimable && held.token == 0 && held.publish.qos > QoS::AtMostOnce;
+        let lost = |held: &&Held| held.token == 0 && held.publish.qos > QoS::AtMostOnce;
         let lost = state.held.iter().filter(lost).count();
         state.held.clear();
         state.bytes = 0;
@@ -292,29 +309,27 @@ impl Unclaimed {
         })
     }
 
-    /// Frees the window of what is held, as the policy says.
-    fn release(&self, state: &mut State, todo: &mut Todo) {
-        for held in &mut state.held {
+    /// Frees the window of what has been held long enough, as the policy says.
+    fn release(&self, state: &mut State, now: Instant, todo: &mut Todo) {
+        for mut held in std::mem::take(&mut state.held) {
+            if held.until > now {
+                state.held.push_back(held);
+                continue;
+            }
             if std::mem::take(&mut held.counted) {
                 todo.taken += cost(&held.publish);
+                state.bytes += weight(&held.publish);
             }
-        }
-        if self.policy != UnclaimedPolicy::Keep {
-            state.bytes = 0;
-            for held in std::mem::take(&mut state.held) {
+            if self.policy != UnclaimedPolicy::Keep {
+                state.bytes -= weight(&held.publish);
                 self.drop_one(state, held, todo);
+                continue;
             }
-        } else if state.consumers > 0 {
-            if let Some(first) = state.held.iter().position(|held| held.claimable && held.token != 0) {
-                let held = std::mem::take(&mut state.held);
-                state.warn_late(&held[first], todo);
-                state.held = held;
+            if state.consumers > 0 && held.token != 0 {
+                state.warn_late(&held, todo);
+                todo.acknowledge.push(std::mem::take(&mut held.token));
             }
-            state.held.retain_mut(|held| {
-                let token = std::mem::take(&mut held.token);
-                todo.acknowledge.extend((token != 0).then_some(token));
-                held.claimable
-            });
+            state.held.push_back(held);
         }
         // Without a consumer there is none that they could hold up: the broker keeps them too, as long as there is room.
         self.trim(state, todo);
@@ -323,7 +338,8 @@ impl Unclaimed {
     /// Drops the oldest beyond the limit.
     fn trim(&self, state: &mut State, todo: &mut Todo) {
         while state.bytes > self.limit
-            && let Some(mut held) = state.held.pop_front()
+            && let Some(oldest) = state.held.iter().position(|held| !held.counted)
+            && let Some(mut held) = state.held.remove(oldest)
         {
             held.forget(&mut state.bytes, todo);
             self.drop_one(state, held, todo);
@@ -333,13 +349,10 @@ impl Unclaimed {
     /// Drops a message that is in no figure any more.
     fn drop_one(&self, state: &mut State, held: Held, todo: &mut Todo) {
         todo.acknowledge.extend((held.token != 0).then_some(held.token));
-        if !held.claimable {
-            return;
-        }
         state.dropped += 1;
         let topic = &held.publish.topic;
         if self.policy == UnclaimedPolicy::Unsubscribe {
-            let known = state.left.iter().flat_map(|(_, filters)| filters);
+            let known = state.left.iter().flat_map(|left| &left.filters);
             let mut filters: Vec<Filter> = known.filter(|filter| filter.matches(topic)).cloned().collect();
             if filters.is_empty() {
                 // The filter is of an earlier process. It may have been the topic itself.
@@ -373,15 +386,24 @@ impl State {
         }
     }
 
-    /// Group of the shared subscription of a closed consumer that a message came from.
-    fn group_of(&self, publish: &Publish) -> Option<String> {
+    /// Forgets that a consumer with `filter` was closed.
+    fn forget_left(&mut self, filter: &Filter) {
+        self.left.retain_mut(|left| {
+            left.filters.retain(|other| other != filter);
+            !left.filters.is_empty()
+        });
+    }
+
+    /// Group of the shared subscription of a closed consumer that a message came from, and when that was closed.
+    fn shared_of(&self, publish: &Publish) -> Option<(String, Instant)> {
         let named = |id: u32| publish.properties.subscription_identifiers().any(|other| other == id);
         let has_ids = publish.properties.subscription_identifier().is_some();
-        let of = |(id, filters): &(u32, Vec<Filter>)| {
-            if has_ids && !named(*id) {
+        let of = |left: &Left| {
+            if has_ids && !named(left.id) {
                 return None;
             }
-            filters.iter().find(|filter| filter.matches(&publish.topic)).map(|f| f.group().map(str::to_owned))
+            let filter = left.filters.iter().find(|filter| filter.matches(&publish.topic))?;
+            Some(filter.group().map(|group| (group.to_owned(), left.at)))
         };
         self.left.iter().rev().find_map(of).flatten()
     }
@@ -390,11 +412,10 @@ impl State {
 impl Held {
     /// Takes it out of the figures.
     fn forget(&mut self, bytes: &mut usize, todo: &mut Todo) {
-        if self.claimable {
-            *bytes -= weight(&self.publish);
-        }
         if std::mem::take(&mut self.counted) {
             todo.taken += cost(&self.publish);
+        } else {
+            *bytes -= weight(&self.publish);
         }
     }
 }
@@ -402,4 +423,97 @@ impl Held {
 /// Memory that a message holds, in bytes.
 fn weight(publish: &Publish) -> usize {
     cost(publish) + size_of::<Held>()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::client::events::ConsumerEvents;
+    use crate::client::mqtt::options::ConsumerOptions;
+    use crate::client::mqtt::subscription::Message;
+    use crate::error::Error;
+    use crate::mqtt::packet::SubscribeOptions;
+
+    struct Nothing;
+
+    impl ConsumerEvents for Nothing {
+        fn readable(&self) {}
+        fn closed(&self, _: Error) {}
+    }
+
+    fn filter(text: &str) -> Filter {
+        Filter::parse(text.to_owned()).unwrap()
+    }
+
+    fn consumer(text: &str) -> Arc<Subscription> {
+        let options =
+            ConsumerOptions { filters: vec![(filter(text), SubscribeOptions::default())], auto_ack: false };
+        let abandoned = mpsc::unbounded_channel().0;
+        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned))
+    }
+
+    fn publish(topic: &str) -> Publish {
+        Publish { topic: topic.to_owned().into(), qos: QoS::AtLeastOnce, ..Publish::default() }
+    }
+
+    #[test]
+    fn jobs_are_held_for_the_whole_time_however_lately_another_one_began() {
+        let unclaimed = Unclaimed::new(UnclaimedPolicy::Keep, false, 1 << 20);
+        let start = Instant::now();
+        let (other, workers) = (consumer("other"), consumer("$share/g/jobs"));
+        unclaimed.opened(start, &other);
+        unclaimed.opened(start, &workers);
+        let closed = start + GRACE * 3 / 2;
+        unclaimed.closed(closed, 2, vec![filter("$share/g/jobs")]);
+        assert!(unclaimed.given_back(closed, &workers, [(publish("jobs"), 1)]).acknowledge.is_empty());
+        let later = closed + GRACE / 2;
+        assert!(unclaimed.arrived(later, publish("jobs"), 2).acknowledge.is_empty());
+        assert_eq!(unclaimed.deadline(later), Some(closed + GRACE));
+        assert!(unclaimed.settle(closed + GRACE - Duration::from_millis(1)).acknowledge.is_empty());
+        assert_eq!(unclaimed.settle(closed + GRACE).acknowledge, [1, 2]);
+        assert_eq!(unclaimed.stats().messages, 2);
+        let (claimed, todo) = unclaimed.opened(closed + GRACE, &workers);
+        assert_eq!((claimed.len(), todo.taken), (2, 0));
+        assert_eq!(unclaimed.state.lock().bytes, 0);
+    }
+
+    #[test]
+    fn what_no_consumer_could_claim_is_acknowledged_at_once() {
+        let unclaimed = Unclaimed::new(UnclaimedPolicy::Keep, false, 1 << 20);
+        let start = Instant::now();
+        let plain = consumer("a");
+        unclaimed.opened(start, &plain);
+        unclaimed.closed(start, 1, vec![filter("a")]);
+        assert_eq!(unclaimed.given_back(start, &plain, [(publish("a"), 1)]).acknowledge, [1]);
+        assert_eq!(unclaimed.arrived(start, publish("a"), 2).acknowledge, [2]);
+        assert_eq!(unclaimed.stats(), UnclaimedStats::default());
+    }
+
+    #[test]
+    fn a_filter_that_is_subscribed_to_again_is_unsubscribed_from_again() {
+        let unclaimed = Unclaimed::new(UnclaimedPolicy::Unsubscribe, true, 1 << 20);
+        let (mut now, again) = (Instant::now(), consumer("a/#"));
+        for _ in 0..3 {
+            unclaimed.opened(now, &again);
+            unclaimed.closed(now, 1, vec![filter("a/#")]);
+            now += GRACE * 3;
+            assert_eq!(unclaimed.arrived(now, publish("a/x"), 1).unsubscribe, [filter("a/#")]);
+            assert!(unclaimed.arrived(now, publish("a/x"), 2).unsubscribe.is_empty());
+        }
+        assert_eq!(unclaimed.stats().dropped, 6);
+    }
+
+    #[test]
+    fn a_closed_consumer_returns_what_is_put_back() {
+        let consumer = consumer("a");
+        let message = || Message::new(publish("a"), 1, [Arc::clone(&consumer)].into());
+        assert!(consumer.put_back(vec![message()]).is_ok());
+        assert_eq!(consumer.available(), 1);
+        consumer.closed.store(true, std::sync::atomic::Ordering::Release);
+        assert_eq!(consumer.put_back(vec![message()]).unwrap_err().len(), 1);
+        assert!(consumer.push(message()).is_err());
+        assert_eq!(consumer.clear().len(), 1);
+    }
 }

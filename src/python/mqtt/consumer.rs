@@ -32,9 +32,10 @@ impl Source for Consumer {
         self.handed_out(messages);
     }
 
-    fn put_back(&self, messages: Vec<Message>) -> Vec<Message> {
+    const TAKES_BACK: bool = true;
+
+    fn put_back(&self, messages: Vec<Message>) {
         self.put_back(messages);
-        Vec::new()
     }
 
     fn arm(&self) -> bool {

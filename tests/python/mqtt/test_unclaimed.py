@@ -134,7 +134,8 @@ async def test_the_next_consumer_of_a_shared_subscription_gets_what_was_not_hand
         first = await client.consumer("jobs", "g")
         for number in range(10):
             script.publish("jobs", b"%d" % number)
-        assert (await first.receive(timeout=PATIENCE)).data == b"0"
+        handed_out = await first.receive(timeout=PATIENCE)
+        assert handed_out.data == b"0"
         await first.close()
         assert client.stats()["unclaimed_messages"] == 9
         async with client.consumer("jobs") as other, client.consumer("jobs", "g") as second:
@@ -142,6 +143,59 @@ async def test_the_next_consumer_of_a_shared_subscription_gets_what_was_not_hand
             assert [message.data for message in got] == [b"%d" % number for number in range(1, 10)]
             assert await other.receive_many(timeout=0) == []
         assert client.stats()["unclaimed_messages"] == 0
+
+
+@pytest.mark.parametrize("ending", ["ack after close", "drop after close", "drop before close"])
+async def test_a_message_whose_consumer_is_closed_before_its_ack_holds_up_no_other(ending: str) -> None:
+    script = Script(window=5)
+    async with script.up() as url, mqtt.connect(url) as client:
+        async with client.consumer("b") as other:
+            first = await client.consumer("a")
+            script.publish("a", b"job")
+            for number in range(20):
+                script.publish("b", b"%d" % number)
+            message: Any = await first.receive(timeout=PATIENCE)
+            if ending == "drop before close":
+                message = None
+            await first.close()
+            if ending == "ack after close":
+                await first.ack(message)
+            message = None
+            for number in range(20):
+                got = await other.receive(timeout=PATIENCE)
+                assert got.data == b"%d" % number
+                await other.ack(got)
+            await until(lambda: script.acked == list(range(1, 22)))
+
+
+async def test_a_job_that_is_dropped_unacknowledged_goes_to_the_next_consumer() -> None:
+    script = Script()
+    async with script.up() as url, mqtt.connect(url) as client:
+        first = await client.consumer("jobs", "g")
+        script.publish("jobs", b"0")
+        await first.receive(timeout=PATIENCE)
+        await first.close()
+        async with client.consumer("jobs", "g") as second:
+            message = await second.receive(timeout=PATIENCE)
+            assert message.data == b"0"
+            assert script.acked == []
+            await second.ack(message)
+            await until(lambda: script.acked == [1])
+
+
+async def test_what_is_unsubscribed_from_is_not_kept_for_another_consumer() -> None:
+    script = Script()
+    script.present = True
+    async with script.up() as url, mqtt.connect(url, client_id="dev", clean_start=False) as client:
+        consumer = await client.consumer("a/#")
+        for number in range(5):
+            script.publish("a/x", b"%d" % number)
+        await consumer.ack(await consumer.receive(timeout=PATIENCE))
+        await consumer.unsubscribe()
+        assert client.stats()["unclaimed_messages"] == 0
+        await until(lambda: script.acked == [1, 2, 3, 4, 5])
+        async with client.consumer("a/#") as again:
+            assert await again.receive_many(timeout=0) == []
 
 
 @pytest.mark.real_mqtt
