@@ -13,6 +13,9 @@ pub(super) const BROKER: u32 = 1;
 /// Units of a client's offset for each message: clients take offsets for positions in an index of 28 bytes for each.
 pub(super) const OFFSET_UNIT: u64 = 28;
 
+/// Messages at the front of a partition that may be unreadable before their age is given up.
+const UNREADABLE: usize = 100;
+
 /// Why a call is refused: the code and text of its response.
 pub(super) type Refusal = (Code, String);
 
@@ -98,9 +101,12 @@ impl Partition {
         let first = self.log.first();
         let mut cut = first;
         let old = |entry: &Entry| entry.run_ms < run_before;
-        // Messages whose age cannot be read stay: their groups may not have had them.
-        if self.log.peek(first, source).is_ok_and(|entry| entry.as_ref().is_some_and(old)) {
-            cut = self.log.search(source, |entry| !old(entry)).unwrap_or(first);
+        // A message that cannot be read is as old as the next one that can, or older. Without one, its age is unknown and
+        // it stays.
+        let next = (first..self.log.committed()).take(UNREADABLE);
+        let readable = next.filter_map(|at| self.log.peek(at, source).ok().flatten()).next();
+        if let Some(entry) = readable.filter(old) {
+            cut = self.log.search(source, |entry| !old(entry)).unwrap_or(entry.sequence + 1);
         }
         if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
             cut = cut.max(had.min(self.log.committed()));

@@ -657,6 +657,22 @@ fn messages_go_by_their_age_whoever_has_had_them() {
     assert_eq!((bodies(&pack), pack.curr_offset), (vec!["new".into()], Some(28)));
 }
 
+#[test]
+fn a_message_that_cannot_be_read_goes_by_its_age_with_those_behind_it() {
+    // At the front, or where the search for the age looks first.
+    for damaged in [0, 3] {
+        let (mut bench, seat) = Bench::demo();
+        (0..6).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"old").success));
+        bench.kill(usize::MAX);
+        let change = "UPDATE entry SET body = x'00' WHERE id % (1 << 30) = ?1";
+        assert_eq!(bench.db.execute(change, [damaged]).unwrap(), 1);
+        bench.pass(Duration::from_secs(3000));
+        assert_eq!(bench.broker.topic_stats("demo").unwrap().entries, 6);
+        bench.pass(Duration::from_secs(700));
+        assert_eq!(bench.broker.topic_stats("demo").unwrap().entries, 0, "{damaged}");
+    }
+}
+
 // Groups that the master balances
 
 #[test]
