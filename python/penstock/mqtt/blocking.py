@@ -127,6 +127,7 @@ class MqttClient(Client):
         Raises:
             InvalidTopic: not a topic filter.
             InvalidArgument: an open consumer has this filter.
+            Timeout: no answer within ``operation_timeout``.
         """
         self._check()
         return self._native.unsubscribe(filter).wait()

@@ -138,6 +138,7 @@ class MqttClient(Client):
         Raises:
             InvalidTopic: not a topic filter.
             InvalidArgument: an open consumer has this filter.
+            Timeout: no answer within ``operation_timeout``.
         """
         self._check()
         return await self._native.unsubscribe(filter)

@@ -141,8 +141,8 @@ class PulsarConsumerOptions(TypedDict, total=False):
         Option(
             _position,
             "latest",
-            'Where a new subscription begins: "earliest", "latest" or a message id, which an existing one'
-            " refuses.",
+            'Where a new subscription begins: "earliest", "latest" or a message id; a subscription that'
+            " exists refuses an id.",
         ),
     ]
     start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
@@ -158,8 +158,9 @@ class PulsarConsumerOptions(TypedDict, total=False):
         Option(
             parse.one_of("skip", "fail", "discard"),
             "skip",
-            "What happens to encrypted or damaged entries: left unacknowledged, also by ack_cumulative; the"
-            " same, and the consumer ends with an error; or acknowledged.",
+            'What happens to encrypted or damaged entries. "skip": they stay unacknowledged, also by'
+            ' ack_cumulative; "fail": as "skip", and the consumer ends with an error; "discard": they are'
+            " acknowledged.",
         ),
     ]
     batch_index_ack: Annotated[
