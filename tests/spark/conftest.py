@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from penstock import blocking
-from penstock.spark import java
+from penstock.spark import java, pool
 
 ROWS = 25_000
 
@@ -43,6 +43,22 @@ def frame(spark):
         F.lit(1_700_000_000).cast("timestamp").alias("moment"),
         F.create_map(F.lit("source"), F.lit("spark")).alias("props"),
     )
+
+
+@pytest.fixture
+def topic(embedded):
+    """A Pulsar topic whose messages are kept. Files about other topics have a fixture of their own."""
+    name = embedded.topic()
+    with blocking.connect(embedded.url) as client:
+        client.consumer(name, "keep", position="earliest").close()
+    return name
+
+
+@pytest.fixture
+def own_pool():
+    """Closes the clients that the test has left open in this process."""
+    yield
+    pool.close()
 
 
 class MqttReader:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from penstock import blocking, errors
-from penstock.spark import partition_writer, pool, register, write
+from penstock.spark import partition_writer, register, write
 
 from support.mqtt.proxy import Proxy
 from support.scripts import free_port
 from support.service import BrokerProcess
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
 
 @pytest.fixture
@@ -29,12 +29,6 @@ def url(embedded_mqtt):
 @pytest.fixture
 def topic():
     return f"t/{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
 
 
 def by_id(rows):

@@ -7,28 +7,14 @@ import threading
 import pytest
 
 from penstock import blocking, errors
-from penstock.spark import pool, register, write
+from penstock.spark import register, write
 from penstock.spark.config import sink_config
 from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
 
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-
-@pytest.fixture
-def topic(embedded):
-    name = embedded.topic()
-    with blocking.connect(embedded.url) as client:
-        client.consumer(name, "keep", position="earliest").close()
-    return name
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
 
 
 def values(url, topic, count):

@@ -14,7 +14,7 @@ from penstock.spark.config import sink_config
 
 from support.mqtt.harness import Mosquitto
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 ROWS = 25_000  # of the frame
 PAYLOADS = {f"payload {number}" for number in range(ROWS)}
 
@@ -46,12 +46,6 @@ def url(embedded_mqtt):
 @pytest.fixture
 def topic():
     return f"t/{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
 
 
 def texts(rows):

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from penstock import errors
-from penstock.spark import partition_writer, pool
+from penstock.spark import partition_writer
 from penstock.spark.rows import to_batch
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_pool")]
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -22,12 +22,6 @@ def zone(request, monkeypatch):
     yield request.param
     monkeypatch.undo()
     time.tzset()
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
 
 
 def types():

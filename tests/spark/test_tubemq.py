@@ -7,12 +7,12 @@ import uuid
 import pytest
 
 from penstock import blocking, errors
-from penstock.spark import partition_writer, pool, write
+from penstock.spark import partition_writer, write
 from penstock.tubemq import Position
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 ROWS = 25_000  # of the frame
 PAYLOADS = {f"payload {number}" for number in range(ROWS)}
 
@@ -38,12 +38,6 @@ def service(request) -> TubeMqService:
 def topic(service):
     # The embedded broker creates a topic with its first message.
     return service.topic(2) if service.is_real else f"t_{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
 
 
 @pytest.fixture(params=["batches", "data source"])

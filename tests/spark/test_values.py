@@ -6,23 +6,9 @@ import json
 import pytest
 
 from penstock import blocking, errors
-from penstock.spark import partition_writer, pool, register, write
+from penstock.spark import partition_writer, register, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def topic(embedded):
-    name = embedded.topic()
-    with blocking.connect(embedded.url) as client:
-        client.consumer(name, "keep", position="earliest").close()
-    return name
-
-
-@pytest.fixture(autouse=True)
-def own_pool():
-    yield
-    pool.close()
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
 
 def read(url, topic, count=1):

@@ -1318,16 +1318,22 @@ fn take_all(bench: &mut Bench, peer: &Peer, mut heard: Vec<Packet>) -> Vec<Publi
     taken
 }
 
+/// A session that lasts, of which the replay of `count` retained messages waits for its window.
+fn behind_an_unfinished_replay(bench: &mut Bench, publisher: &Peer, count: usize) -> Peer {
+    for number in 0..count {
+        bench.tell(publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
+        bench.hear(publisher);
+    }
+    let (peer, ..) = bench.resume("s");
+    assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
+    peer
+}
+
 #[test]
 fn messages_retained_after_a_kill_are_delivered_once_behind_an_unfinished_replay() {
     let mut bench = Bench::new();
     let publisher = bench.connect("p");
-    for number in 0..300 {
-        bench.tell(&publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
-        bench.hear(&publisher);
-    }
-    let (peer, ..) = bench.resume("s");
-    assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
+    behind_an_unfinished_replay(&mut bench, &publisher, 300);
     bench.kill(usize::MAX);
     // The queue was empty at the kill: these are live, and only live.
     let publisher = bench.connect("p");
@@ -1348,12 +1354,7 @@ fn messages_retained_after_a_kill_are_delivered_once_behind_an_unfinished_replay
 fn a_replay_that_goes_on_with_newer_messages_leaves_the_positions_of_live_ones_alone() {
     let mut bench = Bench::new();
     let publisher = bench.connect("p");
-    for number in 0..150 {
-        bench.tell(&publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
-        bench.hear(&publisher);
-    }
-    let (peer, ..) = bench.resume("s");
-    assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
+    let peer = behind_an_unfinished_replay(&mut bench, &publisher, 150);
     bench.drop_peer(peer.id);
     // QoS 0 is not queued for a client that is away: the replay gives what is retained of it.
     for number in 0..20 {

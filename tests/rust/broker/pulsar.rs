@@ -874,27 +874,34 @@ fn queries_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken
     }
 }
 
-#[test]
-fn a_connection_is_read_again_although_its_last_query_reached_the_limit() {
-    let mut bench = Bench::new();
-    let peer = bench.connect();
+/// Creates topics whose list is 80 kB long.
+fn ninety_long_names(bench: &mut Bench, peer: u64) {
     for number in 0..90 {
         bench.produce(peer, 2 + number, |p| {
             p.topic = format!("persistent://public/default/{number:03}{}", "n".repeat(900));
         });
     }
-    let list = |topics_hash| {
-        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
-            request_id: 1,
-            namespace: "public/default".into(),
-            topics_hash,
-            ..Default::default()
-        }))
-    };
-    let answer = bench.ask(peer, list(None));
+}
+
+/// The query for the topics of the namespace, from a client that knows the list with this hash.
+fn topic_list(topics_hash: Option<String>) -> Command {
+    Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+        request_id: 1,
+        namespace: "public/default".into(),
+        topics_hash,
+        ..Default::default()
+    }))
+}
+
+#[test]
+fn a_connection_is_read_again_although_its_last_query_reached_the_limit() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    ninety_long_names(&mut bench, peer);
+    let answer = bench.ask(peer, topic_list(None));
     let Command::GetTopicsOfNamespaceResponse(found) = answer else { panic!("{answer:?}") };
     // The output reaches the limit, or the work for short answers does.
-    for query in [list(None), list(found.topics_hash)] {
+    for query in [topic_list(None), topic_list(found.topics_hash)] {
         let frame = Frame::simple(query).to_bytes();
         let mut input = BytesMut::from(&frame.repeat(1000)[..]);
         bench.broker.handle_input(bench.now, peer, &mut input).unwrap();
@@ -917,21 +924,9 @@ fn a_connection_is_read_again_although_its_last_query_reached_the_limit() {
 fn a_list_that_the_client_knows_already_takes_its_turns_too() {
     let mut bench = Bench::new();
     let peer = bench.connect();
-    for number in 0..90 {
-        bench.produce(peer, 2 + number, |p| {
-            p.topic = format!("persistent://public/default/{number:03}{}", "n".repeat(900));
-        });
-    }
-    let list = |topics_hash| {
-        Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
-            request_id: 1,
-            namespace: "public/default".into(),
-            topics_hash,
-            ..Default::default()
-        }))
-    };
-    let Command::GetTopicsOfNamespaceResponse(found) = bench.ask(peer, list(None)) else { panic!() };
-    let frame = Frame::simple(list(found.topics_hash)).to_bytes();
+    ninety_long_names(&mut bench, peer);
+    let Command::GetTopicsOfNamespaceResponse(found) = bench.ask(peer, topic_list(None)) else { panic!() };
+    let frame = Frame::simple(topic_list(found.topics_hash)).to_bytes();
     let mut input = BytesMut::new();
     (0..1000).for_each(|_| input.extend_from_slice(&frame));
     while bench.broker.poll_wake().is_some() {}
