@@ -8,15 +8,16 @@
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for all protocols
 //! pulsar mqtt tubemq    sans-IO cores: frames and state machines
-//! wire checksum compression transmit machine error sync clock    shared foundations
+//! wire checksum compression transmit machine error sync clock random    shared foundations
 //! ```
 //!
 //! `pulsar`, `mqtt` and `tubemq` are siblings with the same file names and verbs.
 //! Without features only the cores are compiled, with neither tokio nor pyo3 in the dependency graph. `client`
 //! adds the tokio layer, `sqlite` the store, `broker` both of these and the broker, `arrow` the Arrow C data
-//! interface, `python` the native module.
+//! interface, `python` the native module. `simulation` is for tests: it lets them set the clock, seed what is random, and
+//! replace sockets and threads.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod checksum;
 pub mod clock;
@@ -25,6 +26,7 @@ pub mod error;
 pub mod machine;
 pub mod mqtt;
 pub mod pulsar;
+pub mod random;
 pub mod sync;
 pub mod transmit;
 pub mod tubemq;

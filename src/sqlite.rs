@@ -11,10 +11,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use rusqlite::Connection;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Size limit of a transaction in bytes, give or take one job.
@@ -243,7 +244,7 @@ fn run<J: Job>(
     let mut batch = Vec::new();
     let mut failed: Option<Error> = None;
     while let Ok(first) = queue.recv() {
-        let started = Instant::now();
+        let started = clock::now();
         let mut bytes = first.size();
         batch.push(first);
         while bytes < GATHER_BYTES && started.elapsed() < GATHER_TIME {

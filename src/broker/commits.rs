@@ -19,10 +19,11 @@
 //! as long as the action that answers them waits. A connection with too many such bytes is not read from
 //! ([`Commits::may_read`]) until the store has caught up ([`Commits::take_resumed`]).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::broker::store::{Op, StoreUsage};
 use crate::error::Error;
+use crate::random::HashMap;
 use crate::sqlite::{Outcome, Report};
 
 /// Unwritten bytes of one connection beyond which it is not read from.
@@ -77,7 +78,7 @@ impl<A> Commits<A> {
             issued: 0,
             written: 0,
             waiting: VecDeque::new(),
-            charged: HashMap::new(),
+            charged: HashMap::default(),
             total: 0,
             paused: BTreeSet::new(),
             failed: None,

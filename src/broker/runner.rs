@@ -3,8 +3,8 @@
 //! borrowed across an `await`.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::mpsc::SyncSender;
@@ -14,9 +14,10 @@ use tokio::sync::Notify;
 
 use crate::broker::protocol::{Clock, Protocol};
 use crate::broker::store::queue::{Reports, StoreQueue};
-use crate::clock::wall_ms;
+use crate::clock::{self, wall_ms};
 use crate::error::Result;
 use crate::net::driver::Turn;
+use crate::random::HashMap;
 use crate::sqlite::{Outcome, Report};
 
 /// Difference between calendar and protocol's clock beyond which the clock is set, in milliseconds.
@@ -91,7 +92,7 @@ impl Runner {
     pub(super) fn call<T>(&self, action: impl FnOnce(&mut dyn Protocol, Instant) -> T) -> T {
         let mut protocol = self.protocol.borrow_mut();
         let before = protocol.poll_timeout();
-        let result = action(&mut **protocol, Instant::now());
+        let result = action(&mut **protocol, clock::now());
         loop {
             let mut done = 0;
             while let Some(op) = protocol.poll_op() {
@@ -101,7 +102,7 @@ impl Runner {
                 break;
             }
             let used = protocol.used_bytes();
-            protocol.handle_report(Instant::now(), Report { jobs: done, outcome: Outcome::Written(used) });
+            protocol.handle_report(clock::now(), Report { jobs: done, outcome: Outcome::Written(used) });
         }
         let wakes = self.wakes.borrow();
         while let Some(id) = protocol.poll_wake() {
@@ -164,13 +165,15 @@ impl Runner {
     /// Calls the protocol when its time has come, and sets its clock when the calendar changes.
     pub(super) async fn keep_time(self: Rc<Self>, mut clock: Clock) {
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             if clock.wall_ms(now).abs_diff(wall_ms()) > CLOCK_SLACK_MS {
                 clock = clock.set(now, wall_ms());
                 self.call(|protocol, _| protocol.set_clock(clock));
             }
             let due = self.inspect(|protocol| protocol.poll_timeout());
             tokio::select! {
+                biased;
+                // First: a busy protocol moves its deadline with every call.
                 () = sleep_until(due) => {
                     self.call(|protocol, now| protocol.handle_timeout(now));
                     // A protocol that goes on with long work is due at once: connections get their turn first.

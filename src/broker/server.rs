@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc as queue};
 use tokio::task::{JoinError, JoinSet};
@@ -19,8 +19,9 @@ use crate::broker::stats::{ProtocolStats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::broker::store::{Database, StoreUsage};
 use crate::broker::{mqtt, pulsar, tubemq};
-use crate::clock::wall_ms;
+use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
+use crate::random;
 use crate::sqlite::Sync;
 
 /// Gives a protocol that is enabled.
@@ -129,7 +130,7 @@ impl Server {
         let database = open_database(options)?;
         let usage = StoreUsage::default();
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
-        let clock = Clock::new(Instant::now(), wall_ms()).after_run(run_before);
+        let clock = Clock::new(clock::now(), wall_ms()).after_run(run_before);
         let opened = open(options, bound, database.as_ref(), &usage, clock, &urls, tokens.as_ref())?;
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
@@ -156,13 +157,14 @@ impl Server {
     async fn serve(mut self, mut requests: queue::UnboundedReceiver<Request>) {
         loop {
             tokio::select! {
+                biased;
+                // A protocol without its clock or its reports would accept messages and never answer them.
+                Some(Err(error)) = self.reporting.join_next() => propagate(error),
+                Some(Err(error)) = self.listening.join_next() => propagate(error),
                 request = requests.recv() => match request {
                     Some(request) => self.answer(request),
                     None => break,
                 },
-                // A protocol without its clock or its reports would accept messages and never answer them.
-                Some(Err(error)) = self.reporting.join_next() => propagate(error),
-                Some(Err(error)) = self.listening.join_next() => propagate(error),
             }
         }
         self.listening.abort_all();
@@ -180,8 +182,8 @@ impl Server {
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
-        let until = Instant::now() + FINAL_PACKETS;
-        while runners().any(|runner| runner.is_closing()) && Instant::now() < until {
+        let until = clock::now() + FINAL_PACKETS;
+        while runners().any(|runner| runner.is_closing()) && clock::now() < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.reporting.abort_all();
@@ -298,7 +300,7 @@ fn open(
             topic_ids: &topic_ids,
             usage,
             max_store,
-            seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), wall_ms()),
+            seed: random::bits(),
             tokens,
         })?;
         Ok(Opened { name, topic_prefix, protocol, ports })

@@ -84,14 +84,6 @@ impl Engine {
     }
 }
 
-/// Unpredictable bits, different at each call.
-fn random_bits() -> u64 {
-    use std::collections::hash_map::RandomState;
-    use std::hash::BuildHasher;
-    // Each state is seeded by the operating system.
-    RandomState::new().hash_one(0)
-}
-
 /// Calls `look` now and after each notification of `changed` until it returns something. A notification between the
 /// look and the wait is not missed.
 async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {

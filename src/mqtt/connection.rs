@@ -20,7 +20,7 @@
 //! A connection ends with its socket, and with it the limits and the aliases: none of them carry over to the next
 //! connection. The state that outlives it is in [`crate::mqtt::session::Session`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -31,6 +31,7 @@ use crate::machine::{Machine, TimerTable};
 use crate::mqtt::frame::{Decoder, MAX_FIXED_HEADER, MAX_REMAINING_LENGTH};
 use crate::mqtt::packet::{Auth, ConnAck, Connect, Disconnect, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation};
+use crate::random::HashMap;
 use crate::transmit::Transmit;
 
 const HANDSHAKE: usize = 0;
@@ -170,7 +171,7 @@ impl Connection {
             clean_start: connect.clean_start,
             timers: TimerTable::default(),
             last_sent: now,
-            aliases_in: HashMap::new(),
+            aliases_in: HashMap::default(),
             aliases_out: Aliases::default(),
             authentication_method: properties.authentication_method().cloned(),
             events: VecDeque::new(),

@@ -10,13 +10,14 @@
 //! regardless of the order in which the application makes them. Packet identifiers of QoS 2 survive the
 //! connection. Those of QoS 1 do not: unacknowledged messages are redelivered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::error::Result;
 use crate::mqtt::connection::Connection;
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, QoS, Reason, Version, Violation};
+use crate::random::HashMap;
 
 /// Identifies a delivered message for its acknowledgement. 0 is used for QoS 0, which is not acknowledged.
 pub type Token = u64;
@@ -56,7 +57,13 @@ pub struct Consumer {
 impl Consumer {
     /// Creates a consumer that accepts up to `receive_maximum` QoS 1 and 2 messages at a time.
     pub fn new(receive_maximum: u16) -> Self {
-        Self { arrivals: VecDeque::new(), received: HashMap::new(), answered: 0, next: 1, receive_maximum }
+        Self {
+            arrivals: VecDeque::new(),
+            received: HashMap::default(),
+            answered: 0,
+            next: 1,
+            receive_maximum,
+        }
     }
 
     /// Number of messages delivered and not acknowledged.

@@ -1,9 +1,9 @@
 //! Pauses between attempts: 100 ms, doubled up to a limit, each with full jitter in its upper half, so that clients
 //! that were disconnected in the same second do not reconnect in the same second.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
+
+use crate::random;
 
 const FIRST: Duration = Duration::from_millis(100);
 
@@ -12,14 +12,14 @@ const FIRST: Duration = Duration::from_millis(100);
 pub struct Backoff {
     next: Duration,
     limit: Duration,
-    /// xorshift state; seeded by the operating system through `RandomState`.
+    /// xorshift state.
     random: u64,
 }
 
 impl Backoff {
     /// Starts at 100 ms and never exceeds `limit`.
     pub fn new(limit: Duration) -> Self {
-        Self { next: FIRST.min(limit), limit, random: RandomState::new().build_hasher().finish() | 1 }
+        Self { next: FIRST.min(limit), limit, random: random::bits() | 1 }
     }
 
     /// Returns the pause to make now, and doubles the next one.

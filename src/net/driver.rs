@@ -24,6 +24,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -151,7 +152,7 @@ where
     let mut unflushed = false;
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
-        let now = Instant::now();
+        let now = clock::now();
         let turn = endpoint.turn(now, &mut input.buffer, &mut output);
         input.give_back();
         let turn = match turn {
@@ -327,7 +328,7 @@ async fn finish<E: Endpoint, S: AsyncWrite + Unpin>(endpoint: &E, stream: &mut S
                 _ => return,
             }
         }
-        endpoint.take_output(Instant::now(), &mut output);
+        endpoint.take_output(clock::now(), &mut output);
         if output.is_empty() {
             break;
         }

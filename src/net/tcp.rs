@@ -28,6 +28,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use crate::clock;
+
 /// Number of reads that make a stream.
 const STREAM: u32 = 64;
 /// Longest average time between two reads of a stream.
@@ -98,7 +100,7 @@ impl Tcp {
         self.unacknowledged = true;
         self.drained = false;
         let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
-        let since = since.get_or_insert_with(Instant::now);
+        let since = since.get_or_insert_with(clock::now);
         (*reads, *bytes) = (*reads + 1, *bytes + length);
         if *reads < STREAM {
             return;

@@ -20,7 +20,7 @@
 //! Each request ends in exactly one [`Event::Response`]: with its response, with a timeout, or, through
 //! [`Connection::fail_requests`], with the error that ended the connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ use crate::machine::{Machine, TimerTable, earliest};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload, encode_command};
 use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, hot, pb, server_error};
+use crate::random::HashMap;
 use crate::transmit::Transmit;
 
 const HANDSHAKE: usize = 0;
@@ -181,7 +182,7 @@ impl Connection {
             events: VecDeque::new(),
             timers: TimerTable::default(),
             next_request: 0,
-            requests: HashMap::new(),
+            requests: HashMap::default(),
             deadlines: VecDeque::new(),
             ping_pending: false,
             config,

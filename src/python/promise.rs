@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::bridge::{self, Bridge, Loop};
 use crate::python::convert::{py_result, raise};
@@ -158,17 +159,15 @@ impl OneShot {
     pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
         const SIGNAL_CHECK: Duration = Duration::from_millis(50);
-        let deadline =
-            timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let deadline = timeout.map(|seconds| clock::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
         loop {
             if self.taken.load(Ordering::Acquire) {
                 return Err(taken_already(py));
             }
             let outcome = py.detach(|| {
                 let guard = self.outcome.lock();
-                let slice = deadline.map_or(SIGNAL_CHECK, |at| {
-                    SIGNAL_CHECK.min(at.saturating_duration_since(Instant::now()))
-                });
+                let slice = deadline
+                    .map_or(SIGNAL_CHECK, |at| SIGNAL_CHECK.min(at.saturating_duration_since(clock::now())));
                 self.changed.wait_timeout_while(guard, slice, |outcome| outcome.is_none()).take()
             });
             if outcome.is_some() {
@@ -178,7 +177,7 @@ impl OneShot {
                 Some(outcome) => return py_result(py, outcome)?.into_python(py),
                 None => py.check_signals()?,
             }
-            if deadline.is_some_and(|at| at <= Instant::now()) {
+            if deadline.is_some_and(|at| at <= clock::now()) {
                 let error = Error::new(ErrorKind::Timeout, "no result in time; it can still be waited for");
                 return Err(raise(py, &error));
             }

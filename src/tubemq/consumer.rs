@@ -32,11 +32,12 @@
 //! other filters or partitions, and so has a 404 unless it says that the end is reached. Messages have no offset of
 //! their own, only their pack has one.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::HashSet;
 use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::flow::{self, Flow, Pace};
 use crate::tubemq::{Code, Request, Response, pb};
@@ -255,7 +256,7 @@ impl Consumer {
             dropped: None,
             next_pack: 0,
             redelivered: 0,
-            done: HashSet::new(),
+            done: HashSet::default(),
             acknowledging: Vec::new(),
             wait: FIRST_WAIT,
             priority: None,

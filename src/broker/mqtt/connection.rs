@@ -5,7 +5,7 @@
 //!   +--anything else, 10 s-----------------------------------------------------------^
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
@@ -14,6 +14,7 @@ use super::message::{Form, Message};
 use crate::broker::protocol::Clock;
 use crate::mqtt::packet::{Disconnect, Publish};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
+use crate::random::HashMap;
 use crate::transmit::Transmit;
 
 /// Time limit for CONNECT after the connection was accepted.
@@ -96,8 +97,8 @@ impl Connection {
             pacing_until: None,
             stalled: false,
             unsent: 0,
-            aliases_in: HashMap::new(),
-            aliases_out: HashMap::new(),
+            aliases_in: HashMap::default(),
+            aliases_out: HashMap::default(),
             alias_limit: 0,
         }
     }

@@ -1,7 +1,8 @@
 //! Counters, and when `$SYS` is published next.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+use crate::random::HashMap;
 
 /// Interval of the publications on `$SYS`.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ impl Counters {
         Self {
             started: now,
             next_at: now + INTERVAL,
-            told: HashMap::new(),
+            told: HashMap::default(),
             sockets: 0,
             refused: 0,
             evicted: 0,

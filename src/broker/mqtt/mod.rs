@@ -16,7 +16,7 @@
 //! connected sessions without expiry receive are not written. No QoS 1 or 2 message overtakes one that waits for
 //! the disk; QoS 0 does not wait. Where the standard leaves a choice, the broker does as Mosquitto does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -32,6 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::mqtt::packet::{Ack, ConnAck, PacketId};
 use crate::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation, frame};
+use crate::random::HashMap;
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
@@ -166,13 +167,13 @@ impl Broker {
             connections: BTreeMap::new(),
             next_connection: 1,
             sessions: BTreeMap::new(),
-            clients: HashMap::new(),
+            clients: HashMap::default(),
             next_session: found.next_session.max(1),
             routes: Routes::default(),
             retained: Retained::default(),
             log: found.log,
             next_sequence: found.next_sequence.max(1),
-            needed: HashMap::new(),
+            needed: HashMap::default(),
             batch: Vec::new(),
             batch_bytes: 0,
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),

@@ -2,7 +2,6 @@
 //! for each user, where the hash is PBKDF2 with HMAC-SHA-512. Other kinds of hash are refused: `$6$` is a
 //! single round of SHA-512, which is too fast to resist guessing.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use base64::Engine as _;
@@ -10,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::pbkdf2;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::HashMap;
 
 /// Limit on the iterations of a hash, because passwords are checked on the broker's thread. `mosquitto_passwd`
 /// uses 1000.
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Passwords {
 impl Passwords {
     /// Parses a password file. Empty lines and lines that start with `#` are ignored.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut users = HashMap::new();
+        let mut users = HashMap::default();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {

@@ -4,7 +4,7 @@
 //! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription identifiers.
 //! A shared subscription gives each message to one of its members in turn, to a connected one if possible.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytestring::ByteString;
@@ -13,6 +13,7 @@ use crate::broker::mqtt::tree::Tree;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::SubscribeOptions;
 use crate::mqtt::topic::Filter;
+use crate::random::HashMap;
 
 /// Limits on the topics in the cache and on the bytes of their names.
 const CACHED: usize = 20_000;

@@ -12,7 +12,7 @@
 //! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before the PUBLISH
 //! is sent: after a kill the client must see the same identifier again, or it would take the message for a new one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ use super::replay::Replay;
 use super::routes::Subscription;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
+use crate::random::HashMap;
 
 /// Backlog of a connected session beyond which its publishers wait.
 const CROWDED: usize = 1000;
@@ -104,7 +105,7 @@ impl Session {
             subscription_bytes: 0,
             queue: VecDeque::new(),
             replays: BTreeMap::new(),
-            replays_of: HashMap::new(),
+            replays_of: HashMap::default(),
             next_replay: 0,
             parked: VecDeque::new(),
             pending: 0,

@@ -1,7 +1,5 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use std::collections::HashMap;
-
 use bytestring::ByteString;
 
 use super::connect::stored_name;
@@ -12,6 +10,7 @@ use crate::broker::store::mqtt::Op;
 use crate::mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Properties, Reason, Version, Violation};
+use crate::random::HashMap;
 
 /// Part of `max_subscription_bytes` that one session may use, as a divisor.
 const SESSION_SHARE: usize = 16;
@@ -27,7 +26,7 @@ impl Broker {
         let version = self.connections.get(&id).map_or(Version::V3_1_1, |connection| connection.version);
         // A filter that a packet has more than once is subscribed once, with the options that come last: the answer is
         // that of the filters one after the other, and so is the state behind it.
-        let mut places: HashMap<ByteString, usize> = HashMap::new();
+        let mut places: HashMap<ByteString, usize> = HashMap::default();
         let (mut wanted, mut distinct) = (Vec::new(), Vec::new());
         if subscribe.filters.iter().any(|(text, _)| text.is_empty()) {
             return Err(Violation::malformed("an empty topic filter"));

@@ -6,7 +6,7 @@
 //!
 //! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the stack.
 
-use std::collections::HashMap;
+use crate::random::HashMap;
 
 /// Limit on the levels of a topic or filter, as in Mosquitto.
 pub const MAX_LEVELS: usize = 200;
@@ -34,7 +34,7 @@ struct Node<T> {
 
 impl<T> Node<T> {
     fn new(tail: Option<&str>) -> Self {
-        Self { tail: tail.map(Into::into), value: None, children: HashMap::new() }
+        Self { tail: tail.map(Into::into), value: None, children: HashMap::default() }
     }
 }
 

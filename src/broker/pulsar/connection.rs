@@ -1,12 +1,13 @@
 //! One connection: its session, and its producers and consumers by the ids that the client chose.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::session::Session;
+use crate::random::HashMap;
 
 /// A producer of a connection.
 #[derive(Debug)]

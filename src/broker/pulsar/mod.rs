@@ -8,7 +8,7 @@
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use crate::machine::{Machine, earliest};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::Payload;
 use crate::pulsar::{hot, pb};
+use crate::random::HashMap;
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
@@ -484,7 +485,7 @@ impl Protocol for Broker {
                 address: address.into(),
                 producers: BTreeMap::new(),
                 consumers: BTreeMap::new(),
-                dismissed: HashMap::new(),
+                dismissed: HashMap::default(),
                 starved: BTreeSet::new(),
                 behind: false,
                 work: 0,

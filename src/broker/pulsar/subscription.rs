@@ -10,7 +10,7 @@
 //! above zero. So they may fall below zero, by one message less than a batch.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::broker::log::{CHUNK, Entry, Log, Source};
 use crate::broker::pulsar::key_ranges::HashRanges;
 use crate::broker::pulsar::names::Facts;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::{HashMap, HashSet};
 
 /// Limit on the unacknowledged messages of a consumer of a shared type, as in the real broker.
 pub const MAX_UNACKED: i64 = 50_000;
@@ -233,14 +234,14 @@ impl Subscription {
             damage: None,
             consumers: Vec::new(),
             replay: BTreeMap::new(),
-            redeliveries: HashMap::new(),
+            redeliveries: HashMap::default(),
             delayed: BinaryHeap::new(),
             ahead: VecDeque::new(),
             ring: HashRanges::default(),
-            holders: HashMap::new(),
+            holders: HashMap::default(),
             active: None,
             rotation: 0,
-            chunked: HashMap::new(),
+            chunked: HashMap::default(),
             parked: BTreeMap::new(),
         }
     }
@@ -606,7 +607,7 @@ impl Subscription {
         if self.next_consumer(sink).is_none() {
             return;
         }
-        let mut blocked = HashSet::new();
+        let mut blocked = HashSet::default();
         let waiting: Vec<(u64, u16)> =
             self.replay.iter().map(|(sequence, hash)| (*sequence, *hash)).collect();
         for (sequence, hash) in waiting {

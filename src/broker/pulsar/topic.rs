@@ -1,12 +1,13 @@
 //! A topic or partition: its log, its subscriptions and its producers, with the rules of exclusive access and
 //! the highest sequence id of each producer for deduplication.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::broker::log::{self, Log, Source};
 use crate::broker::pulsar::subscription::Subscription;
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::HashMap;
 
 /// Identifies a producer: its connection, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,7 +91,7 @@ impl Topic {
             partition,
             log,
             subscriptions: BTreeMap::new(),
-            sequences: HashMap::new(),
+            sequences: HashMap::default(),
             epoch: 0,
             received: 0,
             oldest: None,

@@ -15,7 +15,7 @@
 //!
 //! A call succeeds once its message or offset is on disk. An offset that a get carries is written soon after.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
+use crate::random::{self, HashMap};
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service};
@@ -172,11 +173,11 @@ impl Broker {
             connections: BTreeMap::new(),
             next_connection: 1,
             caller: 0,
-            hosts: HashMap::new(),
+            hosts: HashMap::default(),
             early: 0,
             topics: BTreeMap::new(),
             partitions: BTreeMap::new(),
-            producers: HashMap::new(),
+            producers: HashMap::default(),
             groups: BTreeMap::new(),
             next_event: 1,
             tokens: [first, first],
@@ -384,8 +385,7 @@ impl Broker {
         if self.tokens_at <= self.now {
             self.tokens_at = self.now + TOKEN_PERIOD;
             // The next token must not be predictable from this one.
-            let next = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.tokens[0]);
-            self.tokens = [(next >> 1) as i64, self.tokens[0]];
+            self.tokens = [(random::bits() >> 1) as i64, self.tokens[0]];
         }
         self.forget_clients();
         let now = self.now;

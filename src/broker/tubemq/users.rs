@@ -1,13 +1,12 @@
 //! Users and their passwords. Clients prove that they know the password by a signature made with it, so the
 //! broker needs the password itself, not a hash of it.
 
-use std::collections::HashMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::random::HashMap;
 use crate::tubemq::pb;
 
 /// Permitted difference of a client's clock in milliseconds, as in the real master.
@@ -27,7 +26,7 @@ impl Users {
     /// Parses a user file with one `name:password` line for each user. Empty lines and lines that start with `#`
     /// are ignored.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut users = HashMap::new();
+        let mut users = HashMap::default();
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;

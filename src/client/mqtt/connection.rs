@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::shared::{Link, Server, Shared};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::mqtt::connection::{Connection, Event};
@@ -92,7 +93,7 @@ impl Attached {
         session.attach(ack.session_present);
         self.events.extend(std::iter::from_fn(|| session.poll_event()));
         drop(session);
-        shared.carry_out(shared.unclaimed.attached(Instant::now(), ack.session_present));
+        shared.carry_out(shared.unclaimed.attached(clock::now(), ack.session_present));
         let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
         consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));
         self.connected.send_replace(true);
@@ -200,7 +201,7 @@ pub(super) async fn reauthenticate(shared: &Shared) -> Result<()> {
     let data = step(authenticator, None, shared.options.connect_timeout).await?;
     let link = shared.link.lock().clone();
     let link = link.ok_or_else(|| Error::new(ErrorKind::Disconnected, "there is no connection now"))?;
-    link.authenticate(Instant::now(), data)?;
+    link.authenticate(clock::now(), data)?;
     link.wake();
     Ok(())
 }
@@ -373,8 +374,9 @@ pub(super) async fn supervise(
             return shared.end(&error);
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.pause()) => {}
+            biased;
             () = shared.closing.notified() => return,
+            () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
 }
@@ -390,7 +392,7 @@ async fn run(
     let opened = async {
         let stream = connector.open(shared).await?;
         let connect = connect_packet(shared, version, ready.is_some()).await?;
-        let protocol = Connection::new(Instant::now(), connect, shared.options.connect_timeout)?;
+        let protocol = Connection::new(clock::now(), connect, shared.options.connect_timeout)?;
         Ok((stream, protocol))
     };
     let (stream, protocol) = match opened.await {
@@ -414,6 +416,7 @@ async fn run(
         tokio::pin!(drive);
         loop {
             tokio::select! {
+                biased;
                 result = &mut drive => break result,
                 Ok(()) = is_connected.changed(), if ready.is_some() => {
                     if let Some(ready) = ready.take() {
@@ -426,7 +429,7 @@ async fn run(
                         None => Err(Error::protocol("the broker sent AUTH, but the client has no authentication method")),
                     };
                     let mut host = session.lock();
-                    match answered.and_then(|data| host.protocol.authenticate(Instant::now(), data, false)) {
+                    match answered.and_then(|data| host.protocol.authenticate(clock::now(), data, false)) {
                         Ok(()) => {}
                         Err(error) => host.broken = Some(error),
                     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use crate::client::events::ConsumerEvents;
 use crate::client::mqtt::options::ConsumerOptions;
 use crate::client::mqtt::shared::Shared;
 use crate::client::mqtt::subscription::{Message, Subscription};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
@@ -41,7 +41,7 @@ impl Handle {
         let left = self.subscription.clear();
         shared.taken(left.iter().map(Message::cost).sum());
         let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
-        shared.unclaimed.closed(Instant::now(), self.id, filters);
+        shared.unclaimed.closed(clock::now(), self.id, filters);
         for message in self.subscription.take_dropped() {
             shared.abandon(message);
         }

@@ -190,6 +190,7 @@ impl Client {
         }
         let settle = async {
             tokio::select! {
+                biased;
                 () = shared.settle(None) => {}
                 () = shared.detached(), if shared.outbox.is_some() => {}
             }

@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use crate::client::credentials::{Callback, Secret};
 use crate::client::mqtt::outbox::OutboxOptions;
-use crate::client::random_bits;
 use crate::mqtt::packet::{SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Version};
 use crate::net::tls::TlsOptions;
+use crate::random;
 
 /// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
 /// client's.
@@ -177,7 +177,7 @@ pub struct ConsumerOptions {
 /// A unique client identifier of 23 letters and digits, which every server accepts [MQTT-3.1.3-5].
 pub fn random_client_id() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-    let bits = [random_bits(), random_bits()];
+    let bits = [random::bits(), random::bits()];
     let letter = |i: usize| char::from(LETTERS[(bits[i / 12] >> (5 * (i % 12)) & 31) as usize]);
     "penstock".chars().chain((0..15).map(letter)).collect()
 }

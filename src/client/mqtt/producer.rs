@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -11,6 +10,7 @@ use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
 use crate::client::mqtt::outbox::session::OutboxSession;
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::shared::Shared;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{check_version, cost};
@@ -79,7 +79,7 @@ impl Producer {
     ) -> Result<()> {
         let Handle { publisher, shared } = &*self.0;
         self.check_open()?;
-        let now = Instant::now();
+        let now = clock::now();
         let version = shared.version();
         let mut result = Ok(());
         let mut dropped = Vec::new();

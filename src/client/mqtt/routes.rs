@@ -1,6 +1,5 @@
 //! Finds the consumers of a message.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytestring::ByteString;
@@ -8,6 +7,7 @@ use bytestring::ByteString;
 use crate::client::mqtt::subscription::Subscription;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::topic::Filter;
+use crate::random::HashMap;
 
 /// Limit on topics whose consumers are cached.
 const REMEMBERED: usize = 4096;

@@ -1,6 +1,5 @@
 //! The session of a client, shared by its producers, consumers and connections.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,12 +19,14 @@ use crate::client::mqtt::routes::Routes;
 use crate::client::mqtt::subscription::{Abandoned, Message, Subscription};
 use crate::client::mqtt::unclaimed::{Todo, Unclaimed};
 use crate::client::{log, until};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::connection::Limits;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::Outcome;
 use crate::mqtt::session::{Event, Session};
 use crate::mqtt::{Reason, Version};
+use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// Time for which close waits for a socket that accepts no bytes.
@@ -241,7 +242,7 @@ impl Shared {
     fn deliver(&self, publish: Publish, token: u64) {
         let consumers = self.routes.lock().of(&publish);
         let Some((last, others)) = consumers.split_last() else {
-            return self.carry_out(self.unclaimed.arrived(Instant::now(), publish, token));
+            return self.carry_out(self.unclaimed.arrived(clock::now(), publish, token));
         };
         let message = Message::new(publish, token, Arc::clone(&consumers));
         for consumer in others {
@@ -285,7 +286,7 @@ impl Shared {
             self.push(&next, message);
             false
         });
-        self.carry_out(self.unclaimed.given_back(Instant::now(), consumer, back));
+        self.carry_out(self.unclaimed.given_back(clock::now(), consumer, back));
     }
 
     /// Takes over a message that the application has dropped and not acknowledged: while one of its consumers is open
@@ -307,7 +308,7 @@ impl Shared {
 
     /// Delivers the unclaimed messages of a new consumer.
     pub(super) fn claim(&self, consumer: &Arc<Subscription>) {
-        let (claimed, todo) = self.unclaimed.opened(Instant::now(), consumer);
+        let (claimed, todo) = self.unclaimed.opened(clock::now(), consumer);
         for (publish, token) in claimed {
             self.push(consumer, Message::new(publish, token, [Arc::clone(consumer)].into()));
         }
@@ -345,7 +346,7 @@ impl Shared {
         drop(this);
         loop {
             let Some(this) = shared.upgrade() else { return };
-            let now = Instant::now();
+            let now = clock::now();
             this.carry_out(this.unclaimed.settle(now));
             let deadline = this.unclaimed.deadline(now);
             drop(this);
@@ -356,6 +357,7 @@ impl Shared {
                 }
             };
             tokio::select! {
+                biased;
                 () = due => {}
                 () = changed.notified() => {}
                 Some(message) = abandoned.recv() => {
@@ -371,7 +373,7 @@ impl Shared {
 
     /// Acknowledges messages that all their consumers have acknowledged.
     pub(super) fn acknowledge(&self, tokens: impl IntoIterator<Item = u64>) {
-        let now = Instant::now();
+        let now = clock::now();
         {
             let mut session = self.session();
             for token in tokens {
@@ -480,7 +482,7 @@ impl Shared {
     pub(super) async fn disconnect(&self) {
         let link = self.link.lock().clone();
         let Some(link) = link else { return };
-        let gone = link.disconnect(Instant::now());
+        let gone = link.disconnect(clock::now());
         link.wake();
         // The connection is gone when its last reference is dropped, of which this is one.
         drop(link);
@@ -511,7 +513,7 @@ impl Shared {
         {
             // A caller that has just pushed holds it until the producer expects the outcome.
             let mut session = self.session();
-            let now = Instant::now();
+            let now = clock::now();
             for (key, publish) in progress.messages {
                 session.producer().push(now, DURABLE | key, publish);
             }

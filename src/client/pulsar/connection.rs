@@ -4,7 +4,6 @@
 //! partition is in the connection's routes, as a [`ProducerRoute`] or a [`ConsumerRoute`]. When the connection ends,
 //! [`detach`](ProducerRoute::detach) reaches each of them, and their supervisors open another.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::client::pulsar::options::ClientOptions;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
@@ -22,6 +22,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::{hot, pb};
+use crate::random::HashMap;
 use crate::sync::{Mutex, Rank};
 use crate::transmit::Transmit;
 
@@ -211,7 +212,7 @@ impl Connection {
             if !self.is_alive() {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection has ended"));
             }
-            let id = host.protocol.request(Instant::now(), command);
+            let id = host.protocol.request(clock::now(), command);
             host.waiting.insert(id, answer);
             id
         };
@@ -244,7 +245,7 @@ impl Connection {
     /// Closes a partition at the broker without waiting for the answer.
     pub(super) fn close_part_quietly(&self, part: PartId) {
         let close = |request_id| part.close_command(request_id);
-        self.session.lock().protocol.request(Instant::now(), close);
+        self.session.lock().protocol.request(clock::now(), close);
         self.session.wake();
     }
 
@@ -336,7 +337,7 @@ impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, slots: Mutex::new(Rank::Pool, HashMap::new()) })
+        Ok(Self { options, tls, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
     /// The connection to `physical`, or through it to the broker `proxy_to`. `spread` chooses among several
@@ -393,10 +394,10 @@ impl Pool {
         let (ready, mut readied) = watch::channel(None);
         let challenged = Arc::new(Notify::new());
         let session = Arc::new(Session::new(Attached {
-            protocol: Protocol::new(config, Instant::now()),
-            waiting: HashMap::new(),
-            producers: HashMap::new(),
-            consumers: HashMap::new(),
+            protocol: Protocol::new(config, clock::now()),
+            waiting: HashMap::default(),
+            producers: HashMap::default(),
+            consumers: HashMap::default(),
             ready,
             challenged: Arc::clone(&challenged),
             broken: None,
@@ -421,7 +422,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let result = drive(&*session, stream).await;
-    let now = Instant::now();
+    let now = clock::now();
     let mut host = session.lock();
     let error = match (result, host.broken.take()) {
         (_, Some(error)) | (Err(error), None) => error,
@@ -461,6 +462,7 @@ async fn refresh(
 ) {
     loop {
         tokio::select! {
+            biased;
             _ = ended.wait_for(|ended| *ended) => return,
             () = challenged.notified() => {}
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use crate::client::pulsar::connection::{Connection, Pool};
 use crate::client::pulsar::options::ClientOptions;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::net::url::{Address, ServiceUrl};
@@ -167,7 +167,7 @@ impl Lookup {
 
     /// Sends a request, again after a pause while the error is retriable, until the operation timeout.
     async fn retried(&self, command: impl Fn(&ServerInfo, u64) -> Command) -> Result<Command> {
-        let deadline = Instant::now() + self.options.operation_timeout;
+        let deadline = clock::now() + self.options.operation_timeout;
         let mut backoff = Backoff::new(self.options.max_backoff);
         loop {
             let result = match self.service().await {
@@ -177,7 +177,7 @@ impl Lookup {
             match result {
                 Err(error) if error.retriable() && error.kind() != ErrorKind::Timeout => {
                     let pause = backoff.pause();
-                    if Instant::now() + pause >= deadline {
+                    if clock::now() + pause >= deadline {
                         return Err(error);
                     }
                     tokio::time::sleep(pause).await;

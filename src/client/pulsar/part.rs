@@ -21,13 +21,13 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 
 use crate::client::log;
 use crate::client::pulsar::connection::{Connection, Loss};
 use crate::client::pulsar::options::ClientOptions;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 
@@ -231,12 +231,13 @@ pub(super) async fn supervise(
     let mut ready = Some(ready);
     let mut warned = false;
     let mut backoff = Backoff::new(options.max_backoff);
-    let first_deadline = Instant::now() + options.operation_timeout;
+    let first_deadline = clock::now() + options.operation_timeout;
     for attempt in 0.. {
         if !part.state().begin_opening().await {
             return;
         }
         let opened = tokio::select! {
+            biased;
             opened = part.open(attempt) => opened,
             never = part.while_detached() => match never {},
         };
@@ -251,7 +252,7 @@ pub(super) async fn supervise(
             }
             Err(error) => {
                 let first = ready.is_some();
-                if is_terminal(&error, first) || (first && Instant::now() >= first_deadline) {
+                if is_terminal(&error, first) || (first && clock::now() >= first_deadline) {
                     let error = error.with_topic(part.topic());
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Err(error.clone()));
@@ -267,6 +268,7 @@ pub(super) async fn supervise(
             }
         }
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff.pause()) => {}
             never = part.while_detached() => match never {},
         }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::client::random_bits;
 use crate::client::tubemq::options::ClientOptions;
 use crate::clock::wall_ms;
 use crate::error::Result;
+use crate::random;
 use crate::sync::Mutex;
 use crate::tubemq::{UNDEFINED, pb};
 
@@ -60,7 +60,7 @@ pub(super) async fn certificate(
         Some(password) => password.get(options.connect_timeout).await?,
     };
     let timestamp = wall_ms() as i64;
-    let nonce = (random_bits() & 0x7fff_ffff) as i32;
+    let nonce = (random::bits() & 0x7fff_ffff) as i32;
     let signature = signature(user, &password, timestamp, nonce);
     *visit.credentials.lock() = Some(format!("{user} {timestamp} {nonce} {signature}"));
     Ok(Some(pb::MasterCertificateInfo {

@@ -5,7 +5,6 @@
 //! producing and another for fetching, because it runs the calls of a connection one after the other: a slow read
 //! would delay the writes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -15,12 +14,14 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::options::ClientOptions;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
 use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
+use crate::random::HashMap;
 use crate::sync::{Mutex, Rank};
 use crate::tubemq::connection::{Answer, Connection as Protocol};
 use crate::tubemq::{Request, Response, pb};
@@ -149,7 +150,7 @@ impl Connection {
             if !self.is_alive() {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection has ended"));
             }
-            host.protocol.call(Instant::now(), request, Route::Waiter(answer));
+            host.protocol.call(clock::now(), request, Route::Waiter(answer));
         }
         self.session.wake();
         answered.await.unwrap_or_else(|_| {
@@ -200,7 +201,7 @@ impl Pool {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, visit, slots: Mutex::new(Rank::Pool, HashMap::new()) })
+        Ok(Self { options, tls, visit, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
     /// The connection to `address`. Concurrent callers share one attempt.
@@ -241,8 +242,8 @@ impl Pool {
         let stream = connect(&address.host, address.port, self.tls.as_ref(), Pacing::Prompt, timeout).await?;
         let session = Arc::new(Session::new(Attached {
             protocol: Protocol::new(self.options.request_timeout),
-            producers: HashMap::new(),
-            partitions: HashMap::new(),
+            producers: HashMap::default(),
+            partitions: HashMap::default(),
             visit: Arc::clone(&self.visit),
             closing: false,
         }));
@@ -258,7 +259,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let result = drive(&*session, stream).await;
-    let now = Instant::now();
+    let now = clock::now();
     let mut host = session.lock();
     let error = match result {
         // The peer sent garbage or did not answer: for open calls the connection was cut.

@@ -6,7 +6,6 @@
 //!       its task: opens the connections it needs              └──► ProducerEvents::sent
 //! ```
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,14 +15,16 @@ use tokio::task::AbortHandle;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::outcomes::Outcomes;
+use crate::client::registry;
 use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
 use crate::client::tubemq::shared::Shared;
-use crate::client::{random_bits, registry};
-use crate::clock::wall_ms;
+use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
+use crate::random;
+use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::tubemq::connection::Connection as Protocol;
 use crate::tubemq::master::TopicState;
@@ -107,7 +108,7 @@ impl Producer {
             address: i32::from_be_bytes(host.octets()),
             max_pending: options.max_pending,
             send_timeout: options.send_timeout,
-            seed: random_bits() as u32,
+            seed: random::bits() as u32,
         });
         let core = Arc::new(Core {
             id: shared.next_id(),
@@ -142,7 +143,7 @@ impl Producer {
         let mut machine = core.machine();
         // While the topic is missing nothing is sent; messages wait for it to come back.
         let size = if partitions.is_empty() { usize::MAX } else { size };
-        machine.set_partitions(Instant::now(), partitions, size);
+        machine.set_partitions(clock::now(), partitions, size);
         core.deliver(machine);
         core.notify();
     }
@@ -164,7 +165,7 @@ impl Producer {
     ) -> Result<()> {
         let core = &self.0.core;
         self.check_open()?;
-        let now = Instant::now();
+        let now = clock::now();
         let mut result = Ok(());
         let mut machine = core.machine();
         for message in messages {
@@ -297,7 +298,7 @@ impl Core {
     /// Applies the send timeouts.
     fn tick(&self) {
         let mut machine = self.machine();
-        machine.handle_timeout(Instant::now());
+        machine.handle_timeout(clock::now());
         self.deliver(machine);
     }
 
@@ -381,6 +382,7 @@ async fn keep_connected(core: Arc<Core>) {
         }
         let pending = core.machine().pending_messages() > 0;
         tokio::select! {
+            biased;
             () = core.due.notified() => {}
             () = tokio::time::sleep(TICK), if pending => {}
         }
@@ -395,7 +397,7 @@ async fn connect(core: Weak<Core>, broker: u32) {
         None => Err(Error::new(ErrorKind::ConnectFailed, "the master lists no address of the broker")),
     };
     let Some(core) = core.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) else { return };
-    let now = Instant::now();
+    let now = clock::now();
     let new = || BrokerLink { connection: None, backoff: Backoff::new(shared.options.max_backoff) };
     let connected = got.is_ok_and(|connection| {
         let mut host = connection.session().lock();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -12,10 +12,11 @@ use crate::client::log;
 use crate::client::tubemq::auth::{self, Visit};
 use crate::client::tubemq::connection::{Masters, Pool};
 use crate::client::tubemq::options::ClientOptions;
-use crate::client::{random_bits, until};
-use crate::clock::wall_ms;
+use crate::client::until;
+use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Address, ServiceUrl};
+use crate::random;
 use crate::sync::Mutex;
 use crate::tubemq::master::{Event, Identity, ProducerMaster, TopicState};
 use crate::tubemq::topic::Broker;
@@ -53,7 +54,7 @@ pub(super) struct Shared {
 /// Name of a client at masters and brokers, which display the address and the process id. It contains no `_`, because
 /// servers parse what is behind the last one.
 pub(super) fn client_id(host: &str) -> String {
-    let (process, bits) = (std::process::id(), random_bits());
+    let (process, bits) = (std::process::id(), random::bits());
     format!("{host}-{process}-{}-{bits:016x}-penstock-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
 }
 
@@ -99,7 +100,7 @@ impl Shared {
             host_name: own.to_string(),
             default_port: if url.tls { BROKER_TLS_PORT } else { BROKER_PORT },
         };
-        let session = ProducerMaster::new(identity.clone(), options.heartbeat_interval, Instant::now());
+        let session = ProducerMaster::new(identity.clone(), options.heartbeat_interval, clock::now());
         Ok(Self {
             budget: Arc::new(Budget::new(options.memory_limit)),
             options,
@@ -124,9 +125,9 @@ impl Shared {
     /// Requests `topic` from the master until it is known, or certainly missing.
     pub(super) async fn known_topic(&self, topic: &str) -> Result<()> {
         let wait = async {
-            let deadline = Instant::now() + TOPIC_PATIENCE;
+            let deadline = clock::now() + TOPIC_PATIENCE;
             loop {
-                self.session.lock().publish(Instant::now(), topic);
+                self.session.lock().publish(clock::now(), topic);
                 self.session_due.notify_one();
                 let known = until(&self.answered, || match self.session.lock().topic(topic) {
                     TopicState::NotYet => None,
@@ -136,7 +137,7 @@ impl Shared {
                 if known.await {
                     return Ok(());
                 }
-                if Instant::now() >= deadline {
+                if clock::now() >= deadline {
                     let text = "no broker accepts messages for the topic: create it, or check its name";
                     return Err(Error::new(ErrorKind::TopicNotFound, text));
                 }
@@ -155,14 +156,14 @@ impl Shared {
 
     /// Requests the topics again, soon.
     pub(super) fn refresh(&self) {
-        self.session.lock().refresh(Instant::now());
+        self.session.lock().refresh(clock::now());
         self.session_due.notify_one();
     }
 
     /// Leaves the master; waits at most `limit`, because a master that cannot be reached forgets the producer by
     /// itself.
     pub(super) async fn leave(&self, limit: Duration) {
-        self.session.lock().close(Instant::now());
+        self.session.lock().close(clock::now());
         self.session_due.notify_one();
         let left = until(&self.answered, || self.session.lock().is_closed().then_some(()));
         let _ = tokio::time::timeout(limit, left).await;
@@ -186,12 +187,13 @@ pub(super) async fn keep_session(
     renewed: impl Fn() + Send,
 ) {
     let mut ready = Some(ready);
-    let deadline = Instant::now() + shared.options.connect_timeout;
+    let deadline = clock::now() + shared.options.connect_timeout;
     loop {
         let due = shared.session.lock().poll_timeout();
         let Some(due) = due else { break };
-        if due > Instant::now() {
+        if due > clock::now() {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(due.into()) => {}
                 () = shared.session_due.notified() => {}
             }
@@ -199,7 +201,7 @@ pub(super) async fn keep_session(
         }
         let answer = match auth::certificate(&shared.options, &shared.visit).await {
             Ok(certificate) => {
-                let request = shared.session.lock().poll_request(Instant::now(), certificate);
+                let request = shared.session.lock().poll_request(clock::now(), certificate);
                 match request {
                     Some(request) => shared.masters.ask(request).await,
                     None => continue,
@@ -209,7 +211,7 @@ pub(super) async fn keep_session(
         };
         let (metadata, failed) = {
             let mut session = shared.session.lock();
-            session.handle_answer(Instant::now(), answer);
+            session.handle_answer(clock::now(), answer);
             let (mut metadata, mut failed) = (false, None);
             while let Some(event) = session.poll_event() {
                 match event {

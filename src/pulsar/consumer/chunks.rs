@@ -8,13 +8,14 @@
 //! the connection, unlike the chunks themselves, and expires when no chunk arrives for a minute, since the
 //! producer has then given up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
 use crate::pulsar::consumer::acks::{Entry, order};
 use crate::pulsar::pb;
+use crate::random::HashMap;
 
 /// Maximum number of messages being reassembled at a time.
 const MAX_OPEN: usize = 10;

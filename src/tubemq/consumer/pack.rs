@@ -1,10 +1,11 @@
 //! The messages of one answer, and which of them are acknowledged.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::random::HashSet;
 use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::message::{Attributes, unpack};
 use crate::tubemq::pb;

@@ -3,7 +3,6 @@
 //! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
 //! that subscribes again whenever its connection ends or the broker closes the consumer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,11 +14,13 @@ use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::part::supervise;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::Consumer as Machine;
 use crate::pulsar::topic::TopicName;
 use crate::pulsar::{Message, MessageId, pb};
+use crate::random::HashMap;
 
 mod part;
 
@@ -85,7 +86,7 @@ impl Consumer {
         check_position(&title, &names, &options)?;
         let signal = Arc::new(Signal::new(events));
         let mut parts = Vec::with_capacity(names.len());
-        let mut by_topic = HashMap::with_capacity(names.len());
+        let mut by_topic = HashMap::with_capacity_and_hasher(names.len(), Default::default());
         let mut opening = Vec::with_capacity(names.len());
         for (topic, partition) in names {
             let signal = Arc::clone(&signal);
@@ -169,7 +170,7 @@ impl Consumer {
     /// Acknowledges and waits for the broker's receipt.
     pub async fn ack_receipt(&self, messages: &[(Arc<str>, MessageId)], cumulative: bool) -> Result<()> {
         self.check_open()?;
-        let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::new();
+        let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::default();
         for (topic, id) in messages {
             by_part.entry(self.part_index(topic, id)?).or_default().push(*id);
         }
@@ -181,7 +182,7 @@ impl Consumer {
             // `None`: batches that are only partly acknowledged, which the broker hears of later.
             let receipt_ack = |machine: &mut Machine| {
                 ids.iter().try_for_each(|id| machine.check_ack(id))?;
-                machine.receipt_ack(Instant::now(), &ids, cumulative)
+                machine.receipt_ack(clock::now(), &ids, cumulative)
             };
             let Some(mut ack) = part.change(receipt_ack)? else {
                 continue;
@@ -309,7 +310,7 @@ impl Consumer {
         mut act: impl FnMut(&mut Machine, Instant, &MessageId) -> Result<()>,
     ) -> Result<()> {
         self.check_open()?;
-        let now = Instant::now();
+        let now = clock::now();
         let mut rest = messages;
         // Neighbours mostly come from one partition: one lock for each run of them.
         while let Some((topic, id)) = rest.first() {

@@ -12,6 +12,7 @@ use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId,
 use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
@@ -206,7 +207,7 @@ impl PartitionConsumer {
             let mut host = connection.session().lock();
             self.machine().begin_seek();
             // What was acknowledged before the seek must reach the broker before it.
-            self.turn(Instant::now(), host.protocol().transmit());
+            self.turn(clock::now(), host.protocol().transmit());
         }
         let seek = |request_id| {
             let (message_id, message_publish_time) = match to {
@@ -251,7 +252,7 @@ impl PartitionConsumer {
         if let Some(connection) = self.connection() {
             {
                 let mut host = connection.session().lock();
-                self.turn(Instant::now(), host.protocol().transmit());
+                self.turn(clock::now(), host.protocol().transmit());
             }
             connection.close_part(PartId::Consumer(self.id)).await;
         }

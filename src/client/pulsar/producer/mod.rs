@@ -19,12 +19,13 @@ use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::ProducerOptions;
 use crate::client::pulsar::part::supervise;
 use crate::client::pulsar::shared::Shared;
-use crate::client::{random_bits, registry};
-use crate::clock::wall_ms;
+use crate::client::registry;
+use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::Outgoing;
 use crate::pulsar::producer::Producer as Machine;
 use crate::pulsar::topic::{Router, TopicName};
+use crate::random;
 use crate::sync::{Mutex, MutexGuard};
 
 mod part;
@@ -92,7 +93,7 @@ impl Producer {
         }
         // Like the Java client, a message without a key stays with one partition for ten batching delays.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
-        let router = Router::new(parts.len() as u32, options.hashing, options.routing, stay, random_bits());
+        let router = Router::new(parts.len() as u32, options.hashing, options.routing, stay, random::bits());
         let router = Mutex::leaf(router);
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
         let producer = Self(Arc::new(Inner { topic: name, parts, router, closed: AtomicBool::new(false) }));
@@ -106,9 +107,9 @@ impl Producer {
     /// `park`, a message beyond the window waits in the overflow queue, which holds as many as the window.
     pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
         self.check_open()?;
-        let slot = self.route(message, Instant::now());
+        let slot = self.route(message, clock::now());
         let part = &self.0.parts[slot];
-        part.push(&mut part.machine(), Instant::now(), wall_ms(), message, park)?;
+        part.push(&mut part.machine(), clock::now(), wall_ms(), message, park)?;
         part.notify();
         Ok(slot)
     }
@@ -121,7 +122,7 @@ impl Producer {
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
         self.check_open()?;
-        let (now, wall) = (Instant::now(), wall_ms());
+        let (now, wall) = (clock::now(), wall_ms());
         // One lock for a run of neighbours, so that they get into one batch before the driver looks.
         let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
         let mut result = Ok(());

@@ -13,6 +13,7 @@ use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute,
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
@@ -330,7 +331,7 @@ impl Supervised for Supervisor {
     /// Keeps the send timeouts while no connection does.
     async fn while_detached(&self) -> Infallible {
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             let due = {
                 let mut machine = self.part.machine();
                 machine.handle_timeout(now);

@@ -1,10 +1,10 @@
 //! The member of a group: its partitions, and the tasks that keep it known. One sends heartbeats to the master, and
 //! takes and leaves partitions as the balance decides; the other sends heartbeats to the brokers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
@@ -13,8 +13,9 @@ use crate::client::tubemq::auth;
 use crate::client::tubemq::consumer::part::{Fetched, PartitionConsumer, supervise};
 use crate::client::tubemq::options::ConsumerOptions;
 use crate::client::tubemq::shared::Shared;
-use crate::clock::wall_ms;
+use crate::clock::{self, wall_ms};
 use crate::error::Error;
+use crate::random::HashMap;
 use crate::sync::{Mutex, Rank};
 use crate::tubemq::balance::{Balance, Event, Member, PartitionLocation};
 use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
@@ -136,7 +137,7 @@ impl Core {
             if let Some(priority) = *self.priority.lock() {
                 machine.set_priority(priority);
             }
-            machine.set_flow(self.flow.lock().clone(), Instant::now(), wall_ms() as i64);
+            machine.set_flow(self.flow.lock().clone(), clock::now(), wall_ms() as i64);
         }
         let supervisor = supervise(Arc::downgrade(&part), Arc::clone(&self.shared));
         part.start(self.shared.runtime.spawn(supervisor));
@@ -205,7 +206,7 @@ impl Core {
             }
         }
         self.report();
-        self.member.lock().confirm_event(Instant::now());
+        self.member.lock().confirm_event(clock::now());
         self.due.notify_one();
     }
 
@@ -243,7 +244,7 @@ impl Core {
             }
             Event::JumpToMax => {
                 for part in self.parts.lock().values() {
-                    part.change(|machine| machine.seek(Instant::now(), Start::Max));
+                    part.change(|machine| machine.seek(clock::now(), Start::Max));
                     part.wake();
                 }
             }
@@ -259,7 +260,7 @@ impl Core {
     fn pass_flow(&self) {
         let flow = self.flow.lock().clone();
         for part in self.parts.lock().values() {
-            part.machine().set_flow(flow.clone(), Instant::now(), wall_ms() as i64);
+            part.machine().set_flow(flow.clone(), clock::now(), wall_ms() as i64);
         }
     }
 
@@ -267,10 +268,10 @@ impl Core {
     pub(super) fn leave_quietly(self: &Arc<Self>) {
         let core = Arc::clone(self);
         self.shared.runtime.spawn(async move {
-            core.member.lock().close(Instant::now());
+            core.member.lock().close(clock::now());
             let certificate =
                 auth::certificate(&core.shared.options, &core.shared.visit).await.unwrap_or_default();
-            let request = core.member.lock().poll_request(Instant::now(), certificate);
+            let request = core.member.lock().poll_request(clock::now(), certificate);
             if let Some(request) = request {
                 let _ = core.shared.masters.ask(request).await;
             }
@@ -294,8 +295,9 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
         };
         // This task is notified when there is room again for partitions that stopped fetching.
         core.parts.lock().values().for_each(|part| part.wake());
-        if due > Instant::now() {
+        if due > clock::now() {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(due.into()) => {}
                 () = core.due.notified() => {}
             }
@@ -304,7 +306,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
         core.report();
         let asked = match auth::certificate(&core.shared.options, &core.shared.visit).await {
             Ok(certificate) => {
-                let request = core.member.lock().poll_request(Instant::now(), certificate);
+                let request = core.member.lock().poll_request(clock::now(), certificate);
                 match request {
                     Some(request) => core.shared.masters.ask(request).await,
                     None => continue,
@@ -314,7 +316,7 @@ pub(super) async fn keep_member(weak: Weak<Core>) {
         };
         let events: Vec<Event> = {
             let mut member = core.member.lock();
-            member.handle_answer(Instant::now(), asked);
+            member.handle_answer(clock::now(), asked);
             std::iter::from_fn(|| member.poll_event()).collect()
         };
         for event in events {
@@ -332,7 +334,7 @@ pub(super) async fn keep_leases(weak: Weak<Core>) {
         tokio::time::sleep(interval).await;
         let Some(core) = weak.upgrade() else { return };
         core.pass_flow();
-        let mut by_broker: HashMap<u32, Vec<Arc<PartitionConsumer>>> = HashMap::new();
+        let mut by_broker: HashMap<u32, Vec<Arc<PartitionConsumer>>> = HashMap::default();
         for ((_, partition), part) in core.parts.lock().iter() {
             if part.machine().is_held() {
                 by_broker.entry(partition.broker).or_default().push(Arc::clone(part));
@@ -377,7 +379,7 @@ async fn beat(core: Arc<Core>, parts: Vec<Arc<PartitionConsumer>>) {
     if response.require_auth() || Code::from_number(response.err_code) == Some(Code::CertificateFailure) {
         core.shared.refresh();
     }
-    let now = Instant::now();
+    let now = clock::now();
     for failure in &response.failure_info {
         let Ok((code, info)) = SubscribeInfo::parse_failure(failure, core.shared.identity.default_port)
         else {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -14,7 +14,7 @@ use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::registry;
 use crate::client::tubemq::options::ConsumerOptions;
 use crate::client::tubemq::shared::{Shared, client_id};
-use crate::clock::wall_ms;
+use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::Partition;
 use crate::tubemq::balance::{Balance, Member, Options as MemberOptions};
@@ -119,7 +119,7 @@ impl Consumer {
                 interval: shared.options.heartbeat_interval,
                 started_ms: wall_ms() as i64,
             },
-            Instant::now(),
+            clock::now(),
         );
         let runtime = shared.runtime.clone();
         let core = Arc::new(Core::new(shared, client_id, group, options, member, Signal::new(events)));
@@ -175,7 +175,7 @@ impl Consumer {
         let mut taken = 0;
         if count > 0 {
             let first = self.0.next.fetch_add(1, Ordering::Relaxed) % count;
-            let now = Instant::now();
+            let now = clock::now();
             for part in parts.values().skip(first).chain(parts.values().take(first)) {
                 if taken >= max {
                     break;
@@ -204,7 +204,7 @@ impl Consumer {
     /// Acknowledges messages. The broker is told once all messages of a pack are acknowledged.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.check_open()?;
-        let now = Instant::now();
+        let now = clock::now();
         let mut messages = messages.into_iter().peekable();
         while let Some(message) = messages.next() {
             let part = self.part(message);
@@ -224,7 +224,7 @@ impl Consumer {
     pub fn ack_cumulative(&self, message: &Message) -> Result<()> {
         self.check_open()?;
         if let Some(part) = self.part(message) {
-            part.change(|machine| machine.ack_cumulative(Instant::now(), message));
+            part.change(|machine| machine.ack_cumulative(clock::now(), message));
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Consumer {
         self.check_open()?;
         for message in messages {
             if let Some(part) = self.part(message) {
-                part.change(|machine| machine.nack(Instant::now(), message, delay));
+                part.change(|machine| machine.nack(clock::now(), message, delay));
                 part.wake();
             }
         }
@@ -249,7 +249,7 @@ impl Consumer {
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
         for part in self.0.core.parts.lock().values() {
-            part.change(|machine| machine.redeliver(Instant::now()));
+            part.change(|machine| machine.redeliver(clock::now()));
         }
         Ok(())
     }
@@ -356,7 +356,7 @@ impl Consumer {
             leaving.spawn(async move { part.leave(LEAVE).await });
         }
         leaving.join_all().await;
-        core.member.lock().close(Instant::now());
+        core.member.lock().close(clock::now());
         core.due.notify_one();
         let mut state = core.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, MemberState::Closed | MemberState::Refused(_)));

@@ -10,6 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::client::events::Signal;
 use crate::client::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
 use crate::client::tubemq::shared::{Shared, address};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -84,7 +85,7 @@ impl PartitionConsumer {
     pub(super) fn new(shared: &Arc<Shared>, fetched: Arc<Fetched>, options: Options) -> Self {
         Self {
             id: shared.next_id(),
-            machine: Mutex::new(Rank::Machine, Machine::new(options, Instant::now())),
+            machine: Mutex::new(Rank::Machine, Machine::new(options, clock::now())),
             connection: Mutex::default(),
             lost: Notify::new(),
             tried: watch::channel(None).0,
@@ -184,7 +185,7 @@ impl PartitionConsumer {
         if let Some(replaced) = replaced {
             let _ = replaced.send(Err(Error::new(ErrorKind::Cancelled, "another seek replaced this one")));
         }
-        self.change(|machine| machine.seek(Instant::now(), to));
+        self.change(|machine| machine.seek(clock::now(), to));
         self.wake();
         sought.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed")))
     }
@@ -220,9 +221,9 @@ impl PartitionConsumer {
             let mut host = connection.session().lock();
             let mut machine = self.machine();
             machine.leave();
-            if let Some(request) = machine.poll_request(Instant::now(), false, &visit) {
+            if let Some(request) = machine.poll_request(clock::now(), false, &visit) {
                 let (ignored, _) = oneshot::channel();
-                host.protocol.call(Instant::now(), request, Route::Waiter(ignored));
+                host.protocol.call(clock::now(), request, Route::Waiter(ignored));
             }
             drop(machine);
             drop(host);
@@ -271,7 +272,7 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
     loop {
         let got = shared.pool.get(&address(&broker), Purpose::Fetch).await;
         let Some(part) = part.upgrade() else { return };
-        let since = Instant::now();
+        let since = clock::now();
         match got {
             Ok(connection) => {
                 let attached = {
