@@ -198,6 +198,15 @@ pub struct EntryInfo {
     pub schema_version: Option<Bytes>,
     /// Name of the cluster that the entry was replicated from, if any.
     pub replicated_from: Option<String>,
+    /// Index in the topic of the entry's last message, if the broker sends it.
+    pub last_index: Option<u64>,
+}
+
+/// Fields that few messages have. They are apart, so that a message is quick to move.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    ordering_key: Option<Bytes>,
+    properties: Vec<(Box<str>, Box<str>)>,
 }
 
 /// A received message. The payload is a slice of the buffer in which the entry arrived.
@@ -213,23 +222,74 @@ pub struct Message {
     pub key: Option<Box<str>>,
     /// Whether the key is the base64 encoding of raw bytes.
     pub key_is_base64: bool,
-    /// Ordering key.
-    pub ordering_key: Option<Bytes>,
-    /// Properties as name and value pairs.
-    pub properties: Vec<(Box<str>, Box<str>)>,
     /// Application timestamp in milliseconds since 1970; 0 if unset.
     pub event_time: u64,
     /// Sequence id assigned by the producer.
     pub sequence_id: u64,
     /// Whether the message is a tombstone.
     pub null_value: bool,
+    rare: Option<Box<Rare>>,
+}
+
+// Up to this size a move is a few instructions in place; beyond it is a call of memcpy, several times per message.
+const _: () = assert!(size_of::<Message>() <= 128);
+
+impl Message {
+    /// Creates a message without key, properties and times.
+    pub fn new(id: MessageId, entry: Arc<EntryInfo>, payload: Bytes, sequence_id: u64) -> Self {
+        Self {
+            id,
+            entry,
+            payload,
+            key: None,
+            key_is_base64: false,
+            event_time: 0,
+            sequence_id,
+            null_value: false,
+            rare: None,
+        }
+    }
+
+    /// Sets the ordering key and the properties.
+    pub(super) fn set_rare(&mut self, ordering_key: Option<Bytes>, properties: Vec<(Box<str>, Box<str>)>) {
+        if ordering_key.is_some() || !properties.is_empty() {
+            self.rare = Some(Box::new(Rare { ordering_key, properties }));
+        }
+    }
+
+    /// Ordering key.
+    pub fn ordering_key(&self) -> Option<&Bytes> {
+        self.rare.as_ref()?.ordering_key.as_ref()
+    }
+
+    /// Properties as name and value pairs.
+    pub fn properties(&self) -> &[(Box<str>, Box<str>)] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.properties)
+    }
+
     /// Index of the message in the topic, if the broker sends it.
-    pub index: Option<u64>,
+    pub fn index(&self) -> Option<u64> {
+        let behind = if self.id.batch_size > 0 { self.id.batch_size - 1 - self.id.batch_index } else { 0 };
+        self.entry.last_index.map(|last| last.saturating_sub(u64::try_from(behind).unwrap_or(0)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_has_the_index_of_its_place_in_the_entry() {
+        let entry = |last_index| Arc::new(EntryInfo { last_index, ..EntryInfo::default() });
+        let index = |id, last| Message::new(id, entry(last), Bytes::new(), 0).index();
+        let id = MessageId::new(3, 7);
+        // The broker states the index of the last message of a batch.
+        assert_eq!(index(id.in_batch(0, 5), Some(14)), Some(10));
+        assert_eq!(index(id.in_batch(4, 5), Some(14)), Some(14));
+        assert_eq!(index(id, Some(14)), Some(14));
+        assert_eq!(index(id, None), None);
+        assert_eq!(index(id.in_batch(0, 5), Some(2)), Some(0), "a false claim does not wrap");
+    }
 
     #[test]
     fn an_id_prints_and_parses() {

@@ -104,30 +104,21 @@ impl Consumer {
             redelivery_count: delivery.redelivery_count.unwrap_or_default(),
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
+            last_index: payload.entry.as_ref().and_then(|entry| entry.index),
         });
-        let index = payload.entry.as_ref().and_then(|entry| entry.index);
         match size {
             // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {
-                self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, index, charge)
+                self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, charge)
             }
             _ => {
-                self.admit(
-                    charge,
-                    Message {
-                        id,
-                        entry,
-                        payload: body,
-                        key: metadata.partition_key.map(String::into_boxed_str),
-                        key_is_base64: metadata.partition_key_b64_encoded.unwrap_or_default(),
-                        ordering_key: metadata.ordering_key,
-                        properties: properties(metadata.properties),
-                        event_time: metadata.event_time.unwrap_or_default(),
-                        sequence_id: metadata.sequence_id,
-                        null_value: metadata.null_value.unwrap_or_default(),
-                        index,
-                    },
-                );
+                let mut message = Message::new(id, entry, body, metadata.sequence_id);
+                message.key = metadata.partition_key.map(String::into_boxed_str);
+                message.key_is_base64 = metadata.partition_key_b64_encoded.unwrap_or_default();
+                message.event_time = metadata.event_time.unwrap_or_default();
+                message.null_value = metadata.null_value.unwrap_or_default();
+                message.set_rare(metadata.ordering_key, properties(metadata.properties));
+                self.admit(charge, message);
                 Ok(())
             }
         }
@@ -170,10 +161,9 @@ impl Consumer {
         entry: &Arc<EntryInfo>,
         metadata: &pb::MessageMetadata,
         body: &Bytes,
-        last_index: Option<u64>,
         charge: u32,
     ) -> Result<()> {
-        let messages = match unbatch(id, size, ack_set, entry, metadata, body, last_index) {
+        let messages = match unbatch(id, size, ack_set, entry, metadata, body) {
             Ok(messages) => messages,
             Err(error) => {
                 return self.discard_charged(&id, charge, ValidationError::BatchDeSerializeError, error);
@@ -259,7 +249,6 @@ fn unbatch(
     entry: &Arc<EntryInfo>,
     metadata: &pb::MessageMetadata,
     body: &Bytes,
-    last_index: Option<u64>,
 ) -> Result<Vec<Message>> {
     let malformed =
         |what: &str| Error::protocol(format!("the entry holds a malformed batch of {size} messages: {what}"));
@@ -281,19 +270,15 @@ fn unbatch(
         if acknowledged || single.compacted_out() {
             continue;
         }
-        messages.push(Message {
-            id: id.in_batch(index, size),
-            entry: Arc::clone(entry),
-            payload: body.slice_ref(payload),
-            key: single.partition_key.map(String::into_boxed_str),
-            key_is_base64: single.partition_key_b64_encoded.unwrap_or_default(),
-            ordering_key: single.ordering_key,
-            properties: properties(single.properties),
-            event_time: single.event_time.unwrap_or_default(),
-            sequence_id: single.sequence_id.unwrap_or(metadata.sequence_id + index as u64),
-            null_value: single.null_value.unwrap_or_default(),
-            index: last_index.map(|last| (last + index as u64 + 1).saturating_sub(size as u64)),
-        });
+        let sequence_id = single.sequence_id.unwrap_or(metadata.sequence_id + index as u64);
+        let payload = body.slice_ref(payload);
+        let mut message = Message::new(id.in_batch(index, size), Arc::clone(entry), payload, sequence_id);
+        message.key = single.partition_key.map(String::into_boxed_str);
+        message.key_is_base64 = single.partition_key_b64_encoded.unwrap_or_default();
+        message.event_time = single.event_time.unwrap_or_default();
+        message.null_value = single.null_value.unwrap_or_default();
+        message.set_rare(single.ordering_key, properties(single.properties));
+        messages.push(message);
     }
     Ok(messages)
 }

@@ -43,13 +43,13 @@ impl PulsarMessage {
 
     #[getter]
     fn ordering_key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.ordering_key.as_ref().map(|key| PyBytes::new(py, key))
+        self.0.ordering_key().map(|key| PyBytes::new(py, key))
     }
 
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, value) in &self.0.properties {
+        for (name, value) in self.0.properties() {
             dict.set_item(&**name, &**value)?;
         }
         Ok(dict)
@@ -107,7 +107,7 @@ impl PulsarMessage {
 
     #[getter]
     fn index(&self) -> Option<u64> {
-        self.0.index
+        self.0.index()
     }
 
     #[getter]
@@ -146,7 +146,7 @@ pub(super) fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
         id.append_value(message.id.to_string());
         publish.append_value(message.entry.publish_time as i64);
         event.append_option((message.event_time != 0).then_some(message.event_time as i64));
-        for (name, text) in &message.properties {
+        for (name, text) in message.properties() {
             properties.keys().append_value(name);
             properties.values().append_value(text);
         }
