@@ -9,6 +9,7 @@
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
+# make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
 # make audit    known vulnerabilities of the crates; fetches the RustSec database
 # make build    .venv with the engine in it
@@ -29,6 +30,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
+MINUTES ?= 30
 WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md \
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 20
@@ -41,7 +43,8 @@ TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc
+	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
+	soak
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -90,7 +93,7 @@ demo:
 
 test: test-prerequisites
 	@start=$$(date +%s); \
-	for target in fmt clippy rustdoc deny rust-test fuzz-test lint types python-test contract-test interop-test spark-test docs docs-test wheel-test; do \
+	for target in fmt clippy rustdoc deny rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-test wheel-test; do \
 		$(MAKE) --no-print-directory $$target; \
 	done; \
 	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
@@ -157,6 +160,10 @@ python-test: $(VENV)/.dev $(VENV)/.engine
 contract-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(TWO) tests/contract
 
+# Kills in one process, bad networks in the other.
+campaign-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist loadfile tests/campaign
+
 interop-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(TWO) tests/interop
 
@@ -210,6 +217,9 @@ wheel: $(VENV)/.demo
 
 fuzz:
 	@tools/fuzz $(SECONDS)
+
+soak: $(VENV)/.dev $(VENV)/.engine
+	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)
 
 clean:
 	rm -rf target fuzz/target $(VENV) dist build site python/penstock/*.so .pytest_cache .ruff_cache .mypy_cache

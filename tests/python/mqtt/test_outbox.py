@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import stat
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +15,6 @@ import penstock
 from penstock import blocking, errors
 
 NOWHERE = "mqtt://127.0.0.1:1"
-ROUNDS = 6
-
-# Publishes until it is killed, and prints what was kept.
-VICTIM = """
-import asyncio, sys
-import penstock
-
-async def main(url, path, first):
-    async with penstock.connect(url, outbox=path, max_backoff=0.05) as client:
-        async with client.producer("kept") as producer:
-            number = first
-            while True:
-                numbers = range(number, number + 5)
-                await asyncio.gather(*(producer.send(b"%d" % n, qos=1 + n % 2) for n in numbers))
-                number += 5
-                print(number, flush=True)
-
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -124,42 +101,3 @@ async def test_a_file_that_is_no_outbox_is_refused(tmp_path: Path):
     with pytest.raises(errors.InvalidArgument, match="not an outbox"):
         await penstock.connect(NOWHERE, outbox=path)
     assert path.read_text() == "not yours"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-async def test_kills_of_the_client_lose_nothing_that_was_kept(url: str, tmp_path: Path):
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    path = tmp_path / "out.db"
-    kept: list[int] = []
-    async with penstock.connect(url) as reader, reader.subscribe("kept", qos=2) as consumer:
-        for round_ in range(ROUNDS):
-            first = end = round_ * 1_000_000
-            process = subprocess.Popen(
-                [sys.executable, "-c", VICTIM, url, str(path), str(first)], stdout=subprocess.PIPE, text=True
-            )
-            assert process.stdout is not None
-            for _ in range(chance.randrange(1, 60)):
-                end = int(await asyncio.to_thread(process.stdout.readline))
-            process.kill()
-            for line in await asyncio.to_thread(process.stdout.readlines):
-                end = int(line)
-            process.wait()
-            process.stdout.close()
-            kept += range(first, end)
-        async with penstock.connect(url, outbox=path) as client:
-            await emptied(client)
-        came = await numbers(consumer, len(kept))
-        # Messages that were on disk but not reported yet arrive as well; then no more.
-        while True:
-            try:
-                message = await consumer.receive(timeout=0.2)
-            except errors.Timeout:
-                break
-            came[message.qos].append(int(bytes(message.data)))
-    assert set(kept) <= {*came[1], *came[2]}
-    assert came[2] == sorted(set(came[2])), [n for n, times in Counter(came[2]).items() if times > 1]
-    once = list(dict.fromkeys(came[1]))
-    assert once == sorted(once)
