@@ -109,6 +109,11 @@ impl Client {
         self.0.shared.unreadable.load(Ordering::Relaxed)
     }
 
+    /// Number of topics, or partitions of them, that ended while their consumer went on with its other topics.
+    pub fn ended_topics(&self) -> u64 {
+        self.0.shared.ended_topics.load(Ordering::Relaxed)
+    }
+
     /// Closes everything that was made with this client, then its connections.
     pub async fn close(&self) -> Result<()> {
         let (producers, consumers) = self.0.open.close().unwrap_or_default();

@@ -217,8 +217,9 @@ pub(super) trait Supervised: Send + Sync {
         std::future::pending()
     }
 
-    /// Ends it with an error that another attempt cannot mend.
-    fn fail(&self, error: Error);
+    /// Ends it with an error that another attempt cannot mend. With `first` it has never been open, and the caller of
+    /// the open gets the error as well.
+    fn fail(&self, error: Error, first: bool);
 }
 
 /// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
@@ -257,7 +258,7 @@ pub(super) async fn supervise(
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Err(error.clone()));
                     }
-                    part.fail(error);
+                    part.fail(error, first);
                     part.state().close();
                     return;
                 }

@@ -21,6 +21,8 @@ pub(super) struct Shared {
     next_id: AtomicU64,
     /// Entries that could not be read.
     pub(super) unreadable: Arc<AtomicU64>,
+    /// Topics that ended while their consumer went on with others.
+    pub(super) ended_topics: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -32,6 +34,7 @@ impl Shared {
             budget: Arc::new(Budget::new(options.memory_limit)),
             next_id: AtomicU64::new(0),
             unreadable: Arc::default(),
+            ended_topics: Arc::default(),
             options,
         })
     }

@@ -72,6 +72,7 @@ impl Connection for native::Client {
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
-        stats.set_item("unreadable_entries", self.unreadable_entries())
+        stats.set_item("unreadable_entries", self.unreadable_entries())?;
+        stats.set_item("ended_topics", self.ended_topics())
     }
 }

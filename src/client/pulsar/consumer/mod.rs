@@ -25,7 +25,7 @@ use crate::random::HashMap;
 mod part;
 
 pub use part::SeekTo;
-use part::{PartitionConsumer, Supervisor};
+use part::{Others, PartitionConsumer, Supervisor};
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]
@@ -85,13 +85,22 @@ impl Consumer {
         }
         check_position(&title, &names, &options)?;
         let signal = Arc::new(Signal::new(events));
+        let others = Others::new(topics.len(), names.len(), &shared.ended_topics);
         let mut parts = Vec::with_capacity(names.len());
         let mut by_topic = HashMap::with_capacity_and_hasher(names.len(), Default::default());
         let mut opening = Vec::with_capacity(names.len());
         for (topic, partition) in names {
-            let signal = Arc::clone(&signal);
-            let part =
-                Arc::new(PartitionConsumer::new(&shared, topic, partition, &subscription, &options, signal));
+            let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
+            let part = PartitionConsumer::new(
+                &shared,
+                topic,
+                partition,
+                &subscription,
+                &options,
+                signal,
+                others,
+            );
+            let part = Arc::new(part);
             let (ready, opened) = oneshot::channel();
             let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());
             part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
@@ -176,6 +185,9 @@ impl Consumer {
         }
         for (index, ids) in by_part {
             let part = &self.0.parts[index];
+            if part.has_ended() {
+                return Err(part.ended());
+            }
             let connection = part.connection().ok_or_else(|| {
                 Error::new(ErrorKind::Disconnected, "not connected: the message will be delivered again")
             })?;
@@ -225,7 +237,7 @@ impl Consumer {
                 part.seek(to).await
             }
             _ => {
-                for part in &self.0.parts {
+                for part in self.living() {
                     part.seek(to.clone()).await?;
                 }
                 Ok(())
@@ -236,7 +248,7 @@ impl Consumer {
     /// Deletes the subscription and closes the consumer.
     pub async fn unsubscribe(&self) -> Result<()> {
         self.check_open()?;
-        for part in &self.0.parts {
+        for part in self.living() {
             let consumer_id = part.id;
             part.attached()
                 .await?
@@ -267,7 +279,7 @@ impl Consumer {
     pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
         self.check_open()?;
         let mut ids = Vec::with_capacity(self.0.parts.len());
-        for part in &self.0.parts {
+        for part in self.living() {
             let consumer_id = part.id;
             let answer = part
                 .attached()
@@ -301,7 +313,12 @@ impl Consumer {
 
     /// Whether every partition of a Failover subscription is served by this consumer.
     pub fn is_active(&self) -> bool {
-        self.0.parts.iter().all(|part| part.is_active())
+        self.living().all(|part| part.is_active())
+    }
+
+    /// The partitions without those of topics that have ended.
+    fn living(&self) -> impl Iterator<Item = &Arc<PartitionConsumer>> {
+        self.0.parts.iter().filter(|part| !part.has_ended())
     }
 
     fn each(

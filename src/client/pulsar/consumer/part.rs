@@ -1,7 +1,7 @@
 //! One partition of a consumer, how its supervisor subscribes it, and seek.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinHandle};
@@ -47,6 +47,25 @@ pub enum SeekTo {
     Time(u64),
 }
 
+/// What the partitions of one consumer share when one of them ends.
+#[derive(Debug)]
+pub(super) struct Others {
+    /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
+    /// of the consumer.
+    several: bool,
+    /// Partitions that have not ended.
+    alive: AtomicUsize,
+    /// Partitions of the client that ended while their consumer went on.
+    counted: Arc<AtomicU64>,
+}
+
+impl Others {
+    pub(super) fn new(topics: usize, partitions: usize, counted: &Arc<AtomicU64>) -> Arc<Self> {
+        let (several, alive) = (topics > 1, AtomicUsize::new(partitions));
+        Arc::new(Self { several, alive, counted: Arc::clone(counted) })
+    }
+}
+
 /// One partition of a consumer.
 #[derive(Debug)]
 pub(super) struct PartitionConsumer {
@@ -61,6 +80,9 @@ pub(super) struct PartitionConsumer {
     /// Whether this consumer is the one served, on a Failover subscription.
     active: AtomicBool,
     signal: Arc<Signal>,
+    /// Why this partition has ended while the others go on.
+    ended: OnceLock<Error>,
+    others: Arc<Others>,
     task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
     policy: Unreadable,
@@ -77,6 +99,7 @@ impl PartitionConsumer {
         subscription: &str,
         options: &ConsumerOptions,
         signal: Arc<Signal>,
+        others: Arc<Others>,
     ) -> Self {
         let id = shared.next_id();
         let topic: Arc<str> = topic.into();
@@ -109,6 +132,8 @@ impl PartitionConsumer {
             state: PartWatch::new(),
             active: AtomicBool::new(true),
             signal,
+            ended: OnceLock::new(),
+            others,
             task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
             policy: options.unreadable,
@@ -170,9 +195,28 @@ impl PartitionConsumer {
         }
     }
 
+    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless that has other topics.
+    fn fail(&self, error: Error, first: bool) {
+        let last = self.others.alive.fetch_sub(1, Ordering::AcqRel) == 1;
+        if first || last || !self.others.several {
+            self.signal.end(error);
+            return;
+        }
+        self.others.counted.fetch_add(1, Ordering::Relaxed);
+        log::warn(&format!(
+            "the consumer goes on without one of its topics: {error}; stats() of the client counts this as ended_topics"
+        ));
+        let _ = self.ended.set(error);
+    }
+
+    /// Whether it has ended while the consumer goes on.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get().is_some()
+    }
+
     /// Why it has ended.
-    fn ended(&self) -> Error {
-        self.signal.ended().unwrap_or_else(|| {
+    pub(super) fn ended(&self) -> Error {
+        self.ended.get().cloned().or_else(|| self.signal.ended()).unwrap_or_else(|| {
             Error::new(ErrorKind::Closed, "the consumer was closed").with_topic(Arc::clone(&self.topic))
         })
     }
@@ -443,8 +487,8 @@ impl Supervised for Supervisor {
         Ok(())
     }
 
-    fn fail(&self, error: Error) {
-        self.part.signal.end(error);
+    fn fail(&self, error: Error, first: bool) {
+        self.part.fail(error, first);
     }
 }
 

@@ -345,7 +345,7 @@ impl Supervised for Supervisor {
         }
     }
 
-    fn fail(&self, error: Error) {
+    fn fail(&self, error: Error, _first: bool) {
         self.part.fail(error);
     }
 }

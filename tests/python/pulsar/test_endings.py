@@ -1,0 +1,51 @@
+"""What ends a Pulsar producer or consumer, what does not, and how long an end takes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+
+PATIENCE = 20
+
+
+async def until(reached: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_consumer_of_several_topics_goes_on_when_one_is_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with penstock.Broker(auto_create=False) as broker:
+        for topic in "abc":
+            broker.create_topic(topic)
+        async with (
+            penstock.connect(broker.url) as client,
+            client.consumer(["a", "b", "c"], "s", position="earliest") as consumer,
+            client.producer("b") as producer,
+        ):
+            broker.delete_topic("a")
+            await until(lambda: client.stats()["ended_topics"] == 1)
+            await producer.send(b"from b")
+            message = await consumer.receive(timeout=PATIENCE)
+            assert message.data == b"from b"
+            await consumer.seek("earliest")
+            assert (await consumer.receive(timeout=PATIENCE)).data == b"from b"
+            assert [topic.rsplit("/", 1)[1] for topic, _ in await last_ids(consumer)] == ["b", "c"]
+            await until(lambda: any("one of its topics" in record.message for record in caplog.records))
+            await producer.close()
+            broker.delete_topic("b")
+            broker.delete_topic("c")
+            # With the last topic the consumer ends.
+            with pytest.raises(errors.TopicNotFound):
+                await consumer.receive(timeout=PATIENCE)
+            assert client.stats()["ended_topics"] == 2
+
+
+async def last_ids(consumer: Any) -> list[tuple[str, Any]]:
+    return [(at.topic, at) for at in await consumer.last_message_ids()]
