@@ -12,7 +12,7 @@ use crate::tubemq::producer::Position;
 /// Receipt of a broker for stored messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// Pulsar: id of the entry. In a batch `batch_size` is set, and the messages have the indexes 0, 1, …
+    /// Pulsar: id of the first message. In a batch `batch_size` is set, and the others have the indexes that follow.
     Id(MessageId),
     /// MQTT: reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
     Reason(Reason),

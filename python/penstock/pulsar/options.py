@@ -76,7 +76,7 @@ class PulsarProducerOptions(TypedDict, total=False):
         Option(parse.duration, 0.001, "Longest time in seconds that a batch waits for more messages."),
     ]
     key_based_batching: Annotated[
-        bool, Option(_flag, False, "Gives each batch a single key, as Key_Shared subscriptions need.")
+        bool, Option(_flag, False, "Gives each key batches of its own, as Key_Shared subscriptions need.")
     ]
     compression: Annotated[
         Codec,
@@ -106,7 +106,10 @@ class PulsarProducerOptions(TypedDict, total=False):
     initial_sequence_id: Annotated[
         int,
         Option(
-            parse.whole(0, 2**62), None, "Sequence id of the first message; by default the broker's next."
+            parse.whole(-1, 2**62),
+            None,
+            "Sequence id that counts as published last: the first message gets the next one. -1 for none; by"
+            " default the broker's last.",
         ),
     ]
     access_mode: Annotated[

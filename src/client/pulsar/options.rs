@@ -80,7 +80,7 @@ pub struct ProducerOptions {
     pub batch_max_bytes: usize,
     /// Longest time that a batch waits for more messages while others are in flight.
     pub batching_delay: Duration,
-    /// Whether each batch holds one key, for Key_Shared consumers.
+    /// Whether each key has batches of its own, for Key_Shared consumers. The limits count over all open batches.
     pub key_based_batching: bool,
     /// Compression of payloads.
     pub compression: Compression,
@@ -92,8 +92,8 @@ pub struct ProducerOptions {
     pub hashing: HashingScheme,
     /// Routing of messages without a key.
     pub routing: Routing,
-    /// First sequence id; by default the one after the broker's last.
-    pub initial_sequence_id: Option<u64>,
+    /// Sequence id that counts as published last, -1 for none; by default the broker's last.
+    pub initial_sequence_id: Option<i64>,
     /// Whether other producers may produce to the topic.
     pub access_mode: AccessMode,
     /// Whether messages over the broker's size limit are split into chunks.

@@ -70,12 +70,14 @@ impl OpenBatch {
         self.bytes += message.payload.len();
     }
 
-    /// Whether the message has the same key as this batch.
-    pub(super) fn has_key_of(&self, message: &Outgoing<'_>) -> bool {
-        match (message.ordering_key, &self.ordering_key) {
-            (None, None) => message.key == self.key.as_deref(),
-            (theirs, ours) => theirs == ours.as_deref(),
-        }
+    /// Highest sequence id.
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    /// Gives the entry its highest sequence id only, as the ids of other batches lie between those of its messages.
+    pub(super) fn be_one_of_several(&mut self) {
+        self.first_sequence = self.last_sequence;
     }
 
     /// Encodes the batch. If compression fails the entry is marked `doomed`, and its messages fail in their turn.
@@ -94,6 +96,7 @@ impl OpenBatch {
             Err(error) => (Bytes::new(), Some(error)),
         };
         let several = self.count > 1;
+        let ranged = self.first_sequence != self.last_sequence;
         let metadata = pb::MessageMetadata {
             producer_name: sender.name.into(),
             sequence_id: self.first_sequence,
@@ -105,14 +108,14 @@ impl OpenBatch {
             uncompressed_size: Some(uncompressed as u32),
             // The presence of this field, even with value 1, marks the batch format.
             num_messages_in_batch: Some(self.count as i32),
-            highest_sequence_id: several.then_some(self.last_sequence),
+            highest_sequence_id: ranged.then_some(self.last_sequence),
             ..Default::default()
         };
         let command = Command::Send(hot::Send {
             producer_id: sender.producer_id,
             sequence_id: self.first_sequence,
             num_messages: several.then_some(self.count as i32),
-            highest_sequence_id: several.then_some(self.last_sequence),
+            highest_sequence_id: ranged.then_some(self.last_sequence),
             ..hot::Send::default()
         });
         Entry {
@@ -123,6 +126,7 @@ impl OpenBatch {
             count: self.count,
             bytes: self.bytes,
             batch: true,
+            place: None,
             since: self.since,
             doomed,
         }
@@ -141,6 +145,8 @@ pub(super) struct Entry {
     /// Total payload size of these messages in bytes.
     pub(super) bytes: usize,
     pub(super) batch: bool,
+    /// Its number in the first group that has not ended, if it is of a group.
+    pub(super) place: Option<usize>,
     pub(super) since: Instant,
     /// Error of an entry that must not be sent (again); its messages fail in their turn.
     pub(super) doomed: Option<Error>,
@@ -196,6 +202,7 @@ pub(super) fn single(
         count: 1,
         bytes: message.payload.len(),
         batch: false,
+        place: None,
         since: now,
         doomed: None,
     };

@@ -18,6 +18,7 @@
 //! the order of the pushes.
 //!
 //! * `batch`: encoding of messages into entries
+//! * `open`: the open batches, and the order of outcomes with key-based batching
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -31,8 +32,10 @@ use crate::pulsar::{hot, pb, server_error};
 use crate::transmit::Transmit;
 
 mod batch;
+mod open;
 
-use batch::{Entry, OpenBatch, Sender, single};
+use batch::{Entry, Sender, single};
+use open::{Group, Open, Stored};
 
 /// Configuration of a producer.
 #[derive(Clone, Debug)]
@@ -51,11 +54,11 @@ pub struct Options {
     pub send_timeout: Option<Duration>,
     /// Maximum number of messages in flight.
     pub max_pending: usize,
-    /// First sequence id; if `None`, numbering continues after the broker's last id.
-    pub initial_sequence_id: Option<u64>,
+    /// Sequence id that counts as published last, -1 for none; if `None`, the broker's last id.
+    pub initial_sequence_id: Option<i64>,
     /// Splits messages that exceed the broker's size limit into chunks.
     pub chunking: bool,
-    /// Closes a batch when the key changes, as Key_Shared consumers require.
+    /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
 }
 
@@ -88,10 +91,8 @@ pub enum Event {
         ledger: u64,
         /// Entry number.
         entry: u64,
-        /// Whether the entry is a batch, with the messages at indexes 0, 1, …
-        batch: bool,
-        /// Sequence id of the first message.
-        first_sequence: u64,
+        /// If the entry is a batch, index of the first of these messages in it, and its number of messages.
+        batch: Option<(u32, u32)>,
         /// Total payload size in bytes.
         bytes: usize,
     },
@@ -124,8 +125,12 @@ pub struct Producer {
     next_sequence: u64,
     /// Highest sequence id pushed, or last one known to the broker; -1 before the first.
     last_sequence: i64,
+    /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
+    last_published: i64,
     named: bool,
-    open: Option<OpenBatch>,
+    open: Open,
+    /// Batches that were closed together and have not all ended, in the order of the window.
+    groups: VecDeque<Group>,
     /// Entries without a receipt; the first `in_flight` of them have been written to the current connection.
     window: VecDeque<Entry>,
     in_flight: usize,
@@ -147,10 +152,12 @@ impl Producer {
             state: State::Detached,
             name: String::new(),
             max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
-            next_sequence: options.initial_sequence_id.unwrap_or(0),
+            next_sequence: after(options.initial_sequence_id.unwrap_or(-1)),
             last_sequence: -1,
+            last_published: options.initial_sequence_id.unwrap_or(-1),
             named: false,
-            open: None,
+            open: Open::new(options.key_based),
+            groups: VecDeque::new(),
             window: VecDeque::new(),
             in_flight: 0,
             in_flight_messages: 0,
@@ -219,20 +226,11 @@ impl Producer {
     fn push_batched(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>, sequence_id: u64) {
         let size = message.payload.len() + message_overhead(message);
         let limit = self.batch_limit();
-        let key_based = self.options.key_based;
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.body.len() + size > limit || (key_based && !open.has_key_of(message)))
-        {
+        if self.open.size + size > limit {
             self.close_batch();
         }
-        let open = self.open.get_or_insert_with(|| {
-            // Room for a burst of similar messages, so that the buffer rarely grows.
-            OpenBatch::new(now, wall_ms, message, sequence_id, (size * 32).clamp(4096, limit.max(4096)))
-        });
-        open.push(message, sequence_id);
-        if open.count as usize >= self.options.batch_max_messages || open.body.len() >= limit {
+        self.open.push(now, wall_ms, message, sequence_id, (size, limit));
+        if self.open.count >= self.options.batch_max_messages || self.open.size >= limit {
             self.close_batch();
         }
     }
@@ -246,8 +244,11 @@ impl Producer {
             self.named = true;
             self.name = producer_name.to_owned();
             self.last_sequence = self.last_sequence.max(last_sequence_id);
-            if self.options.initial_sequence_id.is_none() && self.pending_messages == 0 {
-                self.next_sequence = last_sequence_id.saturating_add(1).max(0) as u64;
+            if self.options.initial_sequence_id.is_none() {
+                self.last_published = self.last_published.max(last_sequence_id);
+                if self.pending_messages == 0 {
+                    self.next_sequence = after(last_sequence_id);
+                }
             }
         }
         if max_message_size < self.max_message_size {
@@ -296,14 +297,8 @@ impl Producer {
         let (ledger, number) =
             receipt.message_id.as_ref().map_or((u64::MAX, u64::MAX), |id| (id.ledger_id, id.entry_id));
         if entry.count > 0 {
-            self.events.push_back(Event::Stored {
-                count: entry.count,
-                ledger,
-                entry: number,
-                batch: entry.batch,
-                first_sequence: entry.first_sequence,
-                bytes: entry.bytes,
-            });
+            self.last_published = self.last_published.max(entry.last_sequence as i64);
+            self.end(&entry, Ok(Stored { ledger, entry: number, size: entry.count }));
         }
         self.settle();
         Ok(())
@@ -342,7 +337,7 @@ impl Producer {
 
     /// Closes a batch whose delay has passed, and fails messages that exceeded the send timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.open.as_ref().is_some_and(|open| open.since + self.options.batch_delay <= now) {
+        if self.open.since().is_some_and(|since| since + self.options.batch_delay <= now) {
             self.close_batch();
         }
         let Some(timeout) = self.options.send_timeout else { return };
@@ -363,7 +358,7 @@ impl Producer {
 
     /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let batch = self.open.as_ref().map(|open| open.since + self.options.batch_delay);
+        let batch = self.open.since().map(|since| since + self.options.batch_delay);
         let timeout = self.options.send_timeout;
         let send = self.window.front().and_then(|head| Some(head.since + timeout?));
         earliest(batch, send)
@@ -375,8 +370,7 @@ impl Producer {
             return false;
         }
         // Reset in any case: the request to flush does not extend to a later batch.
-        let large_enough =
-            self.open.as_ref().is_some_and(|open| open.count as usize * 2 >= self.in_flight_messages);
+        let large_enough = self.open.count > 0 && self.open.count * 2 >= self.in_flight_messages;
         if std::mem::take(&mut self.close_open) || self.window.is_empty() || large_enough {
             self.close_batch();
             self.settle();
@@ -432,9 +426,10 @@ impl Producer {
         self.pending_messages == 0
     }
 
-    /// Last sequence id assigned by this producer or, before that, by its predecessor of the same name; -1 for none.
+    /// Highest sequence id that has a receipt; before the first, the last one of a predecessor of the same name, or the
+    /// initial one of the options; -1 for none.
     pub fn last_sequence_id(&self) -> i64 {
-        self.last_sequence
+        self.last_published
     }
 
     fn sender(&self) -> Sender<'_> {
@@ -451,9 +446,14 @@ impl Producer {
     }
 
     fn close_batch(&mut self) {
-        if let Some(open) = self.open.take() {
-            let entry = open.close(&self.sender());
-            self.window.push_back(entry);
+        if self.open.count > 0 {
+            let sender = Sender {
+                producer_id: self.id,
+                name: &self.name,
+                compression: self.options.compression,
+                max_message_size: self.max_message_size,
+            };
+            self.open.close(&sender, &mut self.window, &mut self.groups);
         }
     }
 
@@ -463,9 +463,37 @@ impl Producer {
             self.in_flight -= 1;
             self.in_flight_messages -= entry.count as usize;
         }
-        self.pending_messages -= entry.count as usize;
-        self.pending_bytes -= entry.bytes;
         Some(entry)
+    }
+
+    /// Reports the outcome of an entry, as soon as those of all messages before are reported.
+    fn end(&mut self, entry: &Entry, outcome: Result<Stored>) {
+        let Self { pending_messages, pending_bytes, events, .. } = self;
+        let mut report = |count: u32, bytes: usize, event| {
+            *pending_messages -= count as usize;
+            *pending_bytes -= bytes;
+            events.push_back(event);
+        };
+        let (count, bytes) = (entry.count, entry.bytes);
+        match (entry.place, self.groups.front_mut()) {
+            (Some(place), Some(group)) => {
+                group.end(place, outcome, report);
+                if group.is_done() {
+                    self.groups.pop_front();
+                }
+            }
+            _ => report(
+                count,
+                bytes,
+                match outcome {
+                    Ok(Stored { ledger, entry: number, size }) => {
+                        let batch = entry.batch.then_some((0, size));
+                        Event::Stored { count, ledger, entry: number, batch, bytes }
+                    }
+                    Err(error) => Event::Failed { count, error, bytes },
+                },
+            ),
+        }
     }
 
     /// Fails the doomed entries at the head of the window.
@@ -479,7 +507,7 @@ impl Producer {
 
     fn fail(&mut self, entry: &Entry, error: Error) {
         if entry.count > 0 {
-            self.events.push_back(Event::Failed { count: entry.count, error, bytes: entry.bytes });
+            self.end(entry, Err(error));
         } else {
             // The message's other chunks are useless without this one.
             for other in
@@ -493,14 +521,20 @@ impl Producer {
     /// Asserts that the messages and bytes admitted equal those released plus those held.
     fn check(&self) {
         if cfg!(debug_assertions) {
-            let open = self.open.as_ref().map_or((0, 0), |open| (open.count as usize, open.bytes));
-            let held = self.window.iter().fold(open, |(messages, bytes), entry| {
-                (messages + entry.count as usize, bytes + entry.bytes)
+            let ended = self.groups.iter().map(Group::held);
+            let held = self.window.iter().map(|entry| (entry.count as usize, entry.bytes));
+            let held = held.chain(ended).fold((self.open.count, self.open.bytes), |(messages, bytes), more| {
+                (messages + more.0, bytes + more.1)
             });
             assert_eq!((self.pending_messages, self.pending_bytes), held, "messages or bytes were lost");
             assert!(self.in_flight <= self.window.len());
         }
     }
+}
+
+/// The sequence id after `last`, which is -1 for none.
+fn after(last: i64) -> u64 {
+    last.saturating_add(1).max(0) as u64
 }
 
 /// Upper bound for the frame overhead of a message.

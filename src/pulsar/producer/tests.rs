@@ -214,7 +214,7 @@ fn a_batch_whose_compressor_fails_fails_in_its_turn() {
         push(&mut p, b"broken").unwrap();
         push(&mut p, b"broken").unwrap();
         // No input makes a compressor fail, so the test passes in the error itself.
-        let open = p.open.take().unwrap();
+        let open = p.open.take_only();
         let failed = Err(Error::new(ErrorKind::Compression, "no memory"));
         let entry = open.close_with(&p.sender(), 12, failed);
         p.window.push_back(entry);
@@ -257,20 +257,131 @@ fn key_based_batches_hold_one_key() {
         frames(&mut p).iter().map(|f| f.payload.as_ref().unwrap().metadata().unwrap()).collect();
     assert_eq!(
         keys.iter().map(|m| (m.partition_key(), m.num_messages_in_batch())).collect::<Vec<_>>(),
-        [("a", 2), ("b", 1), ("a", 1)]
+        [("b", 1), ("a", 3)],
+        "in the order of their highest sequence ids"
     );
+}
+
+/// Sequence id, key, and the sequence ids of the messages of each frame sent.
+fn entries(p: &mut Producer) -> Vec<(u64, String, Vec<u64>)> {
+    let entry = |frame: Frame| {
+        let Command::Send(send) = frame.command else { panic!("SEND") };
+        let (metadata, mut body) = frame.payload.unwrap().split().unwrap();
+        let metadata = hot::decode_metadata(&metadata).unwrap();
+        assert_eq!((metadata.sequence_id, metadata.highest_sequence_id), (send.sequence_id, None));
+        let mut messages = Vec::new();
+        while !body.is_empty() {
+            let length = u32::from_be_bytes(body.split_to(4)[..].try_into().unwrap()) as usize;
+            let single = hot::decode_single(&body.split_to(length)).unwrap();
+            assert_eq!(single.partition_key(), metadata.partition_key());
+            let _payload = body.split_to(single.payload_size as usize);
+            messages.push(single.sequence_id.unwrap());
+        }
+        (send.sequence_id, metadata.partition_key().to_owned(), messages)
+    };
+    frames(p).into_iter().map(entry).collect()
+}
+
+#[test]
+fn a_thousand_messages_of_twenty_keys_are_twenty_entries_and_end_in_their_order() {
+    let mut p = producer(Options { key_based: true, batch_max_bytes: 1 << 20, ..Options::default() });
+    p.max_message_size = 1 << 20;
+    let keys: Vec<String> = (0..20).map(|key| key.to_string()).collect();
+    for i in 0..1000 {
+        let message = Outgoing { payload: b"x", key: Some(&keys[i * 7 % 20]), ..Default::default() };
+        p.push(Instant::now(), WALL, &message).unwrap();
+    }
+    let sent = entries(&mut p);
+    assert_eq!(sent.len(), 20);
+    assert!(sent.is_sorted_by_key(|(sequence_id, ..)| *sequence_id), "a broker drops ids that do not grow");
+    assert!(sent.iter().all(|(highest, _, messages)| messages.len() == 50 && messages.last() == Some(highest)));
+    let mut next = 0;
+    for (done, (highest, ..)) in sent.iter().enumerate() {
+        receipt(&mut p, *highest).unwrap();
+        while let Some(event) = p.poll_event() {
+            let Event::Stored { count, entry, batch: Some((first, size)), bytes, .. } = event else {
+                panic!("{event:?}")
+            };
+            let (_, _, messages) = sent.iter().find(|(highest, ..)| *highest == entry).unwrap();
+            assert_eq!((size, bytes), (50, count as usize));
+            for index in first..first + count {
+                assert_eq!(messages[index as usize], next);
+                next += 1;
+            }
+        }
+        assert_eq!(p.pending_messages(), 1000 - next as usize, "after {done} receipts");
+    }
+    assert_eq!(next, 1000);
+    assert!(p.is_idle() && p.groups.is_empty());
+}
+
+#[test]
+fn batches_of_keys_share_the_limits_of_a_batch() {
+    let keyed = |key| Outgoing { payload: &[7; 100], key: Some(key), ..Default::default() };
+    for options in [
+        Options { key_based: true, batch_max_messages: 4, ..Options::default() },
+        Options { key_based: true, batch_max_bytes: 560, ..Options::default() },
+    ] {
+        let mut p = producer(options);
+        for key in ["a", "b", "a", "b", "c"] {
+            p.push(Instant::now(), WALL, &keyed(key)).unwrap();
+        }
+        assert_eq!(p.open.count, 1, "four of 100 bytes and their keys were full");
+        p.flush();
+        let keys: Vec<_> = entries(&mut p).into_iter().map(|(id, key, _)| (id, key)).collect();
+        assert_eq!(keys, [(2, "a".to_owned()), (3, "b".to_owned()), (4, "c".to_owned())]);
+    }
+}
+
+#[test]
+fn messages_of_keys_that_time_out_fail_in_their_order() {
+    let mut p = producer(Options { key_based: true, ..Options::default() });
+    let now = Instant::now();
+    for key in ["a", "b", "a", "c"] {
+        p.push(now, WALL, &Outgoing { key: Some(key), ..Default::default() }).unwrap();
+    }
+    p.flush();
+    assert_eq!(entries(&mut p).len(), 3);
+    receipt(&mut p, 1).unwrap();
+    assert_eq!(outcomes(&mut p), [], "the first message is in another entry");
+    p.detach();
+    p.handle_timeout(now + Duration::from_secs(31));
+    assert_eq!(outcomes(&mut p), [(1, false), (1, true), (1, false), (1, false)]);
+    assert!(p.is_idle());
 }
 
 #[test]
 fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alone() {
     let mut p = Producer::new(3, Options::default());
     p.attach("p", 41, 1000);
-    assert_eq!((push(&mut p, b"x").unwrap(), p.last_sequence_id()), (42, 42));
+    assert_eq!((push(&mut p, b"x").unwrap(), p.last_sequence_id()), (42, 41));
     let again = Outgoing { sequence_id: Some(7), ..Default::default() };
     assert_eq!(p.push(Instant::now(), WALL, &again).unwrap(), 7);
     assert_eq!(push(&mut p, b"y").unwrap(), 43);
     p.flush();
     assert_eq!(sent(&mut p), [(42, 1), (7, 0), (43, 1)]);
+}
+
+#[test]
+fn the_last_sequence_id_is_one_that_has_a_receipt() {
+    let mut p = producer(Options::default());
+    for _ in 0..50 {
+        push(&mut p, b"x").unwrap();
+    }
+    assert_eq!(p.last_sequence_id(), -1, "nothing has a receipt");
+    assert_eq!(sent(&mut p), [(0, 50)]);
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(p.last_sequence_id(), 49);
+}
+
+#[test]
+fn the_initial_sequence_id_counts_as_published() {
+    for (initial, first) in [(-1, 0), (1000, 1001)] {
+        let mut p = Producer::new(3, Options { initial_sequence_id: Some(initial), ..Options::default() });
+        p.attach("p", 5, 1000);
+        assert_eq!(p.last_sequence_id(), initial);
+        assert_eq!(push(&mut p, b"x").unwrap(), first);
+    }
 }
 
 #[test]
@@ -353,12 +464,12 @@ enum Step {
 
 proptest! {
     #[test]
-    fn every_push_ends_once_and_in_order(steps in proptest::collection::vec(prop_oneof![
+    fn every_push_ends_once_and_in_order(key_based: bool, steps in proptest::collection::vec(prop_oneof![
         4 => (0_usize..400).prop_map(Step::Push), 3 => (1_usize..2000).prop_map(Step::Transmit),
         3 => Just(Step::Receipt), 1 => Just(Step::Cut), 1 => Just(Step::Flush), 1 => (0_u64..20_000).prop_map(Step::Later),
     ], 0..120)) {
         let mut now = Instant::now();
-        let mut p = Producer::new(3, Options { max_pending: 8, batch_max_messages: 3, chunking: true, ..Options::default() });
+        let mut p = Producer::new(3, Options { max_pending: 8, batch_max_messages: 3, chunking: true, key_based, ..Options::default() });
         p.attach("p", -1, 700);
         let (mut pushed, mut ended) = (0_u32, 0_u32);
         // Entries that the broker has received and not yet acknowledged.
@@ -367,7 +478,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(size) => {
-                    if p.push(now, WALL, &Outgoing { payload: &vec![1; size * 3], ..Default::default() }).is_ok() {
+                    let key = Some(["a", "b", "c"][size % 3]);
+                    if p.push(now, WALL, &Outgoing { payload: &vec![1; size * 3], key, ..Default::default() }).is_ok() {
                         pushed += 1;
                     }
                 }

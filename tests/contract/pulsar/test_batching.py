@@ -72,6 +72,25 @@ async def test_batches_per_key_hold_one_key_each(client: Any, topic: str) -> Non
         assert all(len(keys) == 1 for keys in entries.values())
 
 
+async def test_interleaved_keys_share_batches_and_keep_their_order(client: Any, topic: str) -> None:
+    async with (
+        client.consumer(topic, "s") as consumer,
+        client.producer(topic, name="keyed", key_based_batching=True, batching_delay=0.05) as producer,
+    ):
+        keys = [str(i % 20) for i in range(1000)]
+        ids = list(await producer.send_many(numbered(1000), keys))
+        received = await receive(consumer, 1000)
+        assert len({(at.ledger, at.entry) for at in ids}) <= 60
+        by_key: dict[str, list[int]] = {}
+        for message in received:
+            by_key.setdefault(message.key, []).append(int(bytes(message.data)))
+        assert all(numbers == sorted(numbers) for numbers in by_key.values())
+        # The id of each send is that of its message.
+        assert {str(message.id): int(bytes(message.data)) for message in received} == {
+            str(at): i for i, at in enumerate(ids)
+        }
+
+
 async def test_everything_of_a_message_survives_a_batch(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await gather(

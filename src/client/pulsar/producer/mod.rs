@@ -195,7 +195,7 @@ impl Producer {
         &self.0.topic
     }
 
-    /// The last sequence id that the broker or this producer assigned, -1 before the first.
+    /// Highest sequence id that has a receipt; before the first the broker's last or the initial one, -1 for none.
     pub fn last_sequence_id(&self) -> i64 {
         self.0.parts.iter().map(|part| part.machine().last_sequence_id()).max().unwrap_or(-1)
     }

@@ -144,10 +144,10 @@ impl PartitionProducer {
         let mut bytes = 0;
         while let Some(event) = machine.poll_event() {
             let (freed, outcome) = match event {
-                Event::Stored { count, ledger, entry, batch, bytes, .. } => {
+                Event::Stored { count, ledger, entry, batch, bytes } => {
                     let mut id = MessageId::new(ledger, entry).in_partition(self.partition);
-                    if batch {
-                        id.batch_size = count as i32;
+                    if let Some((first, size)) = batch {
+                        id = id.in_batch(first as i32, size as i32);
                     }
                     (bytes, SendOutcome::Stored { count, receipt: Receipt::Id(id) })
                 }

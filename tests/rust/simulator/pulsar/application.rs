@@ -9,7 +9,7 @@ use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::producer::Event;
 use penstock::pulsar::{Message, MessageId, Outgoing};
 
-use super::disk::{Disk, Name, payload};
+use super::disk::{Disk, Name, key_of, payload};
 use super::node::{Reader, Writer};
 use crate::support::chance::Chance;
 
@@ -40,7 +40,9 @@ pub(crate) fn outcomes(writer: &mut Writer, disk: &Disk, may_fail: bool) -> Resu
                 writer.stored.extend(names);
             }
             Event::Stored { entry, batch, .. } => {
-                if disk.contents.get(&entry) != Some(&names) || (!batch && count != 1) {
+                let first = batch.map_or(0, |(first, _)| first as usize);
+                let at = disk.contents.get(&entry).and_then(|held| held.get(first..first + count));
+                if at != Some(&names[..]) || (batch.is_none() && count != 1) {
                     return Err(format!(
                         "{names:?} acknowledged at {entry}, which holds {:?}",
                         disk.contents.get(&entry)
@@ -82,7 +84,7 @@ pub(crate) fn push_some(
         let bytes = payload(name, if large { chance.within(600, 3000) } else { chance.below(300) });
         let message = Outgoing {
             payload: &bytes,
-            key: Some(KEYS[(writer.next * 7 / 3 % 4) as usize]),
+            key: Some(KEYS[key_of(writer.next)]),
             ..Outgoing::default()
         };
         let wall = WALL_MS + writer.next;

@@ -58,6 +58,11 @@ struct Topic {
     producers: BTreeMap<Arc<str>, i64>,
 }
 
+/// Number of the key of a producer's message.
+pub(crate) fn key_of(number: u64) -> usize {
+    (number * 7 / 3 % 4) as usize
+}
+
 /// The store of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
@@ -70,10 +75,17 @@ pub(crate) struct Disk {
     pub(crate) contents: BTreeMap<u64, Vec<Name>>,
     /// Chunks by uuid. Complete messages stay, so that a repeated chunk is recognised.
     chunks: BTreeMap<String, BTreeMap<i32, Bytes>>,
-    last: BTreeMap<u8, u64>,
+    /// Whether producers have a batch for each key, so that only the messages of a key are in order.
+    key_based: bool,
+    /// The last message by producer and, with key-based batching, key.
+    last: BTreeMap<(u8, u64), u64>,
 }
 
 impl Disk {
+    pub(crate) fn new(key_based: bool) -> Self {
+        Self { key_based, ..Self::default() }
+    }
+
     /// Commits one change.
     pub(crate) fn commit(&mut self, op: Op) -> Result<(), String> {
         match op {
@@ -111,7 +123,8 @@ impl Disk {
             if let Some(first) = self.messages.insert(*name, (entry.sequence, index)) {
                 return Err(format!("{name:?} is at {first:?} and again at {}", entry.sequence));
             }
-            if self.last.insert(name.0, name.1).is_some_and(|last| last >= name.1) {
+            let key = if self.key_based { key_of(name.1) as u64 } else { 0 };
+            if self.last.insert((name.0, key), name.1).is_some_and(|last| last >= name.1) {
                 return Err(format!("{name:?} was stored behind a later one"));
             }
         }

@@ -165,7 +165,7 @@ impl World {
             weather,
             start,
             now: start,
-            disk: Rc::default(),
+            disk: Rc::new(RefCell::new(Disk::new(kind == SubType::KeyShared))),
             broker: None,
             run: 0,
             commits: VecDeque::new(),
