@@ -33,6 +33,9 @@ pub const PROTOCOL_VERSION: i32 = 21;
 /// `request_id` of commands that answer no request: closes initiated by the broker and handshake errors.
 pub const NO_REQUEST: u64 = u64::MAX;
 
+/// Maximum number of chunks of a message.
+pub const MAX_CHUNKS: usize = 10_000;
+
 impl From<pb::ServerError> for crate::error::ErrorKind {
     fn from(error: pb::ServerError) -> Self {
         use pb::ServerError as S;

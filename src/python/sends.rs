@@ -173,7 +173,9 @@ fn counted(error: Error, failed: usize) -> Error {
 /// The receipt of the message at `index` of those that `receipt` is for.
 fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
     match receipt {
-        Receipt::Id(id) if id.batch_size > 0 => Receipt::Id(id.in_batch(id.batch_index + index as i32, id.batch_size)),
+        Receipt::Id(id) if id.batch_size > 0 => {
+            Receipt::Id(id.in_batch(id.batch_index + index as i32, id.batch_size))
+        }
         receipt => *receipt,
     }
 }

@@ -156,6 +156,14 @@ class PulsarConsumerOptions(TypedDict, total=False):
     ack_receipt: Annotated[
         bool, Option(_flag, False, "Makes `ack` wait for the broker's confirmation.", face=True)
     ]
+    max_chunked_message: Annotated[
+        Size,
+        Option(
+            parse.size,
+            128 << 20,
+            "Largest chunked message that is assembled, in bytes, per partition; a larger one is unreadable.",
+        ),
+    ]
     unreadable: Annotated[
         Literal["skip", "fail", "discard"],
         Option(

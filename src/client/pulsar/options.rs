@@ -7,7 +7,7 @@ use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
-use crate::pulsar::consumer::Unreadable;
+use crate::pulsar::consumer::{DEFAULT_MAX_CHUNKED, Unreadable};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
 
@@ -141,6 +141,8 @@ pub struct ConsumerOptions {
     pub receiver_queue: u32,
     /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
+    /// Largest chunked message, compressed, and limit on the chunks of all incomplete ones together, per partition.
+    pub max_chunked_message: usize,
     /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
     pub unreadable: Unreadable,
     /// Time for which acknowledgements are gathered.
@@ -169,6 +171,7 @@ impl Default for ConsumerOptions {
             durable: true,
             receiver_queue: 1000,
             batch_index_ack: true,
+            max_chunked_message: DEFAULT_MAX_CHUNKED,
             unreadable: Unreadable::Skip,
             ack_group_time: Duration::from_millis(100),
             nack_delay: Duration::from_secs(60),

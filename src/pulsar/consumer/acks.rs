@@ -311,6 +311,14 @@ impl Acks {
         Ok((!ids.is_empty()).then_some(AckGroup { ack_type: INDIVIDUAL, ids }))
     }
 
+    /// Forgets the cumulative acknowledgement if all of it has been sent.
+    pub(super) fn forget_sent(&mut self) {
+        if !self.through_changed && !self.held_back {
+            self.through = None;
+            self.last_sent = None;
+        }
+    }
+
     /// Discards all state, after a seek.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.index_ack);

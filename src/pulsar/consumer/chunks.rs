@@ -20,9 +20,9 @@ use crate::random::HashMap;
 /// Maximum number of messages being reassembled at a time.
 const MAX_OPEN: usize = 10;
 /// Maximum number of chunks of a message.
-const MAX_CHUNKS: i32 = 10_000;
-/// Maximum total size of the chunks held, in bytes.
-const MAX_BYTES: usize = 128 << 20;
+const MAX_CHUNKS: i32 = crate::pulsar::MAX_CHUNKS as i32;
+/// Default of the maximum total size of the chunks held, in bytes.
+pub const DEFAULT_MAX_CHUNKED: usize = 128 << 20;
 /// Time that an incomplete message waits for its next chunk, as in the Java client.
 pub(super) const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of first chunks held at a time.
@@ -35,6 +35,8 @@ pub(super) enum Chunk {
     Kept,
     /// Dropped: it does not continue any known message.
     Stray,
+    /// Dropped: the message is larger than the limit. Carries its size.
+    TooLarge(usize),
     /// The last chunk. Carries the message's bytes, still compressed, and the entries that held them.
     Complete(Bytes, Vec<Entry>),
 }
@@ -50,8 +52,10 @@ struct Open {
 }
 
 /// Incomplete messages of one consumer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunks {
+    /// Maximum size of a message, and of all that are held, in bytes.
+    limit: usize,
     open: HashMap<String, Open>,
     held: usize,
     clock: u64,
@@ -60,6 +64,10 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, open: HashMap::new(), held: 0, clock: 0, holds: BTreeMap::new() }
+    }
+
     /// Adds the chunk that `metadata` describes.
     pub(super) fn take(
         &mut self,
@@ -69,9 +77,12 @@ impl Chunks {
         body: &Bytes,
     ) -> Chunk {
         let (uuid, count, id) = (metadata.uuid(), metadata.num_chunks_from_msg(), metadata.chunk_id());
-        let total = usize::try_from(metadata.total_chunk_msg_size()).unwrap_or(usize::MAX);
-        if !(1..=MAX_CHUNKS).contains(&count) || !(0..count).contains(&id) || total > MAX_BYTES {
+        let Ok(total) = usize::try_from(metadata.total_chunk_msg_size()) else { return Chunk::Stray };
+        if !(1..=MAX_CHUNKS).contains(&count) || !(0..count).contains(&id) {
             return Chunk::Stray;
+        }
+        if total > self.limit {
+            return Chunk::TooLarge(total);
         }
         if id == 0 {
             self.hold(entry, now + CHUNK_TIMEOUT);
@@ -80,18 +91,14 @@ impl Chunks {
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
             let entries =
                 before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
-            while self.open.len() >= MAX_OPEN || self.held + body.len() > MAX_BYTES {
-                let Some(oldest) =
-                    self.open.iter().min_by_key(|(_, open)| open.age).map(|(uuid, _)| uuid.clone())
-                else {
-                    return Chunk::Stray;
-                };
-                self.forget(&oldest);
+            if self.open.len() >= MAX_OPEN {
+                self.forget_oldest(uuid);
             }
             self.clock += 1;
             let open = Open { bytes: BytesMut::new(), total, next: 0, entries, age: self.clock };
             self.open.insert(uuid.to_owned(), open);
         }
+        while self.held + body.len() > self.limit && self.forget_oldest(uuid) {}
         let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
         if let Some(first) = open.entries.first() {
             self.holds.insert(order(*first), now + CHUNK_TIMEOUT);
@@ -159,7 +166,14 @@ impl Chunks {
 
     /// Discards all state, after a seek.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.limit);
+    }
+
+    /// Discards the oldest message other than `uuid`; false if there is none.
+    fn forget_oldest(&mut self, uuid: &str) -> bool {
+        let others = self.open.iter().filter(|(other, _)| *other != uuid);
+        let oldest = others.min_by_key(|(_, open)| open.age).map(|(uuid, _)| uuid.clone());
+        oldest.is_some_and(|oldest| self.forget(&oldest).is_some())
     }
 
     fn forget(&mut self, uuid: &str) -> Option<Open> {
@@ -189,7 +203,7 @@ mod tests {
 
     #[test]
     fn interleaved_messages_come_together() {
-        let (mut chunks, now) = (Chunks::default(), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
         assert_eq!(chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab")), Chunk::Kept);
         assert_eq!(chunks.take(now, &chunk("b", 0, 2, 2), (1, 1), &body("x")), Chunk::Kept);
         assert_eq!(
@@ -205,7 +219,7 @@ mod tests {
 
     #[test]
     fn gaps_repeats_and_lies_are_dropped() {
-        let (mut chunks, now) = (Chunks::default(), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
         assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 0), &body("ab")), Chunk::Stray, "no beginning");
         chunks.take(now, &chunk("a", 0, 3, 6), (1, 0), &body("ab"));
         assert_eq!(
@@ -224,8 +238,28 @@ mod tests {
     }
 
     #[test]
+    fn a_message_above_the_limit_is_told_and_others_together_are_held_below_it() {
+        let (mut chunks, now) = (Chunks::new(10), Instant::now());
+        for id in 0..2 {
+            assert_eq!(
+                chunks.take(now, &chunk("large", id, 2, 11), (1, 0), &body("ab")),
+                Chunk::TooLarge(11)
+            );
+        }
+        assert_eq!((chunks.held, chunks.first_held(now)), (0, None));
+        chunks.take(now, &chunk("old", 0, 3, 10), (1, 1), &body("abcd"));
+        chunks.take(now, &chunk("new", 0, 2, 10), (1, 2), &body("abcd"));
+        assert_eq!(
+            chunks.take(now, &chunk("new", 1, 2, 10), (1, 3), &body("efghij")),
+            Chunk::Complete(body("abcdefghij"), vec![(1, 2), (1, 3)])
+        );
+        assert_eq!(chunks.take(now, &chunk("old", 1, 3, 10), (1, 4), &body("efgh")), Chunk::Stray);
+        assert_eq!(chunks.held, 0);
+    }
+
+    #[test]
     fn a_million_beginnings_hold_ten() {
-        let (mut chunks, now) = (Chunks::default(), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
         for i in 0..1000 {
             chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
         }

@@ -65,6 +65,19 @@ impl Consumer {
                     self.give_back(charge);
                     return Ok(());
                 }
+                Chunk::TooLarge(size) => {
+                    let text = format!(
+                        "it is a chunk of a message of {size} bytes, more than max_chunked_message ({} bytes): raise that",
+                        self.options.max_chunked_message
+                    );
+                    let error = Error::new(ErrorKind::MessageTooLarge, text);
+                    return self.discard_charged(
+                        &id,
+                        charge,
+                        ValidationError::UncompressedSizeCorruption,
+                        error,
+                    );
+                }
                 Chunk::Complete(bytes, entries) => (body, chunk_entries) = (bytes, entries),
             }
         }

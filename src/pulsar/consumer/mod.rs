@@ -38,6 +38,7 @@ mod chunks;
 mod entry;
 
 use acks::{AckGroup, Acks, Entry, order};
+pub use chunks::DEFAULT_MAX_CHUNKED;
 use chunks::{CHUNK_TIMEOUT, Chunks};
 
 /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
@@ -79,6 +80,8 @@ pub struct Options {
     pub partition: i32,
     /// Maximum uncompressed size of a message that is not chunked.
     pub max_message_size: usize,
+    /// Maximum size of a chunked message, compressed, and of all incomplete ones together, in bytes.
+    pub max_chunked_message: usize,
     /// Policy for entries that cannot be read.
     pub unreadable: Unreadable,
 }
@@ -98,6 +101,7 @@ impl Default for Options {
             topic: "".into(),
             partition: -1,
             max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
+            max_chunked_message: DEFAULT_MAX_CHUNKED,
             unreadable: Unreadable::Skip,
         }
     }
@@ -178,7 +182,7 @@ impl Consumer {
             permits: Permits::default(),
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
-            chunks: Chunks::default(),
+            chunks: Chunks::new(options.max_chunked_message),
             chunked: BTreeMap::new(),
             nacks: BTreeMap::new(),
             unreadable: None,
@@ -212,6 +216,14 @@ impl Consumer {
         {
             self.start = Some(Start { id, inclusive: false });
         }
+    }
+
+    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were sent. The broker closes
+    /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
+    /// delivers next is to be delivered, even if it has been acknowledged.
+    pub fn closed_by_broker(&mut self) {
+        self.detach();
+        self.acks.forget_sent();
     }
 
     /// Whether the consumer is subscribed on a connection.

@@ -442,3 +442,68 @@ fn chunks_become_one_message_and_are_acknowledged_together() {
         .collect();
     assert_eq!(acks, [vec![0, 1]]);
 }
+
+#[test]
+fn what_is_delivered_after_the_broker_closed_the_consumer_is_not_acknowledged_again() {
+    for attached_again in [false, true] {
+        let now = Instant::now();
+        let mut c = consumer(Options { kind: SubType::Failover, ..Options::default() });
+        for entry in 0..3 {
+            give(&mut c, entry, single("x")).unwrap();
+        }
+        let last = take(&mut c).pop().unwrap();
+        c.ack_cumulative(now, &last.id).unwrap();
+        c.flush_acks();
+        assert!(matches!(&written(&mut c)[..], [.., Command::Ack(_)]));
+        // Another consumer of the subscription seeks back: the broker closes all of them.
+        if attached_again {
+            c.closed_by_broker();
+        } else {
+            c.detach();
+        }
+        c.attach();
+        give(&mut c, 0, single("x")).unwrap();
+        c.flush_acks();
+        let acks = written(&mut c).into_iter().filter(|command| matches!(command, Command::Ack(_))).count();
+        // A lost connection may have lost the acknowledgement: it is sent again.
+        assert_eq!((c.available(), acks), if attached_again { (1, 0) } else { (0, 1) });
+    }
+}
+
+#[test]
+fn a_cumulative_ack_that_was_not_sent_survives_a_close_by_the_broker() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, single("x")).unwrap();
+    let id = take(&mut c)[0].id;
+    c.ack_cumulative(now, &id).unwrap();
+    c.closed_by_broker();
+    c.attach();
+    c.flush_acks();
+    assert!(written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))));
+}
+
+#[test]
+fn a_chunked_message_above_the_limit_is_unreadable() {
+    let mut c = consumer(Options { max_chunked_message: 3, ..Options::default() });
+    for (id, part) in [(0, "ab"), (1, "cd")] {
+        let metadata = pb::MessageMetadata {
+            uuid: Some("u".into()),
+            chunk_id: Some(id),
+            num_chunks_from_msg: Some(2),
+            total_chunk_msg_size: Some(4),
+            ..Default::default()
+        };
+        let error = give(&mut c, id as u64, payload(&metadata, part.as_bytes())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::MessageTooLarge);
+        assert!(error.message().contains("message of 4 bytes"), "{error}");
+    }
+    give(&mut c, 2, single("behind")).unwrap();
+    let behind = take(&mut c).pop().unwrap();
+    c.ack_cumulative(Instant::now(), &behind.id).unwrap();
+    c.flush_acks();
+    assert!(
+        !written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))),
+        "it stays at the broker"
+    );
+}

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::entry_head;
 use crate::pulsar::message::Outgoing;
-use crate::pulsar::{hot, pb};
+use crate::pulsar::{MAX_CHUNKS, hot, pb};
 use crate::transmit::Transmit;
 
 /// Generous upper bound for an entry's metadata without properties and keys.
@@ -222,6 +222,16 @@ pub(super) fn single(
     }
     let piece = sender.max_message_size - room;
     let count = body.len().div_ceil(piece);
+    if message.payload.len().max(body.len()) > i32::MAX as usize || count > MAX_CHUNKS {
+        return Err(Error::new(
+            ErrorKind::MessageTooLarge,
+            format!(
+                "the message of {} bytes would be {count} chunks: a message has at most {} bytes and {MAX_CHUNKS} chunks",
+                message.payload.len(),
+                i32::MAX
+            ),
+        ));
+    }
     let chunks = (0..count).map(|id| {
         let part = body.slice(id * piece..body.len().min((id + 1) * piece));
         let metadata = pb::MessageMetadata {

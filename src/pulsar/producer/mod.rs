@@ -523,9 +523,10 @@ impl Producer {
         if cfg!(debug_assertions) {
             let ended = self.groups.iter().map(Group::held);
             let held = self.window.iter().map(|entry| (entry.count as usize, entry.bytes));
-            let held = held.chain(ended).fold((self.open.count, self.open.bytes), |(messages, bytes), more| {
-                (messages + more.0, bytes + more.1)
-            });
+            let held =
+                held.chain(ended).fold((self.open.count, self.open.bytes), |(messages, bytes), more| {
+                    (messages + more.0, bytes + more.1)
+                });
             assert_eq!((self.pending_messages, self.pending_bytes), held, "messages or bytes were lost");
             assert!(self.in_flight <= self.window.len());
         }

@@ -294,7 +294,9 @@ fn a_thousand_messages_of_twenty_keys_are_twenty_entries_and_end_in_their_order(
     let sent = entries(&mut p);
     assert_eq!(sent.len(), 20);
     assert!(sent.is_sorted_by_key(|(sequence_id, ..)| *sequence_id), "a broker drops ids that do not grow");
-    assert!(sent.iter().all(|(highest, _, messages)| messages.len() == 50 && messages.last() == Some(highest)));
+    assert!(
+        sent.iter().all(|(highest, _, messages)| messages.len() == 50 && messages.last() == Some(highest))
+    );
     let mut next = 0;
     for (done, (highest, ..)) in sent.iter().enumerate() {
         receipt(&mut p, *highest).unwrap();

@@ -47,5 +47,39 @@ async def test_a_consumer_of_several_topics_goes_on_when_one_is_deleted(
             assert client.stats()["ended_topics"] == 2
 
 
+async def test_a_chunked_message_above_the_limit_is_told_and_kept() -> None:
+    body = bytes(12 << 20)
+    async with penstock.connect("embedded:") as client:
+        async with (
+            client.consumer("t", "s", max_chunked_message="8MiB") as consumer,
+            client.producer("t", chunking=True) as producer,
+        ):
+            await producer.send(body)
+            await producer.send(b"behind")
+            assert (await consumer.receive(timeout=PATIENCE)).data == b"behind"
+            assert client.stats()["unreadable_entries"] == 3
+        async with client.consumer("t", "s", max_chunked_message="12MiB") as consumer:
+            assert len((await consumer.receive(timeout=PATIENCE)).data) == len(body)
+
+
+async def test_a_position_that_another_consumer_moves_back_is_not_acknowledged_again() -> None:
+    async with (
+        penstock.connect("embedded:") as client,
+        client.consumer("t", "s", type="failover", ack_group_time=0) as consumer,
+        client.producer("t", batching=False) as producer,
+    ):
+        for i in range(10):
+            await producer.send(b"%d" % i)
+        for _ in range(10):
+            message = await consumer.receive(timeout=PATIENCE)
+        await consumer.ack_cumulative(message)
+        broker: Any = client.broker
+        await until(lambda: broker.topic_stats("t")["subscriptions"][0]["backlog"] == 0)
+        async with client.consumer("t", "s", type="failover", priority=1) as other:
+            await other.seek("earliest")
+        again = [bytes((await consumer.receive(timeout=PATIENCE)).data) for _ in range(10)]
+        assert again == [b"%d" % i for i in range(10)]
+
+
 async def last_ids(consumer: Any) -> list[tuple[str, Any]]:
     return [(at.topic, at) for at in await consumer.last_message_ids()]

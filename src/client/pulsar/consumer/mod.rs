@@ -91,15 +91,8 @@ impl Consumer {
         let mut opening = Vec::with_capacity(names.len());
         for (topic, partition) in names {
             let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
-            let part = PartitionConsumer::new(
-                &shared,
-                topic,
-                partition,
-                &subscription,
-                &options,
-                signal,
-                others,
-            );
+            let part =
+                PartitionConsumer::new(&shared, topic, partition, &subscription, &options, signal, others);
             let part = Arc::new(part);
             let (ready, opened) = oneshot::channel();
             let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());

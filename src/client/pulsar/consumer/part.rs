@@ -112,6 +112,7 @@ impl PartitionConsumer {
                 receiver_queue: options.receiver_queue,
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
+                max_chunked_message: options.max_chunked_message,
                 unreadable: options.unreadable,
                 nack_delay: options.nack_delay,
                 start: exact.then_some(options.position),
@@ -350,7 +351,10 @@ impl ConsumerRoute for PartitionConsumer {
 
     fn detach(&self, loss: Loss) {
         if self.state.concerns(loss) {
-            self.machine().detach();
+            match loss {
+                Loss::ClosedByBroker => self.machine().closed_by_broker(),
+                Loss::ConnectionEnded => self.machine().detach(),
+            }
             self.state.lose();
         }
     }

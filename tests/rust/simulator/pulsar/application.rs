@@ -82,11 +82,8 @@ pub(crate) fn push_some(
         let name = (writer.who, writer.next);
         let large = chunking && chance.percent(40);
         let bytes = payload(name, if large { chance.within(600, 3000) } else { chance.below(300) });
-        let message = Outgoing {
-            payload: &bytes,
-            key: Some(KEYS[key_of(writer.next)]),
-            ..Outgoing::default()
-        };
+        let message =
+            Outgoing { payload: &bytes, key: Some(KEYS[key_of(writer.next)]), ..Outgoing::default() };
         let wall = WALL_MS + writer.next;
         let pushed = if chance.percent(50) {
             writer.machine.push(now, wall, &message)
