@@ -28,6 +28,10 @@ macro_rules! commands {
         }
 
         impl Command {
+            /// Number and name of every known command.
+            pub const KNOWN: &'static [(u32, &'static str)] =
+                &[$(($number, stringify!($name)),)+ (18, "Ping"), (19, "Pong")];
+
             /// Number of the command in `BaseCommand.Type`.
             pub fn number(&self) -> u32 {
                 match self { $(Self::$name(_) => $number,)+ Self::Ping => 18, Self::Pong => 19, Self::Unknown(n) => *n }

@@ -3,8 +3,9 @@
 //! ```text
 //! Start --CONNECT, good token--> Ready --token expired--> Challenged --AUTH_RESPONSE--> Ready
 //!   |                              |                          |
-//!   +--anything else, 10 s---------+--timeout, 2 intervals----+--30 s--> the connection ends
+//!   +--anything else, 10 s---------+--timeout, 2 intervals----+--10 s--> the connection ends
 //! ```
+//! A challenged connection goes on until then: commands that the client sent before it saw the challenge are still valid.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Frame size limit before CONNECT is accepted.
 const FIRST_FRAME: usize = 64 << 10;
 /// Time limit for the response to a challenge.
-const CHALLENGE: Duration = Duration::from_secs(30);
+const CHALLENGE: Duration = Duration::from_secs(10);
 
 const KEEP_ALIVE: usize = 0;
 const EXPIRY: usize = 1;

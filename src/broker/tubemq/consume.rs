@@ -37,9 +37,9 @@ const NONE: i64 = -1;
 impl Broker {
     pub(super) fn partition_register(&mut self, call_id: CallId, request: pb::RegisterRequestC2b) {
         let result =
-            self.check_visit(call_id, request.auth_info.as_ref()).and_then(|()| match request.op_type {
-                REGISTER => self.take_partition(call_id, &request),
-                UNREGISTER => self.leave_partition(&request),
+            self.check_visit(call_id, request.auth_info.as_ref()).and_then(|user| match request.op_type {
+                REGISTER => self.take_partition(call_id, user, &request),
+                UNREGISTER => self.leave_partition(&user, &request),
                 other => Err((Code::BadRequest, format!("unknown operation {other}"))),
             });
         let response = match result {
@@ -60,6 +60,7 @@ impl Broker {
     fn take_partition(
         &mut self,
         call_id: CallId,
+        user: Arc<str>,
         request: &pb::RegisterRequestC2b,
     ) -> Result<(i64, Option<i64>), Refusal> {
         check_group(&request.group_name).map_err(|error| (Code::BadRequest, error.message().to_owned()))?;
@@ -76,7 +77,7 @@ impl Broker {
         let now = self.now;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         if let Some(lease) = partition.leases.get(&group)
-            && lease.client != request.client_id
+            && (lease.client != request.client_id || lease.user != user)
             && lease.expires > now
         {
             let text = "another client of the group holds the partition";
@@ -93,6 +94,7 @@ impl Broker {
         };
         let lease = Lease {
             client: request.client_id.clone(),
+            user,
             connection: call_id.connection,
             expires,
             filters: filters.clone(),
@@ -108,11 +110,15 @@ impl Broker {
         Ok((offset_of(next), Some(offset_of(end))))
     }
 
-    fn leave_partition(&mut self, request: &pb::RegisterRequestC2b) -> Result<(i64, Option<i64>), Refusal> {
+    fn leave_partition(
+        &mut self,
+        user: &str,
+        request: &pb::RegisterRequestC2b,
+    ) -> Result<(i64, Option<i64>), Refusal> {
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        let pack = held(&mut partition.leases, &group, &request.client_id)?.pack;
+        let pack = held(&mut partition.leases, &group, &request.client_id, user)?.pack;
         partition.leases.remove(&group);
         if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
             partition.set_offset(&group, end);
@@ -135,9 +141,10 @@ impl Broker {
             let (err_code, err_msg) = (code as i32, text.to_owned());
             Response::PartitionHeartbeat(pb::HeartBeatResponseB2c { err_code, err_msg, ..Default::default() })
         };
-        if let Err((code, text)) = self.check_visit(call_id, request.auth_info.as_ref()) {
-            return refuse(code, &text);
-        }
+        let user = match self.check_visit(call_id, request.auth_info.as_ref()) {
+            Ok(user) => user,
+            Err((code, text)) => return refuse(code, &text),
+        };
         if request.partition_info.len() > MAX_HELD {
             // A partition that is not held is returned with a code in front, so the response would be larger
             // than the call.
@@ -149,7 +156,9 @@ impl Broker {
             let place = SubscribeInfo::parse_location(&info, self.settings.address.1).ok();
             let id = place.and_then(|place| self.find_partition(&place.topic, place.partition.id as i32));
             let lease = match id.and_then(|id| self.partitions.get_mut(&id)) {
-                Some(partition) => held(&mut partition.leases, &request.group_name, &request.client_id),
+                Some(partition) => {
+                    held(&mut partition.leases, &request.group_name, &request.client_id, &user)
+                }
                 None => Err((Code::NoNode, String::new())),
             };
             match lease {
@@ -186,14 +195,14 @@ impl Broker {
         call_id: CallId,
         request: &pb::GetMessageRequestC2b,
     ) -> Result<pb::GetMessageResponseB2c, Refusal> {
-        self.check_admitted(call_id)?;
+        let user = self.check_admitted(call_id)?;
         let bound = self.settings.users.is_some().then_some(call_id.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let manual = request.manual_commit_offset == Some(true);
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        let lease = held(&mut partition.leases, &group, &request.client_id)?;
+        let lease = held(&mut partition.leases, &group, &request.client_id, &user)?;
         check_connection(lease, bound)?;
         lease.expires = expires;
         let (first, end) = (partition.log.first(), partition.log.committed());
@@ -288,14 +297,14 @@ impl Broker {
         call_id: CallId,
         request: &pb::CommitOffsetRequestC2b,
     ) -> Result<(i64, i64), Refusal> {
-        self.check_admitted(call_id)?;
+        let user = self.check_admitted(call_id)?;
         let bound = self.settings.users.is_some().then_some(call_id.connection);
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         // This call uses another code for a missing lease.
-        let lease = held(&mut partition.leases, &group, &request.client_id)
+        let lease = held(&mut partition.leases, &group, &request.client_id, &user)
             .map_err(|(_, text)| (Code::Unauthorized, text))?;
         check_connection(lease, bound)?;
         lease.expires = expires;

@@ -1,6 +1,7 @@
 //! Producers and consumers at the master: registration, heartbeats, and the brokers of their topics.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Broker;
@@ -25,17 +26,34 @@ const MAX_CLIENT_TOPICS: usize = 1024;
 const MAX_NAME: usize = 1024;
 
 impl Broker {
-    /// Refuses a client without valid credentials, if there are users.
-    fn authenticate(&mut self, info: Option<&pb::MasterCertificateInfo>) -> Result<(), Refusal> {
+    /// The user of a call. Without valid credentials the call is refused, if there are users.
+    fn authenticate(&mut self, info: Option<&pb::MasterCertificateInfo>) -> Result<Arc<str>, Refusal> {
         let wall_ms = self.wall_ms();
-        let Some(users) = &self.settings.users else { return Ok(()) };
+        let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
         let refuse = |text: &str| Err((Code::CertificateFailure, text.to_owned()));
         let Some(info) = info.and_then(|info| info.auth_info.as_ref()) else {
             return refuse("the master requires a user name and a signature with each call");
         };
-        users.verify(info, wall_ms).or_else(refuse)?;
+        if let Err(why) = users.verify(info, wall_ms) {
+            return refuse(why);
+        }
         self.introduce();
-        Ok(())
+        Ok(info.user_name.as_str().into())
+    }
+
+    /// The user of a call of this client, whose id no other user has registered.
+    fn authenticate_client(
+        &mut self,
+        client: &str,
+        info: Option<&pb::MasterCertificateInfo>,
+    ) -> Result<Arc<str>, Refusal> {
+        let user = self.authenticate(info)?;
+        match self.clients.get(client) {
+            Some((owner, until)) if *owner != user && *until > self.now => {
+                Err((Code::CertificateFailure, "another user has registered this client id".to_owned()))
+            }
+            _ => Ok(user),
+        }
     }
 
     fn check_client(
@@ -43,8 +61,8 @@ impl Broker {
         client: &str,
         topics: &[String],
         info: Option<&pb::MasterCertificateInfo>,
-    ) -> Result<(), Refusal> {
-        self.authenticate(info)?;
+    ) -> Result<Arc<str>, Refusal> {
+        let user = self.authenticate_client(client, info)?;
         if client.is_empty() || client.len() > MAX_NAME || client.contains(['@', '#']) {
             return Err((
                 Code::BadRequest,
@@ -54,11 +72,16 @@ impl Broker {
         if topics.len() > MAX_CLIENT_TOPICS {
             return Err((Code::BadRequest, format!("a client can have at most {MAX_CLIENT_TOPICS} topics")));
         }
-        Ok(())
+        Ok(user)
     }
 
-    fn visit(&self) -> pb::MasterAuthorizedInfo {
-        pb::MasterAuthorizedInfo { visit_authorized_token: self.tokens[0], auth_authorized_token: None }
+    /// Notes that a registered client belongs to a user, and gives the token that stands for that user at the broker.
+    fn visit(&mut self, client: &str, user: &Arc<str>) -> pb::MasterAuthorizedInfo {
+        if self.settings.users.is_some() {
+            self.clients.insert(client.to_owned(), (user.clone(), self.deadline()));
+        }
+        let visit_authorized_token = self.visits.token(user);
+        pb::MasterAuthorizedInfo { visit_authorized_token, auth_authorized_token: None }
     }
 
     /// A checksum that changes when the brokers change.
@@ -79,14 +102,14 @@ impl Broker {
         let mut response =
             pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
         match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
-            Ok(()) => {
+            Ok(user) => {
                 request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                response.authorized_info = Some(self.visit(&request.client_id, &user));
                 self.producers.insert(request.client_id, self.deadline());
                 response.success = true;
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
                 response.broker_infos = vec![self.broker_text()];
-                response.authorized_info = Some(self.visit());
                 response.appd_config = Some(self.producer_config());
             }
             Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
@@ -100,10 +123,10 @@ impl Broker {
         let deadline = self.deadline();
         let known = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|()| match self.producers.get_mut(&request.client_id) {
+            .and_then(|user| match self.producers.get_mut(&request.client_id) {
                 Some(expires) => {
                     *expires = deadline;
-                    Ok(())
+                    Ok(user)
                 }
                 None => Err((
                     Code::NoNode,
@@ -111,7 +134,7 @@ impl Broker {
                 )),
             });
         match known {
-            Ok(()) => {
+            Ok(user) => {
                 request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
                 response.success = true;
                 response.err_code = Code::Success as i32;
@@ -121,7 +144,7 @@ impl Broker {
                 if request.broker_check_sum != response.broker_check_sum {
                     response.broker_infos = vec![self.broker_text()];
                 }
-                response.authorized_info = Some(self.visit());
+                response.authorized_info = Some(self.visit(&request.client_id, &user));
                 if request.appd_config.is_none_or(|config| config.config_id != CONFIG_ID) {
                     response.appd_config = Some(self.producer_config());
                 }
@@ -132,9 +155,11 @@ impl Broker {
     }
 
     pub(super) fn producer_close(&mut self, request: pb::CloseRequestP2m) -> Response {
-        let (success, err_code, err_msg) = match self.authenticate(request.auth_info.as_ref()) {
-            Ok(()) => {
+        let user = self.authenticate_client(&request.client_id, request.auth_info.as_ref());
+        let (success, err_code, err_msg) = match user {
+            Ok(_) => {
                 self.producers.remove(&request.client_id);
+                self.clients.remove(&request.client_id);
                 (true, Code::Success as i32, "OK!".to_owned())
             }
             Err((code, text)) => (false, code as i32, text),
@@ -220,21 +245,24 @@ impl Broker {
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|()| match request.require_bound {
+            .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
                         "the embedded master does not start consumers at given offsets: use client balancing and set \
                          the offsets there";
                     Err((Code::BadRequest, text.to_owned()))
                 }
-                _ => self.join(&request.client_id, &request.group_name, spec, -1, held),
+                _ => {
+                    self.join(&request.client_id, &request.group_name, spec, -1, held)?;
+                    Ok(user)
+                }
             });
         match joined {
-            Ok(()) => {
+            Ok(user) => {
                 response.success = true;
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
-                response.authorized_info = Some(self.visit());
+                response.authorized_info = Some(self.visit(&request.client_id, &user));
             }
             Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
         }
@@ -255,7 +283,8 @@ impl Broker {
         let report = request.report_subscribe_info.then(|| places(&request.subscribe_info));
         let reported = report.is_some();
         let deadline = self.deadline();
-        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+        let user = self.authenticate_client(client, request.auth_info.as_ref());
+        let known = user.and_then(|user| {
             let unknown = || (Code::NoNode, format!("client {client} is not registered: register it first"));
             let group = self.groups.get_mut(name.as_str()).ok_or_else(unknown)?;
             if !group.beat(client, report, deadline) {
@@ -264,10 +293,10 @@ impl Broker {
             if request.event.as_ref().is_some_and(|event| event.rebalance_id.unwrap_or_default() > 0) {
                 group.done(client, reported);
             }
-            Ok(())
+            Ok(user)
         });
         match known {
-            Ok(()) => {
+            Ok(user) => {
                 self.balance(name);
                 let now = self.now;
                 let event = self.groups.get_mut(name.as_str()).and_then(|group| group.event(client, now));
@@ -277,7 +306,7 @@ impl Broker {
                 response.event = event.map(|event| self.event_message(client, name, &event));
                 let settled = self.groups.get(name.as_str()).is_some_and(|group| group.is_settled(client));
                 response.not_allocated = Some(!settled);
-                response.authorized_info = Some(self.visit());
+                response.authorized_info = Some(self.visit(client, &user));
             }
             Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
         }
@@ -285,9 +314,11 @@ impl Broker {
     }
 
     pub(super) fn consumer_close(&mut self, request: pb::CloseRequestC2m) -> Response {
-        let (success, err_code, err_msg) = match self.authenticate(request.auth_info.as_ref()) {
-            Ok(()) => {
+        let user = self.authenticate_client(&request.client_id, request.auth_info.as_ref());
+        let (success, err_code, err_msg) = match user {
+            Ok(_) => {
                 self.leave(&request.client_id, &request.group_name);
+                self.clients.remove(&request.client_id);
                 (true, Code::Success as i32, "OK!".to_owned())
             }
             Err((code, text)) => (false, code as i32, text),
@@ -329,20 +360,21 @@ impl Broker {
         );
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|()| {
+            .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {
                     return Err((Code::BadRequest, format!("node id {node} is not in 0..{sources}")));
                 }
-                self.join(&request.client_id, &request.group_name, spec, node, BTreeSet::new())
+                self.join(&request.client_id, &request.group_name, spec, node, BTreeSet::new())?;
+                Ok(user)
             });
         match joined {
-            Ok(()) => {
+            Ok(user) => {
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
                 response.broker_config_id = Some(self.broker_check_sum());
                 response.broker_config_list = vec![self.broker_text()];
-                response.authorized_info = Some(self.visit());
+                response.authorized_info = Some(self.visit(&request.client_id, &user));
             }
             Err((code, text)) => (response.err_code, response.err_msg) = (code as i32, text),
         }
@@ -353,18 +385,19 @@ impl Broker {
         let mut response =
             pb::HeartResponseM2cv2 { ops_task_info: Some(pb::OpsTaskInfo::default()), ..Default::default() };
         let deadline = self.deadline();
-        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+        let user = self.authenticate_client(&request.client_id, request.auth_info.as_ref());
+        let known = user.and_then(|user| {
             let group = self.groups.get_mut(request.group_name.as_str());
             if group.is_some_and(|group| group.beat(&request.client_id, None, deadline)) {
-                return Ok(());
+                return Ok(user);
             }
             Err((Code::NoNode, format!("client {} is not registered: register it first", request.client_id)))
         });
         match known {
-            Ok(()) => {
+            Ok(user) => {
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
-                response.authorized_info = Some(self.visit());
+                response.authorized_info = Some(self.visit(&request.client_id, &user));
                 let (brokers, topics) = self.metadata_ids(&request.group_name);
                 let seen = request.sub_rep_info.unwrap_or_default();
                 response.broker_config_id = Some(brokers);
@@ -383,7 +416,7 @@ impl Broker {
 
     pub(super) fn partition_metadata(&mut self, request: pb::GetPartMetaRequestC2m) -> Response {
         let mut response = pb::GetPartMetaResponseM2c::default();
-        let known = self.authenticate(request.auth_info.as_ref()).and_then(|()| {
+        let known = self.authenticate(request.auth_info.as_ref()).and_then(|_| {
             if self.groups.contains_key(request.group_name.as_str()) {
                 return Ok(());
             }
@@ -423,6 +456,7 @@ impl Broker {
     pub(super) fn forget_clients(&mut self) {
         let now = self.now;
         self.producers.retain(|_, expires| *expires > now);
+        self.clients.retain(|_, (_, until)| *until > now);
         let mut gone = Vec::new();
         for (name, group) in &mut self.groups {
             gone.extend(group.expire(now).into_iter().map(|client| (client, name.clone())));

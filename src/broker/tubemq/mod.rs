@@ -5,7 +5,7 @@
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions
-//! * `users`: passwords; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -28,7 +28,7 @@ use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
-use crate::random::{self, HashMap};
+use crate::random::HashMap;
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service};
@@ -45,9 +45,11 @@ pub(super) mod service;
 mod status;
 mod topics;
 mod users;
+mod visits;
 
 use balance::Group;
 use partition::{Partition, Refusal, Topic};
+use visits::Visits;
 
 pub use options::Settings;
 pub use users::Users;
@@ -76,6 +78,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const FIRST_CALL: usize = 64 << 10;
 /// Bytes beyond that which all connections without such a call may have waiting.
 const EARLY_TOTAL: usize = 16 << 20;
+/// Output bytes queued for a stranger beyond which it is not read from.
+const FIRST_OUTPUT: usize = 16 << 10;
 /// Time for which a host is known after a call of it was admitted.
 const KNOWN: Duration = Duration::from_secs(600);
 /// Least time without a call after which a connection is closed. It is ten times `client_timeout` if that is longer.
@@ -85,7 +89,7 @@ const IDLE: Duration = Duration::from_secs(60);
 ///
 /// ```text
 /// stranger --first admitted call--> introduced --no call for the idle limit--> closed
-///    +--10 s; from a known host the idle limit-------------------------------^
+///    +--10 s; from a known host the idle limit, but 10 s from a refused call-^
 /// ```
 /// Without users every call is admitted, with users one that has a valid signature or visit token. Producers open a
 /// connection before they send, and their first message may be large: so connections from hosts of which a call was
@@ -99,15 +103,24 @@ struct Connection {
     heard_at: Instant,
     /// Whether a call was admitted.
     introduced: bool,
+    /// When the first call came that was not admitted, if none was before.
+    refused_at: Option<Instant>,
     /// Bytes beyond [`FIRST_CALL`] that wait before a call was admitted.
     early: usize,
     decoder: Decoder,
     output: Transmit,
     /// Whether received calls wait because too much output is queued.
     behind: bool,
-    /// Whether a call on this connection has presented a valid visit token. If there are users, only such
-    /// connections get messages and commit offsets.
-    admitted: bool,
+    /// The last valid visit token of a call on this connection. If there are users, messages and offsets are for
+    /// connections whose token is still valid.
+    visit: Option<i64>,
+}
+
+impl Connection {
+    /// Whether so much output is queued that nothing more is read.
+    fn is_full(&self) -> bool {
+        self.output.len() > if self.introduced { OUTPUT_LIMIT } else { FIRST_OUTPUT }
+    }
 }
 
 /// The connection and serial number that a response is for.
@@ -148,8 +161,9 @@ pub struct Broker {
     producers: HashMap<String, Instant>,
     groups: BTreeMap<Arc<str>, Group>,
     next_event: i64,
-    /// Visit tokens that the broker accepts: the current one and the previous one.
-    tokens: [i64; 2],
+    /// If there are users: the user who registered a client id, and until when.
+    clients: HashMap<String, (Arc<str>, Instant)>,
+    visits: Visits,
     tokens_at: Instant,
     commits: Commits<Action>,
     wakes: VecDeque<u64>,
@@ -166,7 +180,6 @@ pub struct Broker {
 impl Broker {
     /// Creates a broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
-        let first = (settings.seed >> 1) as i64;
         let mut broker = Self {
             source,
             damage: None,
@@ -180,7 +193,8 @@ impl Broker {
             producers: HashMap::default(),
             groups: BTreeMap::new(),
             next_event: 1,
-            tokens: [first, first],
+            clients: HashMap::default(),
+            visits: Visits::new(settings.seed),
             tokens_at: now + TOKEN_PERIOD,
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
@@ -298,21 +312,25 @@ impl Broker {
         }
     }
 
-    /// Checks the visit token of a call and, if it is valid, admits the connection. Calls that carry no token
-    /// (`get`, `commit`) are answered on admitted connections only. Without users every connection is admitted.
-    fn check_visit(&mut self, call_id: CallId, info: Option<&pb::AuthorizedInfo>) -> Result<(), Refusal> {
-        if self.settings.users.is_none() {
-            return Ok(());
-        }
-        if !info.is_some_and(|info| self.tokens.contains(&info.visit_authorized_token)) {
+    /// Checks the visit token of a call and gives its user. If it is valid, it admits the connection: calls that carry
+    /// no token (`get`, `commit`) are answered on admitted connections only. Without users every connection is admitted.
+    fn check_visit(
+        &mut self,
+        call_id: CallId,
+        info: Option<&pb::AuthorizedInfo>,
+    ) -> Result<Arc<str>, Refusal> {
+        let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
+        let token = info.map(|info| info.visit_authorized_token);
+        let user = token.and_then(|token| self.visits.user(token)).filter(|user| users.contains(user));
+        let Some(user) = user else {
             let text = "the visit token is not one that this master issued: register with the master again";
             return Err((Code::CertificateFailure, text.to_owned()));
-        }
+        };
         if let Some(connection) = self.connections.get_mut(&call_id.connection) {
-            connection.admitted = true;
+            connection.visit = token;
         }
         self.introduce();
-        Ok(())
+        Ok(user)
     }
 
     /// Notes that a call of the present connection was admitted.
@@ -353,15 +371,14 @@ impl Broker {
         Ok(())
     }
 
-    /// Refuses a call without a token on a connection that has not shown one.
-    fn check_admitted(&self, call_id: CallId) -> Result<(), Refusal> {
-        if self.settings.users.is_none()
-            || self.connections.get(&call_id.connection).is_some_and(|connection| connection.admitted)
-        {
-            return Ok(());
-        }
-        let text = "this connection has not shown a visit token: register the partition first";
-        Err((Code::CertificateFailure, text.to_owned()))
+    /// The user of a call without a token: the one whose token the connection has shown, while it is valid.
+    fn check_admitted(&self, call_id: CallId) -> Result<Arc<str>, Refusal> {
+        let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
+        let token = self.connections.get(&call_id.connection).and_then(|connection| connection.visit);
+        let user = token.and_then(|token| self.visits.user(token)).filter(|user| users.contains(user));
+        let text =
+            "this connection has not shown a visit token that is still valid: register the partition first";
+        user.ok_or_else(|| (Code::CertificateFailure, text.to_owned()))
     }
 
     /// How long brokers have run on the store, in milliseconds: ages are counted by it.
@@ -384,8 +401,7 @@ impl Broker {
     fn housekeeping(&mut self) {
         if self.tokens_at <= self.now {
             self.tokens_at = self.now + TOKEN_PERIOD;
-            // The next token must not be predictable from this one.
-            self.tokens = [(random::bits() >> 1) as i64, self.tokens[0]];
+            self.visits.turn();
         }
         self.forget_clients();
         let now = self.now;
@@ -454,11 +470,12 @@ impl Protocol for Broker {
             opened_at: now,
             heard_at: now,
             introduced: false,
+            refused_at: None,
             early: 0,
             decoder: Decoder::new(FIRST_CALL),
             output: Transmit::default(),
             behind: false,
-            admitted: false,
+            visit: None,
         };
         self.connections.insert(id, connection);
         id
@@ -485,7 +502,7 @@ impl Protocol for Broker {
         }
         while let Some(connection) = self.connections.get_mut(&id) {
             // A get is short and its response is long. Read the remaining calls once this output is written.
-            let full = connection.output.len() > OUTPUT_LIMIT;
+            let full = connection.is_full();
             // Without input, no call comes that could reset it.
             connection.behind = full && !input.is_empty();
             if full {
@@ -500,6 +517,9 @@ impl Protocol for Broker {
                     let class = "corerpc.exception.UnknownProtocolException";
                     self.refuse(call_id, None, true, class, error.message().to_owned());
                 }
+            }
+            if let Some(connection) = self.connections.get_mut(&id).filter(|stranger| !stranger.introduced) {
+                connection.refused_at.get_or_insert(now);
             }
         }
         self.check_early(id, input.len())
@@ -521,15 +541,18 @@ impl Protocol for Broker {
 
     fn session_timeout(&self, id: u64) -> Option<Instant> {
         let connection = self.connections.get(&id)?;
-        if connection.introduced || self.is_known(&connection.host) {
-            return Some(connection.heard_at + self.idle_limit());
+        let idle = connection.heard_at + self.idle_limit();
+        if connection.introduced {
+            return Some(idle);
         }
-        Some(connection.opened_at + HANDSHAKE)
+        let known = self.is_known(&connection.host);
+        let since = if known { connection.refused_at } else { Some(connection.opened_at) };
+        earliest(since.map(|at| at + HANDSHAKE), known.then_some(idle))
     }
 
     fn may_read(&mut self, id: u64) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
-        self.commits.may_read(id) && !connection.behind && connection.output.len() <= OUTPUT_LIMIT
+        self.commits.may_read(id) && !connection.behind && !connection.is_full()
     }
 
     fn finished(&self, _id: u64) -> bool {

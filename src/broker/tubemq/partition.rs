@@ -60,6 +60,8 @@ pub(super) struct Position {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) client: String,
+    /// User of the client; no other may renew or release the lease under its id.
+    pub(super) user: Arc<str>,
     /// Connection on which the client registered, or last sent a heartbeat. Where there are users, gets and commits
     /// come on this one only: the client id alone proves nothing.
     pub(super) connection: u64,
@@ -115,14 +117,15 @@ impl Partition {
     }
 }
 
-/// The lease of a group, if `client` holds it.
+/// The lease of a group, if `client` of `user` holds it.
 pub(super) fn held<'a>(
     leases: &'a mut BTreeMap<Arc<str>, Lease>,
     group: &str,
     client: &str,
+    user: &str,
 ) -> Result<&'a mut Lease, Refusal> {
     match leases.get_mut(group) {
-        Some(lease) if lease.client == client => Ok(lease),
+        Some(lease) if lease.client == client && *lease.user == *user => Ok(lease),
         Some(_) => {
             // Names no client: its id is what a stranger would need next.
             Err((Code::DuplicatePartition, "another client of the group holds the partition".into()))

@@ -46,6 +46,11 @@ impl Users {
         Ok(Self(users))
     }
 
+    /// Whether there is a user of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Verifies the signature of a user and its age.
     pub fn verify(&self, info: &pb::AuthenticateInfo, wall_ms: u64) -> std::result::Result<(), &'static str> {
         if (wall_ms as i64).abs_diff(info.timestamp) > CLOCK_SLACK_MS as u64 {

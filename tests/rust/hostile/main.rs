@@ -1,0 +1,5 @@
+//! What the embedded broker gives to peers that mean no good: to strangers nothing, and to bytes of any kind no more memory
+//! and time than their number explains.
+
+mod strangers;
+mod world;
