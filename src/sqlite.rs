@@ -18,6 +18,9 @@ pub use rusqlite::Connection;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(feature = "simulation")]
+pub mod simulation;
+
 /// Size limit of a transaction in bytes, give or take one job.
 pub const GATHER_BYTES: usize = 1 << 20;
 /// Time limit for filling a transaction.
@@ -180,11 +183,14 @@ pub struct Report {
 
 /// The writer thread, which makes all changes of a database.
 #[derive(Debug)]
-pub struct Writer<J> {
+pub struct Writer<J: Job> {
     jobs: Option<mpsc::Sender<J>>,
     thread: Option<JoinHandle<()>>,
     /// Set when the writer is to end.
     closing: Arc<AtomicBool>,
+    /// In a simulation, a task in the place of the thread.
+    #[cfg(feature = "simulation")]
+    task: Option<simulation::Task<J>>,
 }
 
 impl<J: Job> Writer<J> {
@@ -197,15 +203,31 @@ impl<J: Job> Writer<J> {
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
         let closing = Arc::new(AtomicBool::new(trouble == Trouble::Fail));
+        #[cfg(feature = "simulation")]
+        if let Some(disk) = simulation::disk() {
+            let task =
+                Some(simulation::Task::start(disk, Committer::new(connection, report), closing.clone()));
+            return Ok(Self { jobs: None, thread: None, closing, task });
+        }
         let flag = closing.clone();
         let thread = std::thread::Builder::new()
             .name("penstock-store".into())
-            .spawn(move || run(connection, &queue, &flag, report))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), closing })
+            .spawn(move || run(&queue, Committer::new(connection, report), &flag))?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+            closing,
+            #[cfg(feature = "simulation")]
+            task: None,
+        })
     }
 
     /// Queues a job. The caller limits the length of the queue by means of the reports.
     pub fn submit(&self, job: J) {
+        #[cfg(feature = "simulation")]
+        if let Some(task) = &self.task {
+            return task.submit(job);
+        }
         if let Some(jobs) = &self.jobs {
             // The thread ends only after the sender is gone.
             let _ = jobs.send(job);
@@ -216,12 +238,14 @@ impl<J: Job> Writer<J> {
     pub fn close(&mut self) {
         self.end();
     }
-}
 
-impl<J> Writer<J> {
     fn end(&mut self) {
         self.jobs = None;
         self.closing.store(true, Ordering::Release);
+        #[cfg(feature = "simulation")]
+        if let Some(task) = self.task.take() {
+            task.end();
+        }
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let _ = thread.join();
@@ -229,20 +253,18 @@ impl<J> Writer<J> {
     }
 }
 
-impl<J> Drop for Writer<J> {
+impl<J: Job> Drop for Writer<J> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-fn run<J: Job>(
-    connection: Connection,
+fn run<J: Job, R: FnMut(&[J], &Outcome)>(
     queue: &mpsc::Receiver<J>,
+    mut committer: Committer<R>,
     closing: &AtomicBool,
-    mut report: impl FnMut(&[J], &Outcome),
 ) {
     let mut batch = Vec::new();
-    let mut failed: Option<Error> = None;
     while let Ok(first) = queue.recv() {
         let started = clock::now();
         let mut bytes = first.size();
@@ -252,34 +274,76 @@ fn run<J: Job>(
             bytes += job.size();
             batch.push(job);
         }
-        match &failed {
-            Some(error) => report(&batch, &Outcome::Failed(error.clone())),
-            None => match commit_patiently(&connection, &batch, closing, &mut report) {
-                Ok(Commit { bytes, rejected }) => {
-                    let mut rest = &batch[..];
-                    for (at, error) in rejected {
-                        let (before, from) = rest.split_at(at - (batch.len() - rest.len()));
-                        if !before.is_empty() {
-                            report(before, &Outcome::Written(bytes));
-                        }
-                        report(&from[..1], &Outcome::Rejected(error));
-                        rest = &from[1..];
-                    }
-                    if !rest.is_empty() {
-                        report(rest, &Outcome::Written(bytes));
-                    }
-                }
-                Err(error) => {
-                    let error = Error::from(error);
-                    report(&batch, &Outcome::Failed(error.clone()));
-                    failed = Some(error);
-                }
-            },
+        while let Some(pause) = committer.commit(&batch, closing) {
+            // Closing the writer ends the pause.
+            std::thread::park_timeout(pause);
         }
         batch.clear();
     }
-    if failed.is_none() {
-        let _ = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+    committer.finish();
+}
+
+/// What the writer thread does, without the thread.
+#[derive(Debug)]
+struct Committer<R> {
+    connection: Connection,
+    report: R,
+    failed: Option<Error>,
+    /// The next pause between two attempts.
+    pause: Duration,
+}
+
+impl<R> Committer<R> {
+    fn new(connection: Connection, report: R) -> Self {
+        Self { connection, report, failed: None, pause: FIRST_RETRY }
+    }
+
+    /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the writer is closing, returns
+    /// the pause to make before the next attempt with the same jobs.
+    fn commit<J: Job>(&mut self, batch: &[J], closing: &AtomicBool) -> Option<Duration>
+    where
+        R: FnMut(&[J], &Outcome),
+    {
+        let Self { connection, report, failed, pause } = self;
+        if let Some(error) = failed {
+            report(batch, &Outcome::Failed(error.clone()));
+            return None;
+        }
+        match commit(connection, batch) {
+            Ok(Commit { bytes, rejected }) => {
+                let mut rest = batch;
+                for (at, error) in rejected {
+                    let (before, from) = rest.split_at(at - (batch.len() - rest.len()));
+                    if !before.is_empty() {
+                        report(before, &Outcome::Written(bytes));
+                    }
+                    report(&from[..1], &Outcome::Rejected(error));
+                    rest = &from[1..];
+                }
+                if !rest.is_empty() {
+                    report(rest, &Outcome::Written(bytes));
+                }
+            }
+            Err(error) if may_pass(&error) && !closing.load(Ordering::Acquire) => {
+                report(&[], &Outcome::Waiting(error.into()));
+                let next = (*pause * 2).min(LAST_RETRY);
+                return Some(std::mem::replace(pause, next));
+            }
+            Err(error) => {
+                let error = Error::from(error);
+                report(batch, &Outcome::Failed(error.clone()));
+                *failed = Some(error);
+            }
+        }
+        *pause = FIRST_RETRY;
+        None
+    }
+
+    /// Leaves a file without a log.
+    fn finish(&self) {
+        if self.failed.is_none() {
+            let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+        }
     }
 }
 
@@ -291,27 +355,6 @@ struct Commit {
     rejected: Vec<(usize, Error)>,
 }
 
-/// Commits. If the disk is full or the file is locked, waits and tries again, unless the writer is closing.
-fn commit_patiently<J: Job>(
-    connection: &Connection,
-    batch: &[J],
-    closing: &AtomicBool,
-    report: &mut impl FnMut(&[J], &Outcome),
-) -> rusqlite::Result<Commit> {
-    let mut wait = FIRST_RETRY;
-    loop {
-        match commit(connection, batch) {
-            Err(error) if may_pass(&error) && !closing.load(Ordering::Acquire) => {
-                report(&[], &Outcome::Waiting(error.into()));
-                // Closing the writer ends the pause.
-                std::thread::park_timeout(wait);
-                wait = (wait * 2).min(LAST_RETRY);
-            }
-            done => return done,
-        }
-    }
-}
-
 /// Whether the same commit may succeed later.
 fn may_pass(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode as Code;
@@ -320,6 +363,8 @@ fn may_pass(error: &rusqlite::Error) -> bool {
 
 fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
     // Savepoints cost something with every job, and hardly any job is refused: they are for the second attempt.
+    #[cfg(feature = "simulation")]
+    simulation::fail(batch.len())?;
     let (transaction, rejected) = match apply_all(connection, batch) {
         Err(error) if is_fault_of_job(&error) => apply_each(connection, batch)?,
         done => (done?, Vec::new()),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -16,7 +15,8 @@ use crate::broker::runner::{ConnectionLimits, Runner};
 use crate::broker::service::Framing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::driver::{Endpoint, Turn, drive};
-use crate::net::{tls, ws};
+use crate::net::socket::{Listener, Socket};
+use crate::net::{resolve, tls, ws};
 use crate::transmit::Transmit;
 
 /// Time limit of the TLS handshake and of the WebSocket upgrade.
@@ -27,7 +27,7 @@ const WS_MARGIN: usize = 64 << 10;
 /// A listening socket.
 #[derive(Debug)]
 pub(super) struct Port {
-    listener: TcpListener,
+    listener: Listener,
     /// Port number.
     pub(super) number: u16,
 }
@@ -35,11 +35,11 @@ pub(super) struct Port {
 impl Port {
     /// Listens on `host`.
     pub(super) async fn bind(host: &str, port: u16) -> Result<Self> {
-        let listener = TcpListener::bind((host, port)).await.map_err(|error| {
+        let listener = Listener::bind(host, port).await.map_err(|error| {
             let address = format!("{}:{port}", bracketed(host));
             Error::new(ErrorKind::Io, format!("cannot listen on {address}: {error}"))
         })?;
-        let number = listener.local_addr()?.port();
+        let number = listener.port()?;
         Ok(Self { listener, number })
     }
 
@@ -66,9 +66,10 @@ fn bracketed(host: &str) -> String {
 
 /// Refuses a `host` that other machines can reach. `missing` names the options that would make that safe.
 pub(super) async fn check_bind(host: &str, missing: &str) -> Result<()> {
-    let addresses: Vec<IpAddr> = tokio::net::lookup_host((host, 0))
+    let addresses: Vec<IpAddr> = resolve(host, 0)
         .await
         .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("host {host:?}: {error}")))?
+        .into_iter()
         .map(|address| address.ip())
         .collect();
     if addresses.iter().all(IpAddr::is_loopback) {
@@ -96,7 +97,7 @@ pub(super) fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
 }
 
 /// Accepts clients until the task is aborted.
-pub(super) async fn accept(runner: Rc<Runner>, port: Port, transport: Transport) {
+pub(super) async fn accept(runner: Rc<Runner>, mut port: Port, transport: Transport) {
     loop {
         let (stream, address) = match port.listener.accept().await {
             Ok(accepted) => accepted,
@@ -109,14 +110,21 @@ pub(super) async fn accept(runner: Rc<Runner>, port: Port, transport: Transport)
         if !runner.admits(address.ip(), transport.limits) {
             continue;
         }
-        let _ = stream.set_nodelay(true);
         let connection = Connection::new(runner.clone(), address);
-        tokio::task::spawn_local(serve(connection, stream, transport.clone()));
+        let transport = transport.clone();
+        match stream {
+            Socket::Tcp(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
+        }
     }
 }
 
 /// Serves one connection. Its error is dropped here: the client sees the connection close and may reconnect.
-async fn serve(connection: Connection, stream: TcpStream, transport: Transport) {
+async fn serve<S>(connection: Connection, stream: S, transport: Transport)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     // The handshakes are boxed, so that the future that lives as long as the connection stays small.
     match transport.tls {
         None => serve_framed(&connection, stream, transport.framing).await,

@@ -35,6 +35,8 @@ pub mod pulsar;
 mod runner;
 mod server;
 mod service;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod stats;
 pub mod store;
 pub mod tubemq;

@@ -75,17 +75,22 @@ pub(super) fn run(
             }
         };
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
-        match Server::start(&options).await {
-            Ok((server, urls)) => {
-                let _ = started.send(Ok(urls));
-                server.serve(requests).await;
-            }
-            Err(error) => {
-                let _ = started.send(Err(error));
-            }
+    local.block_on(&runtime, serve(options, requests, |urls| drop(started.send(urls))));
+}
+
+/// Runs the broker on the calling task and the local tasks beside it.
+pub(super) async fn serve(
+    options: Options,
+    requests: queue::UnboundedReceiver<Request>,
+    started: impl FnOnce(Result<Urls>),
+) {
+    match Server::start(&options).await {
+        Ok((server, urls)) => {
+            started(Ok(urls));
+            server.serve(requests).await;
         }
-    });
+        Err(error) => started(Err(error)),
+    }
 }
 
 /// A protocol with its ports, before the store is open.

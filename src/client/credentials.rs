@@ -7,6 +7,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::spawn_thread;
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
 pub type SecretSupplier = Callback<(), String>;
@@ -88,7 +89,7 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
             drop(turn);
             let _ = done.send(result);
         };
-        std::thread::Builder::new().name("penstock-callback".into()).spawn(call)?;
+        spawn_thread("penstock-callback", call)?;
         match timeout_at(deadline, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::new(

@@ -1,19 +1,23 @@
 //! The tokio layer: addresses, sockets, TLS, timers, and the driver that every protocol uses.
 //!
+//! * [`socket`]: sockets that connect and listen
 //! * [`driver`]: moves bytes between a socket and a [`crate::machine::Machine`]
 //! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream
 //! * [`backoff`]: pauses between attempts, with jitter
+//!
+//! With the feature `simulation`, tests replace names, sockets and threads by their own (`simulation`).
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -21,11 +25,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
 pub mod driver;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+pub mod socket;
 pub mod tcp;
 pub mod tls;
 pub mod url;
 pub mod ws;
 
+use socket::Socket;
 use tcp::{Pacing, Tcp};
 
 /// A connected socket, with or without TLS.
@@ -40,6 +48,9 @@ pub enum Stream {
     Unix(tokio::net::UnixStream),
     /// WebSocket over one of the others.
     WebSocket(Box<ws::WebSocket<Self>>),
+    /// A socket of a simulated network.
+    #[cfg(feature = "simulation")]
+    Simulated(Box<dyn simulation::Socket>),
 }
 
 /// Connects to a Unix domain socket.
@@ -60,7 +71,11 @@ pub async fn connect(
     timeout: Duration,
 ) -> Result<Stream> {
     let attempt = async {
-        let tcp = Tcp::new(connect_tcp(host, port).await?, pacing);
+        let tcp = match connect_any(host, port).await? {
+            Socket::Tcp(stream) => Tcp::new(stream, pacing),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(socket) => return Ok(Stream::Simulated(socket)),
+        };
         let Some(tls) = tls else { return Ok(Stream::Plain(tcp)) };
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("{host:?} is not a host name")))?;
@@ -72,20 +87,55 @@ pub async fn connect(
     })
 }
 
-async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream> {
+/// The addresses of a name.
+pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    #[cfg(feature = "simulation")]
+    if let Some(network) = simulation::network() {
+        return network.resolve(host, port).await;
+    }
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+/// Runs a function that may block on a thread of its own.
+pub(crate) fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[cfg(feature = "simulation")]
+    if simulation::network().is_some() {
+        run();
+        return Ok(());
+    }
+    std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+/// Runs a function that may block on a thread of the runtime; `None` if the runtime ends first.
+pub(crate) fn spawn_blocking<T, F>(
+    runtime: &Handle,
+    run: F,
+) -> impl Future<Output = Option<T>> + Send + use<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    #[cfg(feature = "simulation")]
+    if simulation::network().is_some() {
+        let done = run();
+        return futures_util::future::Either::Left(async move { Some(done) });
+    }
+    let running = runtime.spawn_blocking(run);
+    let running = async move { running.await.ok() };
+    #[cfg(feature = "simulation")]
+    let running = futures_util::future::Either::Right(running);
+    running
+}
+
+/// A connection to the first address of a name that can be connected to.
+async fn connect_any(host: &str, port: u16) -> Result<Socket> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {host}:{port}: {error}"))
     };
-    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|e| failed(&e))?;
     let mut last = None;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(tcp) => {
-                tcp.set_nodelay(true)?;
-                let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
-                socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
-                return Ok(tcp);
-            }
+    for address in resolve(host, port).await.map_err(|e| failed(&e))? {
+        match Socket::connect(address).await {
+            Ok(connected) => return Ok(connected),
             Err(error) => last = Some(error),
         }
     }
@@ -103,6 +153,8 @@ impl AsyncRead for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::WebSocket(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -115,6 +167,8 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::WebSocket(stream) => Pin::new(stream).poll_write(cx, buf),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -129,6 +183,8 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::WebSocket(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -139,6 +195,8 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => stream.is_write_vectored(),
             Self::WebSocket(stream) => stream.is_write_vectored(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -149,6 +207,8 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Self::WebSocket(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -159,6 +219,8 @@ impl AsyncWrite for Stream {
             #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::WebSocket(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

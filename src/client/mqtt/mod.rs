@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -23,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
 use crate::mqtt::topic::{Filter, check_name};
+use crate::net::spawn_blocking;
 use crate::net::url::{Protocol, ServiceUrl};
 
 mod connection;
@@ -88,11 +90,11 @@ impl Client {
         let mut outbox = None;
         if options.outbox.is_some() {
             // A disk may be slow: not on the engine's thread.
-            let opening = tokio::task::spawn_blocking(move || {
+            let opening = spawn_blocking(&Handle::current(), move || {
                 let outbox = OutboxSession::open(&mut options, &mut session)?;
                 Ok::<_, Error>((options, session, outbox))
             });
-            let failed = |_| Err(Error::new(ErrorKind::Closed, "the engine has ended"));
+            let failed = || Err(Error::new(ErrorKind::Closed, "the engine has ended"));
             (options, session, outbox) = opening.await.unwrap_or_else(failed)?;
         }
         let (abandon, abandoned) = mpsc::unbounded_channel();
@@ -200,7 +202,7 @@ impl Client {
         shared.disconnect().await;
         if shared.outbox.is_some() {
             let shared = Arc::clone(shared);
-            let _ = tokio::task::spawn_blocking(move || shared.close_outbox()).await;
+            let _ = spawn_blocking(&Handle::current(), move || shared.close_outbox()).await;
         }
         shared.end(&Error::new(ErrorKind::Closed, "the client is closed"));
         self.0.tasks.iter().for_each(AbortHandle::abort);

@@ -26,6 +26,7 @@ use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::Outcome;
 use crate::mqtt::session::{Event, Session};
 use crate::mqtt::{Reason, Version};
+use crate::net::spawn_blocking;
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
@@ -432,7 +433,7 @@ impl Shared {
         self.dispatch(&mut events);
         if let Some(outbox) = self.outbox.as_ref().and_then(OutboxSession::take_outbox) {
             // Another client may open the file then. Closing writes what was submitted, which may take a commit.
-            self.runtime.spawn_blocking(move || outbox.close());
+            drop(spawn_blocking(&self.runtime, move || outbox.close()));
         }
         if let Some(warning) = self.unclaimed.end() {
             log::warn(&warning);

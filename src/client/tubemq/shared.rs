@@ -15,6 +15,7 @@ use crate::client::tubemq::options::ClientOptions;
 use crate::client::until;
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::resolve;
 use crate::net::url::{Address, ServiceUrl};
 use crate::random;
 use crate::sync::Mutex;
@@ -61,8 +62,8 @@ pub(super) fn client_id(host: &str) -> String {
 /// Own IPv4 address on the route to `address`: the protocol has no other addresses.
 async fn own_address(address: &Address) -> std::net::Ipv4Addr {
     let found = async {
-        let mut to = tokio::net::lookup_host((address.host.as_str(), address.port)).await.ok()?;
-        let to = to.find(std::net::SocketAddr::is_ipv4)?;
+        let to = resolve(&address.host, address.port).await.ok()?;
+        let to = to.into_iter().find(std::net::SocketAddr::is_ipv4)?;
         // Sends nothing: connecting a UDP socket only looks the route up.
         let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         socket.connect(to).ok()?;
