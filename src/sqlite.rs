@@ -283,9 +283,10 @@ fn run<J: Job, R: FnMut(&[J], &Outcome)>(
     committer.finish();
 }
 
-/// What the writer thread does, without the thread.
+/// What the thread of a [`Writer`] does, without the thread: it never sleeps, and a test or a simulation can call it
+/// between two events.
 #[derive(Debug)]
-struct Committer<R> {
+pub struct Committer<R> {
     connection: Connection,
     report: R,
     failed: Option<Error>,
@@ -294,13 +295,14 @@ struct Committer<R> {
 }
 
 impl<R> Committer<R> {
-    fn new(connection: Connection, report: R) -> Self {
+    /// The work on an open database. It calls `report` as a [`Writer`] does.
+    pub fn new(connection: Connection, report: R) -> Self {
         Self { connection, report, failed: None, pause: FIRST_RETRY }
     }
 
     /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the writer is closing, returns
     /// the pause to make before the next attempt with the same jobs.
-    fn commit<J: Job>(&mut self, batch: &[J], closing: &AtomicBool) -> Option<Duration>
+    pub fn commit<J: Job>(&mut self, batch: &[J], closing: &AtomicBool) -> Option<Duration>
     where
         R: FnMut(&[J], &Outcome),
     {
@@ -340,7 +342,7 @@ impl<R> Committer<R> {
     }
 
     /// Leaves a file without a log.
-    fn finish(&self) {
+    pub fn finish(&self) {
         if self.failed.is_none() {
             let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
         }

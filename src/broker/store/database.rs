@@ -53,7 +53,7 @@ impl Directory {
 
 /// The open database of a data directory.
 #[derive(Debug)]
-pub(in crate::broker) struct Database {
+pub struct Database {
     directory: Directory,
     connection: Connection,
     sync: Sync,
@@ -61,7 +61,7 @@ pub(in crate::broker) struct Database {
 
 impl Database {
     /// Opens the directory and creates or migrates its tables.
-    pub(in crate::broker) fn open(path: &Path, sync: Sync) -> Result<Self> {
+    pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
         prepare(&connection)?;
@@ -69,28 +69,34 @@ impl Database {
     }
 
     /// The connection that loads the tables at start.
-    pub(in crate::broker) fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
     /// The first unused topic id.
-    pub(in crate::broker) fn next_topic(&self) -> Result<u64> {
+    pub fn next_topic(&self) -> Result<u64> {
         Ok(meta(&self.connection, "next_topic")? as u64)
     }
 
     /// How long brokers have run on the store, in milliseconds.
-    pub(in crate::broker) fn run_ms(&self) -> Result<u64> {
+    pub fn run_ms(&self) -> Result<u64> {
         entries::run_ms(&self.connection)
     }
 
     /// A reader of entries with a connection of its own.
-    pub(in crate::broker) fn reader(&self) -> Result<Stored> {
+    pub fn reader(&self) -> Result<Stored> {
         Ok(Stored::new(self.directory.connect(self.sync)?))
+    }
+
+    /// The connection for the writer, and the directory, which is to be released after the last write.
+    pub fn into_parts(self) -> (Connection, Directory) {
+        (self.connection, self.directory)
     }
 
     /// Starts the writer thread; gives `count` queues to it.
     pub(in crate::broker) fn into_queues(self, count: usize) -> Result<Vec<(StoreQueue, Reports)>> {
-        StoreQueue::open(self.connection, self.directory, count)
+        let (connection, directory) = self.into_parts();
+        StoreQueue::open(connection, directory, count)
     }
 }
 

@@ -16,8 +16,7 @@ mod op;
 pub(super) mod queue;
 mod usage;
 
-pub(super) use database::Database;
-pub use database::{Directory, prepare};
+pub use database::{Database, Directory, prepare};
 pub use entries::{Found, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
 pub use usage::StoreUsage;

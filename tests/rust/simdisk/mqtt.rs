@@ -1,0 +1,290 @@
+//! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained message.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::BytesMut;
+use penstock::mqtt::packet::{Ack, PacketId, Publish, Subscribe, SubscribeOptions};
+use penstock::mqtt::{Packet, Properties, QoS, Reason, Sender, Version, frame};
+
+use crate::node::MQTT;
+use crate::support::chance::Chance;
+use crate::support::mqtt::{Q1, Q2, encode, id, lasting, publish, retained, text};
+use crate::world::World;
+
+/// Publications in flight.
+const WINDOW: usize = 6;
+const RETAINED: &str = "r/last";
+
+#[derive(Clone, Debug)]
+struct Outgoing {
+    packet_id: PacketId,
+    publish: Publish,
+    /// Whether PUBREC has arrived.
+    released: bool,
+}
+
+/// A client with a session that lasts.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    name: &'static str,
+    peer: Option<u64>,
+    /// Whether the broker has confirmed something that belongs to the session: a new session without anything is not
+    /// missed.
+    known: bool,
+    /// Whether CONNACK has arrived.
+    ready: bool,
+    input: BytesMut,
+    /// Packets to be sent.
+    up: VecDeque<Packet>,
+    outgoing: Vec<Outgoing>,
+    next_packet_id: u16,
+    /// Payloads in order of arrival, without duplicates that QoS 2 recognised.
+    got: Vec<(QoS, String)>,
+    incoming: BTreeSet<PacketId>,
+    subscribed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    publisher: Session,
+    subscriber: Session,
+    /// Reads the retained message.
+    watcher: Session,
+    /// Payloads that were published to subscribers, with their QoS.
+    sent: Vec<(QoS, String)>,
+    /// Retained payloads: the number that were published, and the newest that was acknowledged.
+    retained: usize,
+    retained_acked: Option<usize>,
+}
+
+impl Client {
+    fn sessions(&mut self) -> [&mut Session; 3] {
+        [&mut self.publisher, &mut self.subscriber, &mut self.watcher]
+    }
+
+    pub fn peers(&self) -> Vec<u64> {
+        [&self.publisher, &self.subscriber, &self.watcher].iter().filter_map(|session| session.peer).collect()
+    }
+
+    pub fn hear(&mut self, peer: u64, bytes: BytesMut) {
+        let mut acked = Vec::new();
+        for session in self.sessions().into_iter().filter(|session| session.peer == Some(peer)) {
+            session.input.extend_from_slice(&bytes);
+            while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut session.input).unwrap() {
+                let packet = Packet::decode(&frame, Version::V5, Sender::Server).unwrap();
+                acked.extend(session.handle(packet));
+            }
+        }
+        for publish in acked.iter().filter(|publish| publish.retain) {
+            self.retained_acked = Some(number(&text(publish)));
+        }
+    }
+}
+
+impl Session {
+    /// Handles a packet; gives the publication that it acknowledges.
+    fn handle(&mut self, packet: Packet) -> Option<Publish> {
+        self.known |= matches!(packet, Packet::SubAck(_) | Packet::PubAck(_) | Packet::PubRec(_));
+        match packet {
+            Packet::ConnAck(ack) => {
+                assert_eq!(ack.reason, Reason::Success, "{}", self.name);
+                assert!(ack.session_present || !self.known, "{}: the session is lost", self.name);
+                self.ready = true;
+                for outgoing in &self.outgoing {
+                    self.up.push_back(if outgoing.released {
+                        Packet::PubRel(Ack::new(outgoing.packet_id))
+                    } else {
+                        Packet::Publish(Publish { dup: true, ..outgoing.publish.clone() })
+                    });
+                }
+            }
+            Packet::SubAck(_) => self.subscribed = true,
+            Packet::PubAck(ack) => {
+                assert!(!ack.reason.is_error(), "{ack:?}");
+                let at = self.outgoing.iter().position(|o| o.packet_id == ack.packet_id).unwrap();
+                return Some(self.outgoing.remove(at).publish);
+            }
+            Packet::PubRec(ack) => {
+                assert!(!ack.reason.is_error(), "{ack:?}");
+                let outgoing = self.outgoing.iter_mut().find(|o| o.packet_id == ack.packet_id).unwrap();
+                outgoing.released = true;
+                self.up.push_back(Packet::PubRel(Ack::new(ack.packet_id)));
+            }
+            Packet::PubComp(ack) => {
+                let at = self.outgoing.iter().position(|o| o.packet_id == ack.packet_id).unwrap();
+                return Some(self.outgoing.remove(at).publish);
+            }
+            Packet::Publish(publish) => {
+                let packet_id = publish.packet_id.expect("nothing is sent with QoS 0");
+                if publish.qos == Q1 {
+                    self.got.push((Q1, text(&publish)));
+                    self.up.push_back(Packet::PubAck(Ack::new(packet_id)));
+                } else {
+                    if self.incoming.insert(packet_id) {
+                        self.got.push((Q2, text(&publish)));
+                    } else {
+                        assert!(publish.dup, "{}: {packet_id} for another message", self.name);
+                    }
+                    self.up.push_back(Packet::PubRec(Ack::new(packet_id)));
+                }
+            }
+            Packet::PubRel(ack) => {
+                self.incoming.remove(&ack.packet_id);
+                self.up.push_back(Packet::PubComp(Ack::new(ack.packet_id)));
+            }
+            other => panic!("{}: {other:?}", self.name),
+        }
+        None
+    }
+
+    fn free_id(&mut self) -> u16 {
+        loop {
+            self.next_packet_id = self.next_packet_id % 1000 + 1;
+            if self.outgoing.iter().all(|o| o.packet_id.get() != self.next_packet_id) {
+                return self.next_packet_id;
+            }
+        }
+    }
+}
+
+/// The number in a payload.
+fn number(payload: &str) -> usize {
+    payload.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn payload(kind: &str, number: usize) -> String {
+    format!("{kind} {number} {}", "x".repeat(number * 53 % 700))
+}
+
+fn tell(world: &mut World, peer: u64, packet: Packet) {
+    world.send(MQTT, peer, &encode(packet, Version::V5));
+}
+
+/// Sends the session's next packet; returns whether there was one.
+fn speak(world: &mut World, which: usize) -> bool {
+    let session = &mut world.clients.mqtt.sessions().into_iter().nth(which).unwrap();
+    let (Some(peer), true) = (session.peer, session.ready) else { return false };
+    let Some(packet) = session.up.pop_front() else { return false };
+    tell(world, peer, packet);
+    true
+}
+
+fn connect(world: &mut World, which: usize, name: &'static str) {
+    let peer = world.node.connect(MQTT);
+    let session = world.clients.mqtt.sessions().into_iter().nth(which).unwrap();
+    session.name = name;
+    session.peer = Some(peer);
+    session.ready = false;
+    session.up.clear();
+    session.input.clear();
+    tell(world, peer, Packet::Connect(Box::new(lasting(name))));
+    world.settle();
+    assert!(world.clients.mqtt.sessions()[which].ready, "no CONNACK");
+}
+
+fn subscribe(world: &mut World, which: usize, filter: &str) {
+    let peer = world.clients.mqtt.sessions()[which].peer.unwrap();
+    let filters = vec![(filter.into(), SubscribeOptions::qos(Q2))];
+    tell(
+        world,
+        peer,
+        Packet::Subscribe(Subscribe { packet_id: id(9999), properties: Properties::new(), filters }),
+    );
+    world.settle();
+    assert!(world.clients.mqtt.sessions()[which].subscribed, "no SUBACK");
+}
+
+pub fn set_up(world: &mut World) {
+    connect(world, 0, "publisher");
+    connect(world, 1, "subscriber");
+    subscribe(world, 1, "t/#");
+}
+
+fn send(world: &mut World, chance: &mut Chance) {
+    let client = &mut world.clients.mqtt;
+    let publisher = &mut client.publisher;
+    if publisher.outgoing.len() >= WINDOW {
+        return;
+    }
+    let packet_id = publisher.free_id();
+    let publish = if chance.percent(15) {
+        client.retained += 1;
+        retained(RETAINED, Q1, packet_id, &payload("r", client.retained))
+    } else {
+        let qos = if chance.percent(50) { Q1 } else { Q2 };
+        let text = payload("t", client.sent.len());
+        client.sent.push((qos, text.clone()));
+        publish("t/a", qos, packet_id, &text)
+    };
+    publisher.outgoing.push(Outgoing { packet_id: id(packet_id), publish: publish.clone(), released: false });
+    let peer = publisher.peer.unwrap();
+    tell(world, peer, Packet::Publish(publish));
+}
+
+pub fn step(world: &mut World, chance: &mut Chance) {
+    match chance.below(100) {
+        0..40 => send(world, chance),
+        40..60 => drop(speak(world, 0)),
+        _ => drop(speak(world, 1)),
+    }
+}
+
+pub fn verify(world: &mut World) {
+    if world.clients.mqtt.publisher.peer.is_none() {
+        return;
+    }
+    connect(world, 0, "publisher");
+    connect(world, 1, "subscriber");
+    if !world.clients.mqtt.subscriber.subscribed {
+        assert!(world.clients.mqtt.sent.is_empty());
+        return;
+    }
+    finish(world);
+    let text = payload("t", world.clients.mqtt.sent.len());
+    world.clients.mqtt.sent.push((Q2, text.clone()));
+    let publisher = &mut world.clients.mqtt.publisher;
+    let packet_id = publisher.free_id();
+    let publish = publish("t/a", Q2, packet_id, &text);
+    publisher.outgoing.push(Outgoing { packet_id: id(packet_id), publish: publish.clone(), released: false });
+    let peer = publisher.peer.unwrap();
+    tell(world, peer, Packet::Publish(publish));
+    finish(world);
+
+    let client = &world.clients.mqtt;
+    assert!(client.publisher.outgoing.is_empty(), "not answered: {:?}", client.publisher.outgoing);
+    let mut times = BTreeMap::<&str, usize>::new();
+    let mut last = BTreeMap::new();
+    for (qos, text) in &client.subscriber.got {
+        let seen = times.entry(text).or_default();
+        *seen += 1;
+        let expected = client.sent.get(number(text)).unwrap_or_else(|| panic!("{text} was never sent"));
+        assert_eq!((expected.0, &expected.1), (*qos, text));
+        assert!(*qos == Q1 || *seen == 1, "{text} came twice");
+        if *seen == 1 {
+            let before = last.insert(*qos as u8, number(text));
+            assert!(before < Some(number(text)), "{text} came after number {before:?}");
+        }
+    }
+    for (_, text) in &client.sent {
+        assert!(times.contains_key(&text[..]), "{text} is lost");
+    }
+
+    connect(world, 2, "watcher");
+    subscribe(world, 2, "r/#");
+    let client = &world.clients.mqtt;
+    match &client.watcher.got[..] {
+        [] => assert_eq!(client.retained, 0, "the retained message is lost"),
+        [(_, text)] => {
+            assert!(Some(number(text)) >= client.retained_acked && number(text) <= client.retained, "{text}")
+        }
+        more => panic!("{more:?}"),
+    }
+}
+
+/// Both clients go on until nothing is left to be said.
+fn finish(world: &mut World) {
+    world.settle();
+    while speak(world, 0) | speak(world, 1) {
+        world.settle();
+    }
+}

@@ -1,0 +1,186 @@
+//! A broker on a simulated disk with its clients, and the ledger: what the clients have sent, been told and been given,
+//! after each event. It is outside of the store, and a crash of the broker does not touch it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use penstock::error::Result;
+use penstock::sqlite::{self, Sync};
+
+use crate::disk::{Disk, Replay, Trace};
+use crate::node::{MQTT, Node, PULSAR, Reach, TUBEMQ};
+use crate::support::chance::Chance;
+use crate::vfs::Mount;
+use crate::{mqtt, pulsar, tubemq};
+
+/// Steps of a script.
+pub const STEPS: usize = 300;
+
+/// The clients of all protocols, with what each knows.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    pub pulsar: pulsar::Client,
+    pub mqtt: mqtt::Client,
+    pub tubemq: tubemq::Client,
+}
+
+/// A broker and its clients.
+pub struct World {
+    pub node: Node,
+    pub clients: Clients,
+    mount: Mount,
+    path: PathBuf,
+    /// The ledger: the clients after each event. Kept while the disk keeps a trace.
+    ledger: Option<Vec<Clients>>,
+}
+
+/// A script that ran: what happened on the disk, and outside.
+pub struct Recorded {
+    /// The disk before the first change.
+    pub start: Replay,
+    pub trace: Trace,
+    pub ledger: Vec<Clients>,
+}
+
+impl World {
+    /// Opens the broker on a disk, for clients that may have known an earlier one.
+    pub fn open(path: &Path, mount: Mount, reach: Reach, clients: Clients) -> Result<Self> {
+        let node = Node::open(path, reach)?;
+        Ok(Self { node, clients, mount, path: path.to_owned(), ledger: None })
+    }
+
+    pub fn disk(&self) -> std::sync::MutexGuard<'_, Disk> {
+        self.mount.disk()
+    }
+
+    /// Notes the clients' knowledge as it is now.
+    fn note(&mut self) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.push(self.clients.clone());
+            self.mount.disk().events = ledger.len() - 1;
+        }
+    }
+
+    /// A client sends. What it attempts is in the ledger before the broker has it.
+    pub fn send(&mut self, protocol: usize, peer: u64, bytes: &[u8]) {
+        self.note();
+        self.node
+            .input(protocol, peer, bytes)
+            .unwrap_or_else(|error| panic!("the broker refuses bytes: {error}"));
+        self.listen();
+    }
+
+    /// The clients hear what the brokers have for them.
+    pub fn listen(&mut self) {
+        let mut heard = false;
+        for protocol in [PULSAR, MQTT, TUBEMQ] {
+            for peer in self.peers(protocol) {
+                let bytes = self.node.output(protocol, peer);
+                if bytes.is_empty() {
+                    continue;
+                }
+                heard = true;
+                match protocol {
+                    PULSAR => self.clients.pulsar.hear(bytes),
+                    MQTT => self.clients.mqtt.hear(peer, bytes),
+                    _ => self.clients.tubemq.hear(bytes),
+                }
+            }
+        }
+        if heard {
+            self.note();
+        }
+    }
+
+    fn peers(&self, protocol: usize) -> Vec<u64> {
+        match protocol {
+            PULSAR => self.clients.pulsar.peers(),
+            MQTT => self.clients.mqtt.peers(),
+            _ => self.clients.tubemq.peers(),
+        }
+    }
+
+    /// The writer commits, and the clients hear the answers. Returns false if the store cannot write at the moment.
+    pub fn commit(&mut self) -> bool {
+        let done = self.node.commit();
+        self.listen();
+        done
+    }
+
+    /// Commits until everything has been said.
+    pub fn settle(&mut self) {
+        assert!(self.commit(), "the disk is not full");
+        // Answers may make a broker write again.
+        assert!(self.commit());
+    }
+
+    /// One step of a script: of a client, or of the clock.
+    pub fn step(&mut self, chance: &mut Chance, protocol: usize) {
+        if chance.percent(4) {
+            self.node.pass(Duration::from_millis(chance.within(50, 61_000) as u64));
+        }
+        match protocol {
+            PULSAR => pulsar::step(self, chance),
+            MQTT => mqtt::step(self, chance),
+            _ => tubemq::step(self, chance),
+        }
+        // Some changes share a commit.
+        if chance.percent(70) {
+            self.commit();
+        }
+    }
+
+    /// The clients connect, subscribe and create what they need.
+    pub fn set_up(&mut self, protocols: &[usize]) {
+        for protocol in protocols {
+            match *protocol {
+                PULSAR => pulsar::set_up(self),
+                MQTT => mqtt::set_up(self),
+                _ => tubemq::set_up(self),
+            }
+        }
+    }
+
+    /// The clients come back to a broker that was opened again, finish what they had begun, and compare what they find
+    /// with what they know.
+    pub fn verify(&mut self) {
+        let sound = self.integrity();
+        assert_eq!(sound, "ok", "integrity_check");
+        pulsar::verify(self);
+        mqtt::verify(self);
+        tubemq::verify(self);
+    }
+
+    /// The answer of SQLite's own check.
+    pub fn integrity(&self) -> String {
+        let db = sqlite::open(&self.path.join("broker.db"), Sync::Full).unwrap();
+        db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+    }
+
+    /// Stops the broker and gives its disk.
+    pub fn stop(self) -> (Mount, Clients) {
+        self.node.stop();
+        (self.mount, self.clients)
+    }
+}
+
+/// Plays a script on an empty disk, stops the broker and starts it again.
+pub fn record(path: &Path, protocols: &[usize], seed: u64, reach: Reach) -> Recorded {
+    let mut chance = Chance::new(seed);
+    let mount = Mount::new(path, Disk::default());
+    let start = mount.disk().start_trace();
+    let mut world = World::open(path, mount, reach, Clients::default()).unwrap();
+    world.ledger = Some(vec![Clients::default()]);
+    world.set_up(protocols);
+    for _ in 0..STEPS {
+        let protocol = protocols[chance.below(protocols.len())];
+        world.step(&mut chance, protocol);
+    }
+    world.commit();
+    world.note();
+    let ledger = world.ledger.take().unwrap();
+    let (mount, clients) = world.stop();
+    let world = World::open(path, mount, reach, clients).unwrap();
+    let trace = world.disk().trace.take().unwrap();
+    Recorded { start, trace, ledger }
+}
