@@ -41,6 +41,15 @@ class BrokerOptions(TypedDict, total=False):
     allow_insecure_bind: Annotated[
         bool, Option(_flag, False, "Allows an address other than loopback without TLS and tokens.")
     ]
+    allow_anonymous: Annotated[
+        bool,
+        Option(
+            _flag,
+            False,
+            "Allows other machines to connect without credentials to one protocol though another has users."
+            " Without it the broker does not start then.",
+        ),
+    ]
     advertised_url: Annotated[
         str, Option(_text, None, "URL that lookups return to clients; by default made of host and port.")
     ]

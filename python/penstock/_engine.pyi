@@ -823,6 +823,12 @@ class Broker:
         """
     def stop(self, timeout: float) -> None:
         """Ends it, within ``timeout`` seconds."""
+    def reload_users(self) -> list[tuple[str, int]]:
+        """Reads the files of users again, and returns the number of users by protocol.
+
+        Raises:
+            InvalidArgument: a file that cannot be read, or has a line that is no user.
+        """
     def status(self) -> dict[str, Any]:
         """Figures of the broker: URLs, connections, topics, bytes."""
     def create_topic(self, name: str, partitions: int) -> None: ...

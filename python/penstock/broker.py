@@ -118,6 +118,16 @@ class Broker:
         """
         return self._running().status()
 
+    def reload_users(self) -> dict[str, int]:
+        """Reads `mqtt_password_file` and `tubemq_user_file` again, and returns the number of users by
+        protocol. MQTT connections whose user is gone or has another password end. ``penstock broker`` does
+        this at SIGHUP.
+
+        Raises:
+            InvalidArgument: a file cannot be read, or a line of it is no user. The former users stay.
+        """
+        return dict(self._running().reload_users())
+
     def create_topic(self, name: str, partitions: int = 0) -> None:
         """Creates a topic: a plain one, or one with ``partitions``. A name that begins with ``tubemq:`` names
         a TubeMQ topic.

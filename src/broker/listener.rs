@@ -64,23 +64,12 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Refuses a `host` that other machines can reach. `missing` names the options that would make that safe.
-pub(super) async fn check_bind(host: &str, missing: &str) -> Result<()> {
-    let addresses: Vec<IpAddr> = resolve(host, 0)
+/// Whether other machines can reach `host`.
+pub(super) async fn is_public(host: &str) -> Result<bool> {
+    let addresses = resolve(host, 0)
         .await
-        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("host {host:?}: {error}")))?
-        .into_iter()
-        .map(|address| address.ip())
-        .collect();
-    if addresses.iter().all(IpAddr::is_loopback) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidArgument,
-        format!(
-            "{host} can be reached from other machines: set {missing}, or set allow_insecure_bind to accept that"
-        ),
-    ))
+        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("host {host:?}: {error}")))?;
+    Ok(addresses.iter().any(|address| !address.ip().is_loopback()))
 }
 
 /// A TLS acceptor with this certificate chain and private key, PEM.

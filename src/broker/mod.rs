@@ -134,6 +134,12 @@ impl Broker {
         self.ask(|answer| Request::TopicStats(name.to_owned(), answer))?
     }
 
+    /// Replaces the users of `"mqtt"` or `"tubemq"` by those of a file, and gives their number. Connections whose user is
+    /// gone or has another password end.
+    pub fn set_users(&self, protocol: &'static str, file: &str) -> Result<usize> {
+        self.ask(|answer| Request::SetUsers(protocol, file.to_owned(), answer))?
+    }
+
     /// Figures of the whole broker.
     pub fn status(&self) -> Result<Status> {
         let server::Stats { protocols, store_bytes } = self.ask(Request::Stats)?;

@@ -58,6 +58,8 @@ pub struct Options {
     pub token_key: Option<Vec<u8>>,
     /// Allows other machines to connect without TLS and authentication.
     pub allow_insecure_bind: bool,
+    /// Allows other machines to connect without credentials to a protocol, though another protocol asks for them.
+    pub allow_anonymous: bool,
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
     /// disk, 1 GiB in memory.
     pub max_store: Option<u64>,
@@ -85,6 +87,7 @@ impl Default for Options {
             tls: None,
             token_key: None,
             allow_insecure_bind: false,
+            allow_anonymous: false,
             max_store: None,
             max_connections: 16_384,
             max_topics: 10_000,

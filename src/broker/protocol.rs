@@ -6,7 +6,9 @@
 //!    [`Protocol::poll_timeout`] has passed, [`Protocol::handle_report`] when the store reported;
 //! 2. [`Protocol::poll_op`] until it is `None`: changes for the store, to be reported in this order. Without a
 //!    store, [`Protocol::handle_report`] at once;
-//! 3. [`Protocol::take_output`] of the connection that was called, and of those that [`Protocol::poll_wake`]
+//! 3. [`Protocol::poll_work`] until it is `None`: work for another thread, whose result goes to
+//!    [`Protocol::handle_work`];
+//! 4. [`Protocol::take_output`] of the connection that was called, and of those that [`Protocol::poll_wake`]
 //!    names: they have something to write, or may be read from again.
 //!
 //! An answer that must not be sent before a change is on disk waits in one queue with the number of that change
@@ -18,7 +20,7 @@ use bytes::BytesMut;
 
 use crate::broker::stats::{ProtocolStats, TopicStats};
 use crate::broker::store::Op;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
 
@@ -56,6 +58,20 @@ pub trait Protocol {
 
     /// The next change for the store.
     fn poll_op(&mut self) -> Option<Op>;
+
+    /// The next piece of work that takes long.
+    fn poll_work(&mut self) -> Option<Work> {
+        None
+    }
+
+    /// Handles the result of a [`Work`].
+    fn handle_work(&mut self, _now: Instant, _id: u64, _result: bool) {}
+
+    /// Replaces the users by those of a file and gives their number. Connections of users that are gone, or whose
+    /// password is another one, end.
+    fn set_users(&mut self, _now: Instant, _file: &str) -> Result<usize> {
+        Err(Error::new(ErrorKind::Unsupported, "the protocol has no users"))
+    }
 
     /// The next connection that has output or may be read from again.
     fn poll_wake(&mut self) -> Option<u64>;
@@ -98,6 +114,20 @@ pub trait Protocol {
     /// [`Self::topics`], for changes.
     fn topics_mut(&mut self) -> Option<&mut dyn Topics> {
         None
+    }
+}
+
+/// Work for another thread, because it takes long.
+pub struct Work {
+    /// Tells its result apart from others.
+    pub id: u64,
+    /// The work.
+    pub job: Box<dyn FnOnce() -> bool + Send>,
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -11,8 +11,9 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::broker::protocol::{Clock, Protocol};
+use crate::broker::protocol::{Clock, Protocol, Work};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::clock::{self, wall_ms};
 use crate::error::Result;
@@ -36,6 +37,8 @@ pub(super) struct Runner {
     wakes: RefCell<HashMap<u64, Rc<Notify>>>,
     timer: Notify,
     queue: StoreQueue,
+    /// Work for other threads.
+    work: UnboundedSender<Work>,
     /// Notified of every report to any protocol.
     written: Rc<Notify>,
     unanswered: RefCell<VecDeque<Unanswered>>,
@@ -72,6 +75,7 @@ impl Runner {
     pub(super) fn new(
         protocol: Box<dyn Protocol>,
         queue: StoreQueue,
+        work: UnboundedSender<Work>,
         connections: Rc<Cell<usize>>,
         written: Rc<Notify>,
     ) -> Rc<Self> {
@@ -80,6 +84,7 @@ impl Runner {
             wakes: RefCell::default(),
             timer: Notify::new(),
             queue,
+            work,
             written,
             unanswered: RefCell::default(),
             connections,
@@ -103,6 +108,10 @@ impl Runner {
             }
             let used = protocol.used_bytes();
             protocol.handle_report(clock::now(), Report { jobs: done, outcome: Outcome::Written(used) });
+        }
+        while let Some(work) = protocol.poll_work() {
+            // The receiver lives as long as the broker.
+            let _ = self.work.send(work);
         }
         let wakes = self.wakes.borrow();
         while let Some(id) = protocol.poll_wake() {
@@ -159,6 +168,18 @@ impl Runner {
             if jobs > 0 {
                 self.written.notify_one();
             }
+        }
+    }
+
+    /// Does the protocol's long work on other threads.
+    pub(super) async fn do_work(self: Rc<Self>, mut work: UnboundedReceiver<Work>) {
+        while let Some(Work { id, job }) = work.recv().await {
+            let runner = self.clone();
+            tokio::task::spawn_local(async move {
+                // The protocol gets an answer in any case; without a result it is a refusal.
+                let result = tokio::task::spawn_blocking(job).await.unwrap_or(false);
+                runner.call(|protocol, now| protocol.handle_work(now, id, result));
+            });
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc as queue};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::auth::TokenKey;
-use crate::broker::listener::{Port, Transport, accept, acceptor, check_bind};
+use crate::broker::listener::{Port, Transport, accept, acceptor, is_public};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options, Urls};
 use crate::broker::protocol::{Clock, Protocol, Topics};
@@ -51,6 +51,7 @@ pub(super) enum Request {
     Topics(mpsc::SyncSender<Vec<(String, u32)>>),
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
     Stats(mpsc::SyncSender<Stats>),
+    SetUsers(&'static str, String, mpsc::SyncSender<Result<usize>>),
 }
 
 /// Figures of the broker.
@@ -145,7 +146,9 @@ impl Server {
         let room = free_descriptors().unwrap_or(usize::MAX);
         let limits = ConnectionLimits::new(options.max_connections.min(room), opened.len());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
-            let runner = Runner::new(protocol, queue, connections.clone(), written.clone());
+            let (work, to_do) = queue::unbounded_channel();
+            let runner = Runner::new(protocol, queue, work, connections.clone(), written.clone());
+            listening.spawn_local(runner.clone().do_work(to_do));
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
             for (port, framing) in ports {
@@ -217,6 +220,13 @@ impl Server {
                 };
                 let _ = answer.send(self.protocols.iter().filter_map(list).flatten().collect());
             }
+            Request::SetUsers(name, file, answer) => {
+                let runner =
+                    self.protocols.iter().find(|protocol| protocol.name == name).map(|found| &found.runner);
+                let set = |runner: &Rc<Runner>| runner.call(|protocol, now| protocol.set_users(now, &file));
+                let disabled = || Err(Error::new(ErrorKind::NotAllowed, format!("{name} has no port")));
+                let _ = answer.send(runner.map_or_else(disabled, set));
+            }
             Request::TopicStats(name, answer) => {
                 let stats = self.owner(&name).and_then(|(protocol, name)| {
                     protocol.runner.inspect(|protocol| Some(protocol.topics()?.topic_stats(name)))
@@ -258,11 +268,8 @@ async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>
     for (name, configure) in PROTOCOLS {
         services.extend(configure(options)?.map(|service| (name, service)));
     }
-    if !options.allow_insecure_bind {
-        let missing = services.iter().filter_map(|(_, service)| service.missing_for_public_bind());
-        for missing in (!secured).then_some("tls and token_key").into_iter().chain(missing) {
-            check_bind(&options.host, missing).await?;
-        }
+    if is_public(&options.host).await? {
+        check_public(options, &services, secured)?;
     }
     let (mut bound, mut urls) = (Vec::new(), Urls::default());
     for (name, service) in services {
@@ -276,6 +283,30 @@ async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>
         bound.push(Bound { name, service, ports });
     }
     Ok((bound, urls))
+}
+
+/// Refuses to let other machines connect if that is not safe, unless the options accept it.
+fn check_public(options: &Options, services: &[(&str, Box<dyn Service>)], secured: bool) -> Result<()> {
+    let refused = |why: String, accept: &str| {
+        let host = &options.host;
+        let text = format!("{host} can be reached from other machines{why}, or set {accept} to accept that");
+        Err(Error::new(ErrorKind::InvalidArgument, text))
+    };
+    if !options.allow_insecure_bind {
+        let mut missing = services.iter().filter_map(|(_, service)| service.missing_for_public_bind());
+        let missing = if secured { missing.next() } else { Some("tls and token_key") };
+        return missing.map_or(Ok(()), |missing| refused(format!(": set {missing}"), "allow_insecure_bind"));
+    }
+    // Users of one protocol are a sign that strangers are not welcome; the ports of the others would let them in.
+    let guarded = services.iter().find(|(_, service)| service.admits_everyone().is_none());
+    let open = services.iter().find_map(|(name, service)| Some((name, service.admits_everyone()?)));
+    if let (Some((guarded, _)), Some((open, missing)), false) = (guarded, open, options.allow_anonymous) {
+        let why = format!(
+            ", and the port of {open} admits everyone, while that of {guarded} asks for credentials: set {missing}"
+        );
+        return refused(why, "allow_anonymous");
+    }
+    Ok(())
 }
 
 /// Opens every protocol on the store.

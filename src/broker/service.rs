@@ -84,6 +84,9 @@ pub(super) trait Service {
         None
     }
 
+    /// The options that would make clients show credentials; `None` if they have to.
+    fn admits_everyone(&self) -> Option<&'static str>;
+
     /// Opens the protocol with what the store holds of it.
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>>;
 }

@@ -21,6 +21,8 @@ pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
     urls: native::Urls,
+    /// Files of users by the name of their protocol.
+    user_files: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Broker {
@@ -40,11 +42,16 @@ impl Broker {
 impl Broker {
     #[staticmethod]
     fn start(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let fields = Fields(options);
+        let mut user_files = Vec::new();
+        for (protocol, option) in [("mqtt", "mqtt_password_file"), ("tubemq", "tubemq_user_file")] {
+            user_files.extend(fields.text(option)?.map(|path| (protocol, option, path)));
+        }
         let options = broker_options(options)?;
         let started = py.detach(|| native::Broker::start(options));
         let broker = py_result(py, started)?;
         let urls = broker.urls().clone();
-        Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls })
+        Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls, user_files })
     }
 
     #[getter]
@@ -65,6 +72,16 @@ impl Broker {
     #[getter]
     fn tubemq_url(&self) -> Option<&str> {
         self.urls.tubemq.as_deref()
+    }
+
+    /// Reads the files of users again. Gives the number of users by protocol.
+    fn reload_users(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, usize)>> {
+        let mut counts = Vec::new();
+        for (protocol, option, path) in &self.user_files {
+            let text = py_result(py, read_text(option, path))?;
+            counts.push((*protocol, self.ask(py, |broker| broker.set_users(protocol, &text))?));
+        }
+        Ok(counts)
     }
 
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -181,6 +198,7 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     };
     to.token_key = fields.bytes("token_key")?;
     fields.flag("allow_insecure_bind", &mut to.allow_insecure_bind)?;
+    fields.flag("allow_anonymous", &mut to.allow_anonymous)?;
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);
     }
@@ -214,9 +232,12 @@ fn pulsar_options(fields: &Fields<'_, '_>) -> PyResult<native::PulsarOptions> {
 /// The contents of the file that an option names.
 fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<String>> {
     let Some(path) = fields.text(name)? else { return Ok(None) };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("{name} {path:?}: {error}")));
-    py_result(fields.0.py(), text).map(Some)
+    py_result(fields.0.py(), read_text(name, &path)).map(Some)
+}
+
+fn read_text(name: &str, path: &str) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("{name} {path:?}: {error}")))
 }
 
 fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubeMqOptions> {

@@ -12,17 +12,19 @@ from typing import Any
 
 from penstock._native import check_store
 from penstock.broker import OPTIONS, Broker
-from penstock.errors import Closed, InvalidArgument
+from penstock.errors import Closed, Error, InvalidArgument
 
 from ._shared.options import pairs, protocol_of_topic
 
 FAILED = 3
 """Exit status of a broker whose store has failed."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_RELOAD = getattr(signal, "SIGHUP", None)
+_SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one is not None)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store."""
+    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
+    reads the files of users again."""
     if given.check:
         return _check(given)
     # The flags have the names of the options.
@@ -48,7 +50,8 @@ def run(given: argparse.Namespace) -> int:
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
         failures: list[str] = []
         threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
-        signal.sigwait(_SIGNALS)
+        while signal.sigwait(_SIGNALS) == _RELOAD:
+            _reload(broker)
         if failures:
             print(
                 f"penstock broker: {failures[0]}: the broker ends, start it again",
@@ -78,6 +81,17 @@ def _watch(broker: Broker, failures: list[str]) -> None:
             text = f"{told}: nothing is acknowledged until that is over" if told else "the store writes again"
             print(f"penstock broker: {text}", file=sys.stderr, flush=True)
         time.sleep(0.5)
+
+
+def _reload(broker: Broker) -> None:
+    try:
+        counts = broker.reload_users()
+    except Error as error:
+        text = f"SIGHUP: {error}: the former users stay"
+    else:
+        read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
+        text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
+    print(f"penstock broker: {text}", file=sys.stderr, flush=True)
 
 
 def _check(given: argparse.Namespace) -> int:

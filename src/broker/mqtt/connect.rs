@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
-use super::connection::State;
+use super::connection::{Connection, State};
+use super::logins;
 use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Session, Will};
-use super::{Broker, Due, routes, tree};
+use super::{Broker, Due, Passwords, routes, tree};
+use crate::broker::protocol::Work;
 use crate::broker::store::mqtt::{self as store, Op};
+use crate::error::{Error, ErrorKind};
 use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
@@ -20,15 +23,124 @@ use crate::transmit::Transmit;
 
 /// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
+/// Refusal of a password or token.
+const BAD_PASSWORD: &str = "bad user name or password";
+
+/// The credentials of a client.
+enum Credentials {
+    /// Good, with the user's name if the broker asks for credentials.
+    Good(Option<ByteString>),
+    Bad(Reason, &'static str),
+    /// A password that another thread has to verify.
+    Unverified,
+}
+
+fn user_of(connect: &Connect) -> &str {
+    connect.user_name.as_deref().unwrap_or_default()
+}
+
+fn password_of(connect: &Connect) -> Bytes {
+    connect.password.clone().unwrap_or_default()
+}
 
 impl Broker {
-    pub(super) fn handle_connect(&mut self, id: u64, mut connect: Connect) -> Result<(), Violation> {
-        let version = connect.version;
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.version = version;
+    pub(super) fn handle_connect(&mut self, id: u64, connect: Box<Connect>) -> Result<(), Violation> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        connection.version = connect.version;
+        let address = connection.address;
+        if connect.properties.authentication_method().is_some() {
+            let text = "extended authentication is not supported";
+            return self.refuse(id, Reason::BadAuthenticationMethod, text);
         }
-        if let Some((reason, text)) = self.reason_to_refuse(id, &connect) {
-            return self.refuse(id, reason, &text);
+        match self.authenticate(id, &connect) {
+            Credentials::Good(user) => self.open(id, *connect, user),
+            Credentials::Bad(reason, text) => self.refuse(id, reason, text),
+            Credentials::Unverified => {
+                if self.logins.add(id, connect, address).is_err() {
+                    return self.refuse(id, Reason::ServerBusy, "too many logins wait: try again later");
+                }
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.state = State::LoggingIn;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands out the logins whose turn has come.
+    pub(super) fn start_logins(&mut self) {
+        while let Some(login) = self.logins.next(self.now) {
+            let id = login.connection;
+            if self.connections.get(&id).is_none_or(|connection| connection.state != State::LoggingIn) {
+                continue;
+            }
+            let Some(passwords) = &self.settings.passwords else { continue };
+            let (user, password) = (user_of(&login.connect), password_of(&login.connect));
+            if passwords.recognise(user, &password) {
+                self.log_in(id, *login.connect);
+            } else {
+                let job = Box::new(passwords.verification(user, password));
+                self.works.push_back(Work { id: self.logins.verify(login), job });
+            }
+        }
+        let until = self.logins.poll_timeout().filter(|at| *at > self.now);
+        self.timers.extend(until.map(|at| (at, Due::Logins)));
+    }
+
+    /// Handles the result of a verification.
+    pub(super) fn handle_verified(&mut self, number: u64, good: bool) {
+        let Some(login) = self.logins.verified(self.now, number, good) else { return };
+        let id = login.connection;
+        if good && let Some(passwords) = &mut self.settings.passwords {
+            passwords.remember(user_of(&login.connect), &password_of(&login.connect));
+        }
+        if self.connections.get(&id).is_none_or(|connection| connection.state != State::LoggingIn) {
+            return;
+        }
+        if good {
+            self.log_in(id, *login.connect);
+        } else {
+            self.timers.insert((self.now + logins::PAUSE, Due::Refuse(id)));
+        }
+    }
+
+    fn log_in(&mut self, id: u64, connect: Connect) {
+        let user: ByteString = user_of(&connect).into();
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.password_of = Some(user.clone());
+        }
+        // What was pipelined behind CONNECT is read now.
+        self.wakes.push_back(id);
+        if let Err(violation) = self.open(id, connect, Some(user)) {
+            self.end_connection(id, violation.reason, &violation.message);
+        }
+    }
+
+    /// Replaces the users. Connections that were let in by a password that is not valid any more end.
+    pub(super) fn change_users(&mut self, file: &str) -> crate::error::Result<usize> {
+        let Some(passwords) = &mut self.settings.passwords else {
+            let text = "the broker was started without mqtt_password_file";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        };
+        let old = passwords.replace(Passwords::parse(file)?);
+        let count = passwords.len();
+        let gone = |connection: &Connection| {
+            connection.password_of.as_ref().is_some_and(|user| !passwords.agree(&old, user))
+        };
+        let ended: Vec<u64> =
+            self.connections.iter().filter(|(_, connection)| gone(connection)).map(|(id, _)| *id).collect();
+        for id in ended {
+            self.end_connection(id, Reason::NotAuthorized, "the password is not valid any more");
+        }
+        self.logins.restart();
+        Ok(count)
+    }
+
+    /// Opens the session of a client whose credentials are good. `user` is its name, if the broker asks for credentials.
+    fn open(&mut self, id: u64, mut connect: Connect, user: Option<ByteString>) -> Result<(), Violation> {
+        let version = connect.version;
+        if let Some((reason, text)) = self.reason_to_refuse(&connect) {
+            return self.refuse(id, reason, text);
         }
         let mut answer = ConnAck::new(Reason::Success);
         if connect.client_id.is_empty() {
@@ -46,8 +158,16 @@ impl Broker {
 
         let mut known = self.clients.get(&connect.client_id).copied();
         if let Some(session) = known {
-            self.take_over(session, connect.clean_start);
-            if connect.clean_start {
+            let owner = self.sessions.get(&session).and_then(|session| session.user.clone());
+            let foreign = user.is_some() && owner.is_some() && owner != user;
+            if foreign && owner.is_some_and(|owner| self.may_have(&owner)) {
+                let text = "the client identifier belongs to the session of another user";
+                return self.refuse(id, Reason::ClientIdentifierNotValid, text);
+            }
+            // Nor is a session continued whose user does not exist any more.
+            let clean_start = connect.clean_start || foreign;
+            self.take_over(session, clean_start);
+            if clean_start {
                 self.end_session(session);
             }
             known = self.clients.get(&connect.client_id).copied();
@@ -56,6 +176,11 @@ impl Broker {
         }
         answer.session_present = known.is_some();
         let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
+        if let Some(session) = self.sessions.get_mut(&number)
+            && user.is_some()
+        {
+            session.user = user;
+        }
         self.attach(id, number, &connect, expiry);
 
         if version == Version::V5 {
@@ -67,14 +192,8 @@ impl Broker {
     }
 
     /// The reason why a client is refused, if there is one.
-    fn reason_to_refuse(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
-        let no = |reason, text: &str| Some((reason, text.to_owned()));
-        if connect.properties.authentication_method().is_some() {
-            return no(Reason::BadAuthenticationMethod, "extended authentication is not supported");
-        }
-        if let Some(refusal) = self.authenticate(id, connect) {
-            return Some(refusal);
-        }
+    fn reason_to_refuse(&self, connect: &Connect) -> Option<(Reason, &'static str)> {
+        let no = |reason, text| Some((reason, text));
         let nameless = connect.client_id.is_empty();
         if nameless
             && (connect.version == Version::V3_1 || !connect.clean_start && connect.version != Version::V5)
@@ -95,30 +214,39 @@ impl Broker {
         None
     }
 
-    fn authenticate(&mut self, id: u64, connect: &Connect) -> Option<(Reason, String)> {
+    fn authenticate(&mut self, id: u64, connect: &Connect) -> Credentials {
         let (passwords, tokens) = (&self.settings.passwords, &self.settings.tokens);
         if passwords.is_none() && tokens.is_none() {
-            return None;
+            return Credentials::Good(None);
         }
         let Some(password) = &connect.password else {
-            return Some((Reason::NotAuthorized, "a password is required".into()));
+            return Credentials::Bad(Reason::NotAuthorized, "a password is required");
         };
-        let user = connect.user_name.as_deref().unwrap_or_default();
-        if passwords.as_ref().is_some_and(|passwords| passwords.verify(user, password)) {
-            return None;
-        }
+        let Some(connection) = self.connections.get_mut(&id) else { return Credentials::Unverified };
+        let wall_ms = self.settings.clock.wall_ms(self.now);
         // The reason is not sent: it would help an attacker.
-        let claims = tokens.as_ref().and_then(|tokens| tokens.verify(password, self.wall_ms()).ok());
-        let Some(claims) = claims else {
-            return Some((Reason::BadUserNameOrPassword, "bad user name or password".into()));
-        };
-        if let Some(connection) = self.connections.get_mut(&id) {
+        if let Some(claims) = tokens.as_ref().and_then(|tokens| tokens.verify(password, wall_ms).ok()) {
             connection.set_expiry(claims.expires_ms, self.settings.clock, self.now);
+            return Credentials::Good(Some(claims.subject.into()));
         }
-        None
+        let user = user_of(connect);
+        match passwords {
+            None => Credentials::Bad(Reason::BadUserNameOrPassword, BAD_PASSWORD),
+            Some(passwords) if passwords.recognise(user, password) => {
+                connection.password_of = Some(user.into());
+                Credentials::Good(Some(user.into()))
+            }
+            Some(_) => Credentials::Unverified,
+        }
     }
 
-    fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
+    /// Whether a user of that name may connect.
+    fn may_have(&self, user: &str) -> bool {
+        self.settings.tokens.is_some()
+            || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(user))
+    }
+
+    pub(super) fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
         let mut answer = ConnAck::new(reason);
         answer.properties.push(Property::ReasonString(text.into()));
         self.send(id, &mut Packet::ConnAck(answer));
@@ -276,6 +404,11 @@ impl Broker {
                 self.end_session(number);
             }
             Due::Will(_) | Due::End(_) => {}
+            Due::Refuse(id) if self.connections.get(&id).is_some_and(|c| c.state == State::LoggingIn) => {
+                let _ = self.refuse(id, Reason::BadUserNameOrPassword, BAD_PASSWORD);
+            }
+            // The turn of a login has come.
+            Due::Refuse(_) | Due::Logins => {}
             Due::Pace(_) | Due::Throttle(_) => self.give_up_waiting(at, due),
         }
     }
@@ -340,6 +473,7 @@ impl Broker {
             ends_ms: ends_ms.filter(|_| session.connection.is_none()).map(|ms| ms.min(i64::MAX as u64)),
             will,
             will_delay: session.will.as_ref().map_or(0, |will| will.delay),
+            user: session.user.as_deref().map(Arc::from),
         };
         self.write(Op::Session(row));
     }
@@ -349,6 +483,7 @@ impl Broker {
         let number = found.row.id;
         let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
         session.durable = true;
+        session.user = found.row.user.map(|user| (&*user).into());
         session.received = found.received.into_iter().filter_map(PacketId::new).collect();
         let mut unfinished = Vec::new();
         for (filter, byte, id) in found.subscriptions {

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! Start --CONNECT accepted--> Ready --DISCONNECT, violation, takeover, timeout--> Ended
-//!   +--anything else, 10 s-----------------------------------------------------------^
+//!   +--CONNECT with a password to verify--> LoggingIn --right--> Ready                ^
+//!   |                                           +--wrong, 10 s------------------------+
+//!   +--anything else, 10 s------------------------------------------------------------+
 //! ```
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
@@ -28,6 +31,8 @@ const ALIASES_OUT: u16 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Start,
+    /// The password is verified on another thread. Input waits.
+    LoggingIn,
     Ready {
         session: u64,
     },
@@ -39,6 +44,10 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
+    /// Address that pays for wrong passwords.
+    pub(super) address: IpAddr,
+    /// The user whose password let it in.
+    pub(super) password_of: Option<ByteString>,
     pub(super) version: Version,
     pub(super) transmit: Transmit,
     /// When the last packet was received.
@@ -77,9 +86,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, address: IpAddr) -> Self {
         Self {
             state: State::Start,
+            address,
+            password_of: None,
             version: Version::V3_1_1,
             transmit: Transmit::default(),
             heard_at: now,

@@ -41,6 +41,9 @@ impl Broker {
 
     /// Lets every session send that may.
     pub(super) fn pump(&mut self) {
+        if !self.logins.is_empty() {
+            self.start_logins();
+        }
         while let Some(id) = self.too_slow.pop() {
             if self.session_of(id).is_some() {
                 self.counters.evicted += 1;

@@ -7,7 +7,7 @@
 //! * `connection`: state of one connection; `session`: state that outlives it
 //! * `routes`, [`tree`]: the subscriptions that match a topic; `retained`: the retained messages that match a filter
 //! * `message`: a message and its form in the store
-//! * `passwords`: users; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
+//! * `passwords`: users; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -24,7 +24,7 @@ use bytestring::ByteString;
 
 use crate::broker::commits::Commits;
 use crate::broker::log::{Source, unreadable};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol};
+use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
 use crate::broker::stats::ProtocolStats;
 use crate::broker::store::Op as StoreOp;
 use crate::broker::store::mqtt::{Found, Op};
@@ -40,6 +40,7 @@ mod connect;
 mod connection;
 mod counters;
 mod deliver;
+mod logins;
 mod message;
 pub mod options;
 mod passwords;
@@ -56,6 +57,7 @@ pub mod tree;
 
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;
+use logins::Logins;
 use message::{Message, Queued};
 use retained::Retained;
 use routes::Routes;
@@ -109,6 +111,10 @@ enum Due {
     Pace(u64),
     /// Publishers have waited for this session long enough.
     Throttle(u64),
+    /// The password of this connection was wrong.
+    Refuse(u64),
+    /// A password may be verified.
+    Logins,
 }
 
 /// MQTT's broker, as the [module](self) describes.
@@ -149,6 +155,9 @@ pub struct Broker {
     /// Remainder of [`REPLAY_STEPS`] in this turn.
     replay_steps: usize,
     timers: BTreeSet<(Instant, Due)>,
+    logins: Logins,
+    /// Passwords to be verified.
+    works: VecDeque<Work>,
     housekeeping_at: Instant,
     /// Weight of all queued messages in memory.
     resident: usize,
@@ -185,6 +194,8 @@ impl Broker {
             replays_begun: Vec::new(),
             replay_steps: 0,
             timers: BTreeSet::new(),
+            logins: Logins::default(),
+            works: VecDeque::new(),
             housekeeping_at: now + HOUSEKEEPING,
             resident: 0,
             unsent: 0,
@@ -315,7 +326,7 @@ impl Broker {
                 let pacing = std::mem::take(&mut connection.pacing);
                 self.resume_reading(pacing);
             }
-            Due::Will(_) | Due::End(_) => {}
+            Due::Will(_) | Due::End(_) | Due::Refuse(_) | Due::Logins => {}
         }
     }
 
@@ -451,6 +462,8 @@ impl Broker {
             let limit = match connection.state {
                 State::Ready { .. } => limit,
                 State::Start => limit.min(FIRST_PACKET),
+                // The rest is read once the password is verified.
+                State::LoggingIn => return Ok(()),
                 State::Ended => {
                     input.clear();
                     return Ok(());
@@ -486,7 +499,7 @@ impl Broker {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         let State::Ready { session } = connection.state else {
             return match packet {
-                Packet::Connect(connect) => self.handle_connect(id, *connect),
+                Packet::Connect(connect) => self.handle_connect(id, connect),
                 other => Err(Violation::protocol(format!("{:?} before CONNECT", other.kind()))),
             };
         };
@@ -557,10 +570,10 @@ impl Broker {
 }
 
 impl Protocol for Broker {
-    fn connect(&mut self, now: Instant, _: &str) -> u64 {
+    fn connect(&mut self, now: Instant, address: &str) -> u64 {
         let id = self.next_connection;
         self.next_connection += 1;
-        self.connections.insert(id, Connection::new(now));
+        self.connections.insert(id, Connection::new(now, logins::payer(address)));
         self.counters.sockets += 1;
         id
     }
@@ -595,6 +608,11 @@ impl Protocol for Broker {
         if !expired && connection.deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
+        if connection.state == State::LoggingIn {
+            let _ = self.refuse(id, Reason::ServerBusy, "too many logins wait: try again later");
+            self.pump();
+            return Ok(());
+        }
         let (reason, text) = match (expired, connection.state) {
             (true, _) => (Reason::NotAuthorized, "the token has expired"),
             (false, State::Start) => (Reason::KeepAliveTimeout, "no CONNECT within 10 s"),
@@ -612,6 +630,7 @@ impl Protocol for Broker {
     fn may_read(&mut self, id: u64) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
         self.commits.may_read(id)
+            && connection.state != State::LoggingIn
             && connection.paced_by.is_none()
             && connection.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
     }
@@ -639,6 +658,23 @@ impl Protocol for Broker {
             self.due.extend(session);
             self.pump();
         }
+    }
+
+    fn poll_work(&mut self) -> Option<Work> {
+        self.works.pop_front()
+    }
+
+    fn handle_work(&mut self, now: Instant, id: u64, result: bool) {
+        self.now = now;
+        self.handle_verified(id, result);
+        self.pump();
+    }
+
+    fn set_users(&mut self, now: Instant, file: &str) -> Result<usize> {
+        self.now = now;
+        let count = self.change_users(file);
+        self.pump();
+        count
     }
 
     fn poll_op(&mut self) -> Option<StoreOp> {

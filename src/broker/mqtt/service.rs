@@ -52,6 +52,10 @@ impl Service for Mqtt {
         tcp.into_iter().chain(ws).collect()
     }
 
+    fn admits_everyone(&self) -> Option<&'static str> {
+        self.open.then_some("mqtt_password_file or token_key")
+    }
+
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>> {
         let found = match context.database {
             Some(database) => tables::load(database.connection(), context.topic_ids)?,

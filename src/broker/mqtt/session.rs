@@ -53,6 +53,8 @@ pub(super) struct Will {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client_id: ByteString,
+    /// The user that it belongs to, if the broker asks for credentials. No other may continue or replace it.
+    pub(super) user: Option<ByteString>,
     /// The connection, if the client is connected.
     pub(super) connection: Option<u64>,
     /// Session expiry interval in seconds; `u32::MAX` never expires.
@@ -98,6 +100,7 @@ impl Session {
     pub(super) fn new(client_id: ByteString, expiry: u32) -> Self {
         Self {
             client_id,
+            user: None,
             connection: None,
             expiry,
             durable: false,

@@ -13,6 +13,8 @@ struct Pulsar {
     options: PulsarOptions,
     auto_create: bool,
     max_topics: usize,
+    /// Whether every client is admitted.
+    open: bool,
 }
 
 /// Pulsar, which is always enabled.
@@ -21,6 +23,7 @@ pub(in crate::broker) fn service(options: &Options) -> Result<Option<Box<dyn Ser
         options: options.pulsar.clone(),
         auto_create: options.auto_create,
         max_topics: options.max_topics,
+        open: options.token_key.is_none(),
     })))
 }
 
@@ -37,6 +40,10 @@ impl Service for Pulsar {
             framing: Framing::Bare,
             publish: |urls, url| urls.pulsar = url,
         }]
+    }
+
+    fn admits_everyone(&self) -> Option<&'static str> {
+        self.open.then_some("token_key")
     }
 
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>> {

@@ -16,7 +16,8 @@ use crate::sqlite::{self, Sync};
 /// * 2: adds MQTT
 /// * 3: adds the time at which a cursor was written
 /// * 4: adds a checksum to each entry, and counts ages by the time that brokers have run
-const FORMAT: i64 = 4;
+/// * 5: adds the user to an MQTT session
+const FORMAT: i64 = 5;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
@@ -127,6 +128,9 @@ pub fn prepare(db: &Connection) -> Result<()> {
     }
     if format < 4 {
         transaction.execute_batch(SUM_AND_RUN)?;
+    }
+    if format < 5 {
+        transaction.execute_batch(mqtt::OWNER)?;
     }
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
     transaction.commit()?;
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn an_older_format_is_brought_up_to_date_and_a_newer_one_is_refused_by_name() {
-        for format in [1, 2, 3] {
+        for format in [1, 2, 3, 4] {
             let directory = tempfile::tempdir().unwrap();
             let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
             db.execute_batch(SCHEMA).unwrap();
@@ -284,6 +288,9 @@ mod tests {
             }
             if format >= 3 {
                 db.execute_batch(TOUCHED).unwrap();
+            }
+            if format >= 4 {
+                db.execute_batch(SUM_AND_RUN).unwrap();
             }
             db.execute("INSERT INTO meta VALUES ('format', ?1), ('next_topic', 4)", [format]).unwrap();
             insert_topic(&db, 4, "tubemq", "demo:0", 0).unwrap();

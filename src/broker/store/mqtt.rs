@@ -16,6 +16,9 @@ use crate::error::Result;
 /// Domain of the log in the topic table.
 pub(super) const DOMAIN: &str = "mqtt";
 
+/// The migration to format 5. Older sessions belong to the first user that continues them.
+pub(crate) const OWNER: &str = "ALTER TABLE session ADD COLUMN user TEXT";
+
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE retained (topic TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (id INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, ends_ms INTEGER,
@@ -44,6 +47,8 @@ pub struct SessionRow {
     pub will: Option<Bytes>,
     /// Will delay interval in seconds.
     pub will_delay: u32,
+    /// The user that made the session, if the broker asks for credentials.
+    pub user: Option<Arc<str>>,
 }
 
 /// A row of a session's queue.
@@ -115,7 +120,7 @@ impl Op {
                     .execute([entry_key(*log, *sequence)])?;
             }
             Self::Session(row) => {
-                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
                     .execute(params![
                         row.id as i64,
                         row.client_id,
@@ -123,6 +128,7 @@ impl Op {
                         row.ends_ms.map(|ms| ms as i64),
                         row.will.as_deref(),
                         row.will_delay,
+                        row.user,
                     ])?;
             }
             Self::DropSession(id) => {
@@ -241,7 +247,8 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         bytes: crate::sqlite::used_bytes(db)?,
         ..Found::default()
     };
-    let mut sessions = db.prepare("SELECT id, client_id, expiry, ends_ms, will, will_delay FROM session")?;
+    let mut sessions =
+        db.prepare("SELECT id, client_id, expiry, ends_ms, will, will_delay, user FROM session")?;
     let rows = sessions.query_map([], |row| {
         Ok(SessionRow {
             id: row.get::<_, i64>(0)? as u64,
@@ -250,6 +257,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
             ends_ms: row.get::<_, Option<i64>>(3)?.map(|ms| ms as u64),
             will: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
             will_delay: row.get(5)?,
+            user: row.get::<_, Option<String>>(6)?.map(Into::into),
         })
     })?;
     for row in rows {

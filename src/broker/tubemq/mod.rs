@@ -566,6 +566,19 @@ impl Protocol for Broker {
         }
     }
 
+    fn set_users(&mut self, now: Instant, file: &str) -> Result<usize> {
+        self.now = now;
+        if self.settings.users.is_none() {
+            let text = "the broker was started without tubemq_user_file";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        let users = Users::parse(file)?;
+        let count = users.len();
+        // The master is called with a signature each time, so a user that is gone is refused at its next heartbeat.
+        self.settings.users = Some(users);
+        Ok(count)
+    }
+
     fn poll_op(&mut self) -> Option<Op> {
         self.commits.poll_op()
     }

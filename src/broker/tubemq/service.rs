@@ -55,6 +55,10 @@ impl Service for TubeMq {
     }
 
     fn missing_for_public_bind(&self) -> Option<&'static str> {
+        self.admits_everyone()
+    }
+
+    fn admits_everyone(&self) -> Option<&'static str> {
         self.users.is_none().then_some("tubemq_user_file")
     }
 

@@ -51,6 +51,11 @@ impl Users {
         self.0.contains_key(name)
     }
 
+    /// Number of users.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Verifies the signature of a user and its age.
     pub fn verify(&self, info: &pb::AuthenticateInfo, wall_ms: u64) -> std::result::Result<(), &'static str> {
         if (wall_ms as i64).abs_diff(info.timestamp) > CLOCK_SLACK_MS as u64 {

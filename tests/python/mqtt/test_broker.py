@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +69,46 @@ def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None
         ]:
             with Raw(port_of(broker.mqtt_url), V311) as peer:
                 assert peer.connect("one", username=user, password=password)["reason"] == code, user
+
+
+def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    assert passwd(str(users), "till", "-b", "drop") == 0
+    assert passwd(str(users), "gone", "-b", "x") == 0
+    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
+    broker = subprocess.Popen(
+        [*command, "--mqtt-password-file", str(users)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert broker.stdout and broker.stderr
+        port = port_of(json.loads(broker.stdout.readline())["mqtt_url"])
+        with Raw(port, V311) as till, Raw(port, V311) as gone:
+            assert till.connect("till", username="till", password="drop")["reason"] == 0
+            assert gone.connect("gone", username="gone", password="x")["reason"] == 0
+            good = users.read_text()
+            users.write_text("not a user\n")
+            broker.send_signal(signal.SIGHUP)
+            told = broker.stderr.readline()
+            assert "line 1" in told and "the former users stay" in told
+            till.sync()
+            gone.sync()
+            users.write_text(good)
+            assert passwd(str(users), "gone", "-D") == 0
+            assert passwd(str(users), "new", "-b", "y") == 0
+            broker.send_signal(signal.SIGHUP)
+            assert broker.stderr.readline() == "penstock broker: SIGHUP: users read again: 2 of mqtt\n"
+            till.sync()
+            assert gone.closed() == []
+        with Raw(port, V311) as peer:
+            assert peer.connect("new", username="new", password="y")["reason"] == 0
+        broker.terminate()
+        assert broker.wait(15) == 0
+    finally:
+        broker.kill()
+        broker.communicate(timeout=15)
 
 
 def test_a_bad_password_file_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 //! the whole as a process.
 
 mod mqtt;
+mod mqtt_users;
 mod process;
 mod pulsar;
 mod pulsar_life;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock::broker::auth::TokenKey;
-use penstock::broker::mqtt::{FullQueue, Limits, Passwords, SlowSubscriber};
+use penstock::broker::mqtt::{FullQueue, Limits, SlowSubscriber};
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::mqtt::packet::{
     Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Will,
@@ -156,30 +156,6 @@ fn silence_of_one_and_a_half_times_the_keep_alive_ends_the_connection() {
     let silent = bench.open_peer();
     bench.now = bench.broker.session_timeout(silent).unwrap();
     assert!(bench.broker.handle_session_timeout(bench.now, silent).is_err());
-}
-
-#[test]
-fn users_need_their_password() {
-    let file = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy\
-                /hIwX9gZ6JyPQf4pg==";
-    let mut bench = Bench::with(|settings| settings.passwords = Some(Passwords::parse(file).unwrap()));
-    let connect = |user: Option<&str>, password: Option<&'static [u8]>, version| Connect {
-        user_name: user.map(Into::into),
-        password: password.map(Bytes::from_static),
-        ..Connect::new(version, "a")
-    };
-    bench.connect_with(connect(Some("till"), Some(b"drop"), Version::V5), false);
-    for (user, password, reason) in [
-        (Some("till"), Some(&b"drip"[..]), Reason::BadUserNameOrPassword),
-        (Some("other"), Some(b"drop"), Reason::BadUserNameOrPassword),
-        (None, None, Reason::NotAuthorized),
-    ] {
-        for version in VERSIONS {
-            let (peer, heard) = bench.try_connect(connect(user, password, version));
-            assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == reason), "{heard:?}");
-            assert!(bench.broker.finished(peer.id));
-        }
-    }
 }
 
 #[test]

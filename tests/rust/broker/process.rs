@@ -167,6 +167,27 @@ fn other_machines_are_kept_out_unless_that_is_meant() {
 }
 
 #[test]
+fn users_of_one_protocol_close_the_ports_of_the_others() {
+    let user = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy\
+                /hIwX9gZ6JyPQf4pg==";
+    let mqtt = MqttOptions { port: Some(0), passwords: Some(user.into()), ..MqttOptions::default() };
+    let local = Options { mqtt, ..options(None) };
+    Broker::start(local.clone()).unwrap();
+    let lan = Options { host: "0.0.0.0".into(), allow_insecure_bind: true, ..local };
+    let error = Broker::start(lan.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    for part in ["port of pulsar admits everyone", "set token_key", "allow_anonymous"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    Broker::start(Options { allow_anonymous: true, ..lan.clone() }).unwrap();
+    let tokens = Options { token_key: Some(vec![1; 32]), ..lan };
+    Broker::start(tokens.clone()).unwrap();
+    let tubemq = TubeMqOptions { port: Some(0), ..TubeMqOptions::default() };
+    let error = Broker::start(Options { tubemq, ..tokens }).unwrap_err();
+    assert!(error.message().contains("port of tubemq admits everyone"), "{error}");
+}
+
+#[test]
 fn everything_is_there_again_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

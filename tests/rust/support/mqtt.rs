@@ -99,6 +99,9 @@ impl Bench {
 
     /// Takes the changes; writes and reports them unless they are held.
     pub fn settle(&mut self) {
+        while let Some(work) = self.broker.poll_work() {
+            self.broker.handle_work(self.now, work.id, (work.job)());
+        }
         while let Some(op) = self.broker.poll_op() {
             self.ops.push_back(op);
         }
