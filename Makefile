@@ -10,6 +10,7 @@
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
+# make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs: against all of a file
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
 # make audit    known vulnerabilities of the crates; fetches the RustSec database
 # make build    .venv with the engine in it
@@ -44,7 +45,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
-	soak
+	soak mutants
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -217,6 +218,10 @@ wheel: $(VENV)/.demo
 
 fuzz:
 	@tools/fuzz $(SECONDS)
+
+# Each mutant is built: a quarter of an hour, and much longer for a file.
+mutants:
+	@$(if $(FILE),tools/cargo-mutants $(FILE),$(PYTHON) tools/mutants.py)
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

@@ -536,6 +536,36 @@ mod tests {
     }
 
     #[test]
+    fn the_log_is_emptied_while_it_is_written() {
+        struct Body;
+
+        impl Job for Body {
+            fn size(&self) -> usize {
+                1 << 20
+            }
+
+            fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+                connection.execute("INSERT INTO t VALUES (zeroblob(1 << 20))", []).map(drop)
+            }
+        }
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let log = directory.path().join("x.db-wal");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x BLOB)", []).unwrap();
+        let (done, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        for _ in 0..60 {
+            writer.submit(Body);
+            assert!(matches!(reports.recv().unwrap().outcome, Outcome::Written(_)));
+        }
+        let length = std::fs::metadata(&log).unwrap().len();
+        assert!(length < 24 << 20, "60 MB were written, and the log has {length} bytes");
+        writer.close();
+    }
+
+    #[test]
     fn after_a_failure_nothing_is_written_any_more() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");

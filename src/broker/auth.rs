@@ -122,6 +122,17 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_refused_until_its_not_before_has_come() {
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let signed = format!("{}.{}", part(r#"{"alg":"HS256"}"#), part(r#"{"sub":"till","nbf":5}"#));
+        let mut mac = key().0.clone();
+        mac.update(signed.as_bytes());
+        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()));
+        assert!(key().verify(token.as_bytes(), 4_999).unwrap_err().message().contains("not valid yet"));
+        assert_eq!(key().verify(token.as_bytes(), 5_000).unwrap().subject, "till");
+    }
+
+    #[test]
     fn unsigned_foreign_and_malformed_tokens_are_refused() {
         let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let none = format!("{}.{}.", part(r#"{"alg":"none"}"#), part(r#"{"sub":"x"}"#));

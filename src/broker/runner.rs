@@ -275,3 +275,109 @@ async fn sleep_until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::broker::stats::ProtocolStats;
+    use crate::broker::store::Op;
+    use crate::error::Error;
+    use crate::transmit::Transmit;
+
+    /// Keeps the clocks that it is given, and does nothing else.
+    struct Watch(Rc<RefCell<Vec<Clock>>>);
+
+    impl Protocol for Watch {
+        fn set_clock(&mut self, clock: Clock) {
+            self.0.borrow_mut().push(clock);
+        }
+
+        fn connect(&mut self, _: Instant, _: &str) -> u64 {
+            0
+        }
+
+        fn disconnect(&mut self, _: Instant, _: u64) {}
+
+        fn handle_input(&mut self, _: Instant, _: u64, _: &mut BytesMut) -> Result<()> {
+            Ok(())
+        }
+
+        fn handle_session_timeout(&mut self, _: Instant, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn session_timeout(&self, _: u64) -> Option<Instant> {
+            None
+        }
+
+        fn may_read(&mut self, _: u64) -> bool {
+            true
+        }
+
+        fn finished(&self, _: u64) -> bool {
+            false
+        }
+
+        fn take_output(&mut self, _: Instant, _: u64, _: &mut Transmit) {}
+
+        fn poll_op(&mut self) -> Option<Op> {
+            None
+        }
+
+        fn poll_wake(&mut self) -> Option<u64> {
+            None
+        }
+
+        fn handle_report(&mut self, _: Instant, _: Report) {}
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn handle_timeout(&mut self, _: Instant) {}
+
+        fn shut_down(&mut self, _: Instant) {}
+
+        fn used_bytes(&self) -> u64 {
+            0
+        }
+
+        fn issued(&self) -> u64 {
+            0
+        }
+
+        fn written(&self) -> u64 {
+            0
+        }
+
+        fn failure(&self) -> Option<&Error> {
+            None
+        }
+
+        fn stats(&self) -> ProtocolStats {
+            ProtocolStats::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_protocol_is_told_when_the_calendar_is_not_what_it_thinks() {
+        const HOUR_MS: u64 = 3_600_000;
+        let now = clock::now();
+        for shown in [wall_ms() - HOUR_MS, wall_ms() + HOUR_MS] {
+            let clocks = Rc::<RefCell<Vec<Clock>>>::default();
+            let (queue, _reports) = StoreQueue::memory();
+            let watch = Box::new(Watch(clocks.clone()));
+            let (work, _jobs) = tokio::sync::mpsc::unbounded_channel();
+            let runner = Runner::new(watch, queue, work, Rc::default(), Rc::default());
+            let keeping = runner.keep_time(Clock::new(now, shown));
+            tokio::time::timeout(Duration::from_millis(1), keeping).await.unwrap_err();
+            let clocks = clocks.borrow();
+            let clock = clocks.first().expect("it was told");
+            assert!(clock.wall_ms(clock::now()).abs_diff(wall_ms()) < HOUR_MS / 2, "{clock:?}");
+        }
+    }
+}

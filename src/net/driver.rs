@@ -379,6 +379,56 @@ mod tests {
         }
     }
 
+    /// Has something to write, once.
+    struct Talker {
+        says: RefCell<Transmit>,
+        bell: Notify,
+    }
+
+    impl Endpoint for Talker {
+        fn turn(&self, now: Instant, _: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
+            self.take_output(now, output);
+            Ok(Turn { deadline: None, reads: true, finished: false })
+        }
+
+        fn take_output(&self, _: Instant, output: &mut Transmit) {
+            output.push_slice(&self.says.take().take());
+        }
+
+        fn turn_needed(&self) -> &Notify {
+            &self.bell
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_accepts_no_bytes_is_given_up_and_a_slow_one_is_not() {
+        const BYTES: usize = 3000;
+        let mut says = Transmit::default();
+        says.push_slice(&[7; BYTES]);
+        let talker = Talker { says: RefCell::new(says), bell: Notify::new() };
+        let (near, mut far) = duplex(1000);
+        let started = tokio::time::Instant::now();
+        let mut last_read = started;
+        let peer = async {
+            let mut piece = [0; 500];
+            // One piece is read a little before the time is up, again and again; then no more.
+            for _ in 0..3 {
+                tokio::time::sleep(WRITE_STALL - Duration::from_secs(1)).await;
+                far.read_exact(&mut piece).await.unwrap();
+                last_read = tokio::time::Instant::now();
+            }
+            tokio::time::sleep(10 * WRITE_STALL).await;
+        };
+        let error = tokio::select! {
+            ended = drive(&talker, near) => ended.unwrap_err(),
+            () = peer => panic!("it waits for ever"),
+        };
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+        assert!(error.message().contains("accepted no bytes"), "{error}");
+        assert_eq!(last_read - started, 3 * (WRITE_STALL - Duration::from_secs(1)), "it was given up early");
+        assert!(last_read.elapsed() <= WRITE_STALL + Duration::from_secs(1), "{:?}", last_read.elapsed());
+    }
+
     fn frame(length: usize) -> Vec<u8> {
         let mut frame = vec![7; length];
         frame[..4].copy_from_slice(&(length as u32).to_be_bytes());
