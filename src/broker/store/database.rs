@@ -301,7 +301,8 @@ mod tests {
             )
             .unwrap();
             db.execute(
-                "INSERT INTO entry VALUES (?1, 7, 1, 1, 0, 1, 0, 0, NULL, x'61')",
+                "INSERT INTO entry (id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body) \
+                 VALUES (?1, 7, 1, 1, 0, 1, 0, 0, NULL, x'61')",
                 [entries::entry_key(4, 7)],
             )
             .unwrap();
