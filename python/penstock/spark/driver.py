@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 ROWS_PER_MESSAGE = 128
-"""Rows in an Arrow message of the JVM, which costs it the same 20 µs whether it has few rows or many. With rows
-of 1 MiB it has 128 MiB."""
+"""Rows in an Arrow message of the JVM, which costs it the same 20 µs whether it has few rows or many. With
+rows of 1 MiB it has 128 MiB."""
 
 _OBSERVED = re.compile(r"^[\s:+\-!*]*CollectMetrics ", re.MULTILINE)
 """The node of ``df.observe()`` in the text of a plan."""

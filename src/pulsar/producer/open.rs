@@ -148,7 +148,7 @@ struct Reported {
     reported: u32,
 }
 
-/// Where the broker has stored an entry.
+/// The place at which the broker has stored an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) ledger: u64,

@@ -10,13 +10,10 @@ from pathlib import Path
 
 Sample = dict[str, int]
 
-#: How much each measure may exceed its greatest value in the first third of the samples: factor and slack.
-BOUNDS: dict[str, tuple[float, int]] = {
-    "RSS": (1.3, 48 << 20),
-    "descriptors": (1.2, 40),
-    "WAL": (1.5, 64 << 20),
-    "rows": (1.5, 20_000),
-}
+#: By how much a measure may exceed its greatest value in the first third of the samples: factor and slack.
+GROWTH: dict[str, tuple[float, int]] = {"RSS": (1.3, 48 << 20), "descriptors": (1.2, 40)}
+#: The write-ahead log is emptied at 16 MiB and cut at 64. Messages are kept for two minutes at most.
+LIMITS: dict[str, int] = {"WAL": 96 << 20, "rows": 200_000}
 
 
 def of_process(name: str, pid: int) -> Sample:
@@ -49,12 +46,17 @@ def show(sample: Mapping[str, int]) -> str:
     )
 
 
-def growth(samples: list[Sample]) -> list[str]:
+def excess(samples: list[Sample]) -> list[str]:
     """Measures that have left their bounds."""
-    early, found = samples[: max(1, len(samples) // 3)], []
+    early: list[Sample] = samples[: max(1, len(samples) // 3)]
+    found: list[str] = []
     for name, value in samples[-1].items():
-        factor, slack = BOUNDS[name.rsplit(" ", 1)[-1]]
-        before = max(sample.get(name, 0) for sample in early)
-        if value > before * factor + slack:
-            found.append(f"{name} grew from {before} to {value}")
+        kind = name.rsplit(" ", 1)[-1]
+        if kind in GROWTH:
+            factor, slack = GROWTH[kind]
+            before = max(sample.get(name, 0) for sample in early)
+            if value > before * factor + slack:
+                found.append(f"{name} grew from {before} to {value}")
+        elif (most := max(sample.get(name, 0) for sample in samples)) > LIMITS[kind]:
+            found.append(f"{name} was {most}, more than {LIMITS[kind]}")
     return found

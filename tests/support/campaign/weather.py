@@ -155,5 +155,5 @@ async def storm(folder: Path, target: Target, *, seconds: float, every: float = 
         with (folder / f"{protocol}.faults").open("w") as log:
             log.writelines(f"{at:.3f} {kind} {number}\n" for at, kind, number in proxy.log)
     client.judge(receivers, killed=False, pending=pending)
-    grown = measure.growth(samples)
-    assert not grown, grown
+    excess = measure.excess(samples)
+    assert not excess, excess

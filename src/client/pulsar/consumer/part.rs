@@ -47,7 +47,7 @@ pub enum SeekTo {
     Time(u64),
 }
 
-/// What the partitions of one consumer share when one of them ends.
+/// Figures that the partitions of one consumer share when one of them ends.
 #[derive(Debug)]
 pub(super) struct Others {
     /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
