@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use crate::mqtt::data::{put_varint, read_binary, read_text, read_varint, varint_len};
 use crate::mqtt::kind::Kind;
 use crate::mqtt::{Sender, Violation};
-use crate::wire::Reader;
+use crate::wire::{Reader, UnexpectedEnd};
 
 /// Position of properties within a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,6 +273,14 @@ impl Properties {
             // Identifiers are variable byte integers; all defined ones fit in one byte.
             let id = u8::try_from(read_varint(&mut reader)?)
                 .map_err(|_| Violation::malformed("the packet has an unknown property above 0xFF (2.2.2)"))?;
+            if id == USER && properties.0.len() == properties.0.capacity() {
+                // A packet full of user properties: room for all, and for none that did not come. Growing step by step
+                // would take three times as much.
+                let run = user_properties(reader) + 1;
+                if run > properties.0.len().max(16) {
+                    properties.0.reserve_exact(run);
+                }
+            }
             let property = Property::decode(id, &mut reader, body)?;
             if !allowed(id, place, sender) {
                 return Err(Violation::protocol(format!(
@@ -301,6 +309,18 @@ impl FromIterator<Property> for Properties {
     fn from_iter<T: IntoIterator<Item = Property>>(properties: T) -> Self {
         Self(properties.into_iter().collect())
     }
+}
+
+/// Number of further user properties after the name and value at the head of `reader`, up to one of another kind.
+fn user_properties(mut reader: Reader<'_>) -> usize {
+    let mut skip = || -> Result<u8, UnexpectedEnd> {
+        for _ in 0..2 {
+            let length = reader.u16()?;
+            reader.take(usize::from(length))?;
+        }
+        reader.u8()
+    };
+    std::iter::from_fn(|| skip().ok().filter(|id| *id == USER)).count()
 }
 
 /// Rejects values that the standard defines as protocol errors.

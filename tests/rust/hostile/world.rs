@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use penstock::broker::protocol::Protocol;
 use penstock::error::Result;
-use penstock::sqlite::{Outcome, Report};
+use penstock::sqlite::{Job as _, Outcome, Report};
 use penstock::transmit::Transmit;
 
 /// The calendar at the start of each test.
@@ -22,6 +22,8 @@ pub(crate) struct World<B> {
     pub(crate) now: Instant,
     /// Changes for the store.
     pub(crate) changes: u64,
+    /// Bytes of the largest of them.
+    pub(crate) largest: usize,
 }
 
 /// What came of a visitor's bytes.
@@ -39,7 +41,7 @@ pub(crate) struct Visit {
 
 impl<B: Protocol + Debug> World<B> {
     pub(crate) fn new(broker: B, now: Instant) -> Self {
-        Self { broker, now, changes: 0 }
+        Self { broker, now, changes: 0, largest: 0 }
     }
 
     pub(crate) fn connect(&mut self, address: &str) -> u64 {
@@ -71,9 +73,21 @@ impl<B: Protocol + Debug> World<B> {
         }
     }
 
-    fn settle(&mut self) {
+    /// Takes what is queued for the connection and gives its length.
+    pub(crate) fn hear_once(&mut self, id: u64) -> usize {
+        let mut output = Transmit::default();
+        self.broker.take_output(self.now, id, &mut output);
+        self.settle();
+        output.len()
+    }
+
+    pub(crate) fn settle(&mut self) {
         loop {
-            let jobs = std::iter::from_fn(|| self.broker.poll_op()).count() as u64;
+            let mut jobs = 0;
+            while let Some(op) = self.broker.poll_op() {
+                jobs += 1;
+                self.largest = self.largest.max(op.size());
+            }
             if jobs == 0 {
                 break;
             }

@@ -13,9 +13,9 @@ use penstock::broker::protocol::Protocol;
 
 use crate::world::{HELD, Visit, World, difference};
 
-mod mqtt;
-mod pulsar;
-mod tubemq;
+pub(crate) mod mqtt;
+pub(crate) mod pulsar;
+pub(crate) mod tubemq;
 
 /// What a visitor shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,7 +43,7 @@ fn named(ids: Ids) -> Named {
 }
 
 /// The row of a command: the command itself, and what it reaches.
-fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Command, Reach)> {
+pub(crate) fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Command, Reach)> {
     use Command as C;
     let Named { topic, subscription, number, entry } = named(ids);
     let (topic, subscription, request_id) = (topic.to_owned(), subscription.to_owned(), 4);
@@ -173,7 +173,7 @@ fn connect(credentials: Credentials) -> pb::CommandConnect {
     connect_with(token(credentials))
 }
 
-fn bytes(command: Command) -> Bytes {
+pub(crate) fn bytes(command: Command) -> Bytes {
     bytes_with(command, b"forged")
 }
 

@@ -29,7 +29,7 @@ const APART_OF_OTHERS: [&str; 5] = ["next_connection", "caller", "now", "wakes",
 
 /// What a call shows: a signature for the master, a visit token for the broker.
 #[derive(Clone, Debug, Default)]
-struct Shown {
+pub(crate) struct Shown {
     signature: Option<pb::MasterCertificateInfo>,
     token: Option<pb::AuthorizedInfo>,
 }
@@ -49,7 +49,7 @@ fn shown(user: &str, password: &str, timestamp: i64, token: i64) -> Shown {
 }
 
 /// The row of a method: its requests, and what they reach. A method without a row does not compile.
-fn row(method: Method, ids: Ids, shown: &Shown) -> (Vec<Request>, Reach) {
+pub(crate) fn row(method: Method, ids: Ids, shown: &Shown) -> (Vec<Request>, Reach) {
     let others = ids == Ids::Others;
     let choose = |other: &str, own: &str| if others { other } else { own }.to_owned();
     let (topic, group) = (choose("demo", "hers"), choose("billing", "her-group"));
@@ -219,7 +219,7 @@ fn row(method: Method, ids: Ids, shown: &Shown) -> (Vec<Request>, Reach) {
     }
 }
 
-fn encode(requests: Vec<Request>) -> Vec<u8> {
+pub(crate) fn encode(requests: Vec<Request>) -> Vec<u8> {
     let mut out = Transmit::default();
     for (serial, request) in requests.into_iter().enumerate() {
         Call::new(request, Duration::from_secs(10)).encode(serial as u32, &mut out).unwrap();

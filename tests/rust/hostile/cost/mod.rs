@@ -1,0 +1,171 @@
+//! What bytes cost: the memory and the time of the broker's thread, and the output, as functions of the number of bytes in.
+//!
+//! Each case repeats something that a client may say, up to two megabytes of it, in one packet or in many: the same filter,
+//! the same request, a list in an acknowledgement. A client that does not read its answers makes the broker queue no more than
+//! the limit; one that reads them is served in turns that are short.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use penstock::broker::protocol::Protocol;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::world::World;
+
+mod mqtt;
+mod pulsar;
+mod tubemq;
+
+/// Bytes of input in each case.
+const SIZES: [usize; 3] = [200, 20_000, 2_000_000];
+/// Input up to which a client that reads is tried: its answers may be a thousand times as long.
+const READER: usize = 20_000;
+/// Bytes read from a socket at once.
+const READ: usize = 64 << 10;
+/// Limit on the output queued for one connection, and the longest single answer behind it.
+const OUTPUT: usize = (8 << 20) + (6 << 20);
+/// Limit on one change of the store.
+const CHANGE: usize = 8 << 20;
+/// CPU time for each 64 KiB, in a release build.
+const TIME: Duration = Duration::from_millis(50);
+/// How much slower this build is, and a processor that others use.
+const SLOWER: u32 = if cfg!(debug_assertions) { 30 } else { 3 };
+
+/// A limit on the heap, as a multiple of the input and a base.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    factor: usize,
+    base: usize,
+}
+
+/// Before the client is known.
+const BEFORE: Limit = Limit { factor: 16, base: 64 << 10 };
+/// Afterwards.
+const AFTER: Limit = Limit { factor: 64, base: 1 << 20 };
+
+/// What some input cost.
+#[derive(Debug)]
+struct Cost {
+    input: usize,
+    /// Highest number of bytes allocated at once, the output aside.
+    heap: usize,
+    /// Most output that was queued at once.
+    output: usize,
+    /// CPU time of all turns, and of the longest one.
+    time: Duration,
+    turn: Duration,
+    /// Bytes of the largest change of the store.
+    change: usize,
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Hands `bytes` to the broker as its driver would. If the client `reads`, its output is taken after each turn.
+fn spend<B: Protocol + std::fmt::Debug>(
+    world: &mut World<B>,
+    id: u64,
+    mut bytes: &[u8],
+    reads: bool,
+) -> Cost {
+    let (mut output, mut time, mut longest) = (0, Duration::ZERO, Duration::ZERO);
+    let input = bytes.len();
+    world.largest = 0;
+    let heap = allocation_counter::measure(|| {
+        let mut waiting = BytesMut::new();
+        loop {
+            let before = (waiting.len(), bytes.len());
+            if world.broker.may_read(id) && !bytes.is_empty() {
+                let (piece, rest) = bytes.split_at(bytes.len().min(READ));
+                waiting.extend_from_slice(piece);
+                bytes = rest;
+            }
+            let start = cpu();
+            let ended = world.feed(id, &mut waiting).is_err() || world.broker.finished(id);
+            let mut turn = cpu().saturating_sub(start);
+            longest = longest.max(turn);
+            // Work that was put off.
+            let mut more = false;
+            if world.broker.poll_timeout().is_some_and(|at| at <= world.now) {
+                let start = cpu();
+                world.broker.handle_timeout(world.now);
+                world.settle();
+                let again = cpu().saturating_sub(start);
+                longest = longest.max(again);
+                turn += again;
+                more = true;
+            }
+            time += turn;
+            let mut taken = 0;
+            if reads {
+                taken = world.hear_once(id);
+                output = output.max(taken);
+            }
+            if ended || !more && taken == 0 && before == (waiting.len(), bytes.len()) {
+                break;
+            }
+        }
+    });
+    if !reads {
+        output = world.hear_once(id);
+    }
+    // The queue of the output: when it grows, its old buffer and one of twice the size are there.
+    let heap = (heap.bytes_max as usize).saturating_sub(3 * output);
+    Cost { input, heap, output, time, turn: longest, change: world.largest }
+}
+
+impl Cost {
+    /// The limit that is exceeded, if one is.
+    fn excess(&self, limit: Limit, reads: bool) -> Option<String> {
+        let heap = limit.factor * self.input + limit.base;
+        let units = self.input.div_ceil(READ).max(1) as u32;
+        let (took, time) = if reads { (self.turn, TIME * 2) } else { (self.time, TIME * units) };
+        let whole = if reads { units } else { 1 };
+        if self.heap > heap {
+            return Some(format!("{} bytes of heap, and {heap} are allowed", self.heap));
+        }
+        if self.output > OUTPUT {
+            return Some(format!("{} bytes of output, and {OUTPUT} are allowed", self.output));
+        }
+        if self.change > CHANGE {
+            return Some(format!("a change of {} bytes, and {CHANGE} are allowed", self.change));
+        }
+        let time = time * SLOWER * whole;
+        (took > time).then(|| format!("{took:?} of CPU time, and {time:?} are allowed"))
+    }
+}
+
+/// Repeats what `piece` gives for 0, 1, 2, ... until it is `size` bytes long.
+fn repeat(size: usize, mut piece: impl FnMut(usize) -> Vec<u8>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for index in 0.. {
+        let next = piece(index);
+        if !bytes.is_empty() && bytes.len() + next.len() > size {
+            break;
+        }
+        bytes.extend_from_slice(&next);
+    }
+    bytes
+}
+
+/// Checks the bytes of one case against `limit`, with a client that reads and with one that does not.
+fn assert_cheap<B: Protocol + std::fmt::Debug>(
+    what: &str,
+    limit: Limit,
+    bytes: &[u8],
+    mut prepare: impl FnMut() -> (World<B>, u64),
+) {
+    for reads in [false, true] {
+        if reads && bytes.len() > READER {
+            continue;
+        }
+        let (mut world, id) = prepare();
+        let cost = spend(&mut world, id, bytes, reads);
+        if let Some(excess) = cost.excess(limit, reads) {
+            panic!("{what}, {} bytes, reads {reads}: {excess}: {cost:?}", bytes.len());
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What MQTT's packets cost.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use penstock::broker::auth::TokenKey;
+use penstock::broker::mqtt::{Broker, Limits, Settings};
+use penstock::broker::protocol::Clock;
+use penstock::broker::store::StoreUsage;
+use penstock::broker::store::mqtt::Found;
+use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use penstock::mqtt::{Packet, Properties, Property, QoS, Version};
+
+use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
+use crate::strangers::mqtt::{encode, kinds, row};
+use crate::strangers::{Credentials, Ids};
+use crate::world::{WALL_MS, World};
+
+/// Bytes of a packet beyond its list, at most.
+const HEAD: usize = 64;
+
+fn world(secured: bool) -> World<Broker> {
+    let now = Instant::now();
+    let tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
+    let settings = Settings {
+        limits: Limits::default(),
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        seed: 7,
+        passwords: None,
+        tokens,
+    };
+    World::new(Broker::new(settings, Found::default(), None, now), now)
+}
+
+fn id(index: usize) -> NonZeroU16 {
+    NonZeroU16::new((index % 60_000) as u16 + 1).unwrap()
+}
+
+fn bytes(packet: Packet) -> Vec<u8> {
+    encode(&packet, Version::V5).to_vec()
+}
+
+/// A connected client, on a broker with retained messages and with a subscriber that is gone.
+fn known() -> (World<Broker>, u64) {
+    let mut world = world(false);
+    let client = |world: &mut World<Broker>, name: &str, expiry: u32| {
+        let id = world.connect("127.0.0.1:1");
+        let properties = Properties::new().with(Property::SessionExpiryInterval(expiry));
+        let connect = Connect { properties, ..Connect::new(Version::V5, name) };
+        world.tell(id, &bytes(Packet::Connect(Box::new(connect)))).unwrap();
+        id
+    };
+    let other = client(&mut world, "other", u32::MAX);
+    let filters = vec![("kept/#".into(), SubscribeOptions::qos(QoS::ExactlyOnce))];
+    let subscribe = Subscribe { packet_id: id(0), properties: Properties::new(), filters };
+    world.tell(other, &bytes(Packet::Subscribe(subscribe))).unwrap();
+    for index in 0..1000 {
+        let publish = Publish {
+            retain: true,
+            topic: format!("retained/{index}").into(),
+            payload: vec![7; 100].into(),
+            ..Publish::default()
+        };
+        world.tell(other, &bytes(Packet::Publish(publish))).unwrap();
+    }
+    penstock::broker::protocol::Protocol::disconnect(&mut world.broker, world.now, other);
+    let me = client(&mut world, "me", 0);
+    world.hear(me);
+    (world, me)
+}
+
+/// One SUBSCRIBE with as many filters as fit into `size`.
+fn subscribe(size: usize, index: usize, filter: impl Fn(usize) -> String) -> Vec<u8> {
+    let (mut filters, mut length) = (Vec::new(), HEAD);
+    for number in 0.. {
+        let text = filter(number);
+        length += text.len() + 3;
+        if !filters.is_empty() && length > size {
+            break;
+        }
+        filters.push((text.into(), SubscribeOptions::qos(QoS::AtLeastOnce)));
+    }
+    bytes(Packet::Subscribe(Subscribe { packet_id: id(index), properties: Properties::new(), filters }))
+}
+
+fn publish(index: usize, qos: QoS, topic: String, payload: usize) -> Vec<u8> {
+    bytes(Packet::Publish(Publish {
+        qos,
+        topic: topic.into(),
+        packet_id: (qos != QoS::AtMostOnce).then(|| id(index)),
+        payload: Bytes::from(vec![7; payload]),
+        ..Publish::default()
+    }))
+}
+
+/// A filter of 199 levels that shares nothing with another.
+fn deep(number: usize) -> String {
+    format!("{number}{}", "/+".repeat(198))
+}
+
+type Case = (&'static str, fn(usize) -> Vec<u8>);
+
+const CASES: &[Case] = &[
+    ("one filter again and again in a packet", |size| subscribe(size, 0, |_| "retained/#".into())),
+    ("the broker's own topics in a packet", |size| subscribe(size, 0, |_| "$SYS/#".into())),
+    ("different filters in a packet", |size| subscribe(size, 0, |number| format!("retained/{number}/#"))),
+    ("filters of many levels in a packet", |size| subscribe(size, 0, deep)),
+    ("filters of many levels in packets", |size| repeat(size, |index| subscribe(0, index, |_| deep(index)))),
+    ("one filter in packets", |size| repeat(size, |index| subscribe(0, index, |_| "retained/#".into()))),
+    ("filters of shared subscriptions", |size| {
+        subscribe(size, 0, |number| format!("$share/g{number}/kept/#"))
+    }),
+    ("filters that match and messages", |size| {
+        let mut bytes = subscribe(size / 2, 0, |number| {
+            (0..14).map(|bit| if number >> bit & 1 == 1 { "/+" } else { "/a" }).collect()
+        });
+        bytes.extend(repeat(size / 2, |index| publish(index, QoS::AtMostOnce, "/a".repeat(14), 1)));
+        bytes
+    }),
+    ("filters of many levels and messages", |size| {
+        let mut bytes = repeat(size / 2, |index| {
+            let bits = |bit: usize| if index >> (bit % 14) & 1 == 1 { "/+" } else { "/a" };
+            subscribe(0, index, |_| (0..199).map(bits).collect())
+        });
+        bytes.extend(repeat(size / 2, |index| publish(index, QoS::AtMostOnce, "/a".repeat(199), 1)));
+        bytes
+    }),
+    ("messages for a session that is away", |size| {
+        repeat(size, |index| publish(index, QoS::AtLeastOnce, "kept/1".into(), 10))
+    }),
+    ("messages of QoS 2 that are never released", |size| {
+        repeat(size, |index| publish(index, QoS::ExactlyOnce, "kept/1".into(), 10))
+    }),
+    ("messages of QoS 2, each again", |size| {
+        repeat(size, |_| publish(0, QoS::ExactlyOnce, "kept/1".into(), 10))
+    }),
+    ("retained messages", |size| {
+        repeat(size, |index| {
+            bytes(Packet::Publish(Publish {
+                retain: true,
+                topic: format!("new/{index}").into(),
+                payload: Bytes::from_static(b"x"),
+                ..Publish::default()
+            }))
+        })
+    }),
+    ("a large message", |size| publish(0, QoS::AtLeastOnce, "kept/1".into(), size - HEAD)),
+    ("user properties", |size| {
+        let count = (size - HEAD) / 5;
+        let properties = (0..count).map(|_| Property::User("".into(), "".into())).collect();
+        let topic = "kept/1".into();
+        bytes(Packet::Publish(Publish { topic, properties, ..Publish::default() }))
+    }),
+    ("topic aliases", |size| {
+        repeat(size, |index| {
+            let properties = Properties::new().with(Property::TopicAlias(index as u16 % 100 + 1));
+            let topic = format!("{index}{}", "/long".repeat(20)).into();
+            bytes(Packet::Publish(Publish { topic, properties, ..Publish::default() }))
+        })
+    }),
+    ("filters that are not subscribed", |size| {
+        let filters = (0..(size - HEAD) / 8).map(|number| format!("{number:06}").into()).collect();
+        bytes(Packet::Unsubscribe(Unsubscribe { packet_id: id(0), properties: Properties::new(), filters }))
+    }),
+    ("subscribed and left", |size| {
+        repeat(size, |index| {
+            let mut both = subscribe(0, index, |_| "retained/#".into());
+            let filters = vec!["retained/#".into()];
+            let packet_id = id(index);
+            let leave = Unsubscribe { packet_id, properties: Properties::new(), filters };
+            both.extend(bytes(Packet::Unsubscribe(leave)));
+            both
+        })
+    }),
+    ("releases of nothing", |size| repeat(size, |index| bytes(Packet::PubRel(Ack::new(id(index)))))),
+    ("pings", |size| repeat(size, |_| bytes(Packet::PingReq))),
+];
+
+#[test]
+fn what_a_client_of_mqtt_says_costs_in_proportion() {
+    for (what, case) in CASES {
+        for size in SIZES {
+            assert_cheap(what, AFTER, &case(size), known);
+        }
+    }
+}
+
+#[test]
+fn each_packet_of_mqtt_again_and_again_costs_in_proportion() {
+    for kind in kinds() {
+        let piece = encode(&row(kind, Version::V5, Credentials::None, Ids::Others).0, Version::V5);
+        let bytes = repeat(100_000, |_| piece.to_vec());
+        assert_cheap(&format!("{kind:?}"), AFTER, &bytes, known);
+        let stranger = || {
+            let mut world = world(true);
+            let id = world.connect("10.9.8.7:1");
+            (world, id)
+        };
+        assert_cheap(&format!("{kind:?} of a stranger"), BEFORE, &bytes, stranger);
+    }
+}
+
+#[test]
+fn a_connect_of_mqtt_costs_in_proportion_to_its_size() {
+    for size in [100, 1000, 10_000, 60_000] {
+        let count = (size - HEAD) / 5;
+        let connect = |properties| {
+            let connect = Connect { properties, ..Connect::new(Version::V5, "c") };
+            bytes(Packet::Connect(Box::new(connect)))
+        };
+        let many = connect((0..count).map(|_| Property::User("".into(), "".into())).collect());
+        let long = bytes(Packet::Connect(Box::new(Connect {
+            user_name: Some("u".repeat((size - HEAD) / 2).into()),
+            password: Some(vec![b'.'; (size - HEAD) / 2].into()),
+            ..Connect::new(Version::V5, "c")
+        })));
+        for (what, bytes) in [("user properties", many), ("a long password", long)] {
+            assert_cheap(what, BEFORE, &bytes, || {
+                let mut world = world(true);
+                let id = world.connect("10.9.8.7:1");
+                (world, id)
+            });
+        }
+    }
+}
