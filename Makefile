@@ -9,6 +9,7 @@
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
+# make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
 # make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
 # make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs: against all of a file
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
@@ -31,6 +32,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
+SCRIPTS ?= 10
 MINUTES ?= 30
 WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md \
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
@@ -43,7 +45,7 @@ PYTEST := $(PY) -m pytest -q
 TWO := --numprocesses 2
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz build clean prerequisites test-prerequisites \
+.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -222,6 +224,9 @@ fuzz:
 # Each mutant is built: a quarter of an hour, and much longer for a file.
 mutants:
 	@$(if $(FILE),tools/cargo-mutants $(FILE),$(PYTHON) tools/mutants.py)
+
+crashes:
+	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --features broker --test simdisk -- --nocapture
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

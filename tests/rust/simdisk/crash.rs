@@ -1,7 +1,7 @@
 //! Crashes at each boundary of a script: before each change of the disk, the machine stops and keeps what it will.
 //!
-//! A crash follows from the seed of its script and the place in it. `SIMULATOR_SEED=n` replays one script,
-//! `SIMULATOR_SEEDS=n` sets how many there are.
+//! A crash follows from the seed of its script and the place in it. `SIMDISK_SCRIPT=n` replays one script,
+//! `SIMDISK_SCRIPTS=n` sets how many there are.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,9 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::disk::{Disk, Image, Loss};
 use crate::node::{MQTT, PULSAR, Reach, TUBEMQ};
 use crate::support::chance::Chance;
-use crate::support::seeds;
 use crate::vfs::Mount;
-use crate::world::{Clients, Recorded, World, record};
+use crate::world::{Clients, Recorded, Weather, World, record};
 
 /// Seeds that have failed: each run plays them again.
 const FAILED: [u64; 0] = [];
@@ -24,10 +23,14 @@ pub struct Tally {
     pub points: BTreeMap<Loss, usize>,
     pub recoveries: usize,
     pub failures: Vec<String>,
+    /// Attempts to write that failed, and were not the end.
+    pub waits: usize,
+    /// Why the store failed, after which the script ended.
+    pub failure: Option<String>,
 }
 
 /// Opens a broker on the disk as the crash left it, and compares with what the clients know.
-fn recover(path: &std::path::Path, image: Image, clients: &Clients) {
+pub fn recover(path: &std::path::Path, image: Image, clients: &Clients) {
     let mount = Mount::new(path, Disk::with(image));
     World::open(path, mount, Reach::Disk, clients.clone()).unwrap().verify();
 }
@@ -50,10 +53,23 @@ fn try_point(path: &std::path::Path, image: Image, clients: &Clients, again: boo
 /// Plays a script and tries as many crashes at each of its boundaries as `crashes` says; at every `stride`-th boundary, if
 /// that is not 1.
 pub fn campaign(protocols: &[usize], seed: u64, reach: Reach, crashes: usize, stride: usize) -> Tally {
+    campaign_in(Weather::default(), protocols, seed, reach, crashes, stride)
+}
+
+/// The same, with a neighbour or a fault.
+pub fn campaign_in(
+    weather: Weather,
+    protocols: &[usize],
+    seed: u64,
+    reach: Reach,
+    crashes: usize,
+    stride: usize,
+) -> Tally {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let Recorded { start: mut replay, trace, ledger } = record(path, protocols, seed, reach);
-    let mut tally = Tally::default();
+    let Recorded { start: mut replay, trace, ledger, waits, failure } =
+        record(path, protocols, seed, reach, weather);
+    let mut tally = Tally { waits, failure, ..Tally::default() };
     for point in 0..=trace.len() {
         for crash in 0..if point % stride == 0 { crashes } else { 0 } {
             let chance = &mut Chance::new(seed << 40 | (point as u64) << 8 | crash as u64);
@@ -77,11 +93,19 @@ pub fn campaign(protocols: &[usize], seed: u64, reach: Reach, crashes: usize, st
     tally
 }
 
+/// Seeds of the scripts: one, unless the environment says otherwise.
+pub fn scripts() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match number("SIMDISK_SCRIPT") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SIMDISK_SCRIPTS").unwrap_or(1),
+    }
+}
+
 /// Tries crashes of scripts of these protocols.
 #[allow(clippy::print_stdout, reason = "what was tried")]
 fn run(protocols: &[usize], crashes: usize) {
-    let seeds = seeds::replayed().map_or(0..seeds::count(1), |seed| seed..seed + 1);
-    for seed in FAILED.iter().copied().chain(seeds) {
+    for seed in FAILED.iter().copied().chain(scripts()) {
         let tally = campaign(protocols, seed, Reach::Disk, crashes, 1);
         println!(
             "seed {seed}: {} crashes {:?}, {} of them followed by one during recovery",
@@ -91,7 +115,7 @@ fn run(protocols: &[usize], crashes: usize) {
         );
         assert!(
             tally.failures.is_empty(),
-            "see above; SIMULATOR_SEED={seed} replays it: {:#?}",
+            "see above; SIMDISK_SCRIPT={seed} replays it: {:#?}",
             tally.failures
         );
     }
@@ -115,6 +139,19 @@ fn tubemq_keeps_its_promises_whenever_the_machine_stops() {
 #[test]
 fn all_protocols_on_one_store_keep_their_promises_whenever_the_machine_stops() {
     run(&[PULSAR, MQTT, TUBEMQ], 1);
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "what was tried")]
+fn a_neighbour_that_reads_locks_and_closes_the_database_harms_nothing() {
+    let weather = Weather { neighbour: true, ..Weather::default() };
+    for seed in 3 * scripts().start..3 * scripts().end {
+        let protocol = [PULSAR, MQTT, TUBEMQ][seed as usize % 3];
+        let tally = campaign_in(weather, &[protocol], seed, Reach::Disk, 1, 5);
+        println!("neighbour: {} crashes, {} waits", tally.points.values().sum::<usize>(), tally.waits);
+        assert!(tally.waits > 0, "it kept the broker from writing");
+        assert!(tally.failures.is_empty() && tally.failure.is_none(), "{tally:#?}");
+    }
 }
 
 #[test]

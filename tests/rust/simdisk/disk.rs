@@ -28,11 +28,31 @@ pub type Refusal<T> = Result<T, i32>;
 /// What changes a disk.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Create { name: String, file: Inode, journal: bool },
-    Delete { name: String, synced: bool },
-    Write { file: Inode, offset: usize, data: Arc<[u8]> },
-    Truncate { file: Inode, size: usize },
-    Sync { file: Inode },
+    Create {
+        name: String,
+        file: Inode,
+        journal: bool,
+    },
+    Delete {
+        name: String,
+        synced: bool,
+    },
+    Write {
+        file: Inode,
+        offset: usize,
+        data: Arc<[u8]>,
+    },
+    Truncate {
+        file: Inode,
+        size: usize,
+    },
+    Sync {
+        file: Inode,
+    },
+    /// After a sync that failed, the system takes what it could not write for written: it never reaches the platter.
+    FailedSync {
+        file: Inode,
+    },
 }
 
 /// The changes of a disk in order, each with the number of events that had happened before it.
@@ -191,9 +211,9 @@ impl Disk {
     }
 
     pub fn sync(&mut self, file: Inode) -> Refusal<()> {
-        self.meet(Call::Sync)?;
-        self.record(|| Change::Sync { file });
-        Ok(())
+        let met = self.meet(Call::Sync);
+        self.record(|| if met.is_ok() { Change::Sync { file } } else { Change::FailedSync { file } });
+        met
     }
 
     /// Gives the handle a lock on the database, as the operating system would give it to a process.
@@ -348,6 +368,10 @@ impl Replay {
                     _ => directory,
                 });
             }
+            Change::FailedSync { file } => self.pending.retain(|change| match change {
+                Change::Write { file: of, .. } | Change::Truncate { file: of, .. } => of != file,
+                _ => true,
+            }),
             Change::Delete { synced: true, .. } => {
                 self.pending.push(change.clone());
                 self.settle(|change| matches!(change, Change::Create { .. } | Change::Delete { .. }));
@@ -396,7 +420,7 @@ fn keep(names: &mut BTreeMap<String, Inode>, files: &mut BTreeMap<Inode, Vec<u8>
         Change::Delete { name, .. } => drop(names.remove(name)),
         Change::Write { file, offset, data } => put(files.entry(*file).or_default(), *offset, data),
         Change::Truncate { file, size } => files.entry(*file).or_default().resize(*size, 0),
-        Change::Sync { .. } => {}
+        Change::Sync { .. } | Change::FailedSync { .. } => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! * `disk`: files with what is synced and what is not; `vfs`: the disk as SQLite's file system
 //! * `node`: the store with all brokers on it; `pulsar`, `mqtt`, `tubemq`: their clients; `world`: both together, and the
 //!   ledger
-//! * `crash`: crashes of the machine at every boundary of a script
+//! * `crash`: crashes of the machine at every boundary of a script; `faults`: full and failing disks, and flipped bits
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -14,6 +14,7 @@
 mod crash;
 mod disk;
 mod disk_tests;
+mod faults;
 mod mqtt;
 mod node;
 mod pulsar;

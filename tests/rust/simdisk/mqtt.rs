@@ -55,6 +55,8 @@ pub struct Client {
     /// Retained payloads: the number that were published, and the newest that was acknowledged.
     retained: usize,
     retained_acked: Option<usize>,
+    /// Confirmations that have arrived.
+    pub told: usize,
 }
 
 impl Client {
@@ -67,14 +69,19 @@ impl Client {
     }
 
     pub fn hear(&mut self, peer: u64, bytes: BytesMut) {
-        let mut acked = Vec::new();
+        let (mut acked, mut confirmed) = (Vec::new(), 0);
         for session in self.sessions().into_iter().filter(|session| session.peer == Some(peer)) {
             session.input.extend_from_slice(&bytes);
             while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut session.input).unwrap() {
                 let packet = Packet::decode(&frame, Version::V5, Sender::Server).unwrap();
+                confirmed += usize::from(matches!(
+                    packet,
+                    Packet::SubAck(_) | Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)
+                ));
                 acked.extend(session.handle(packet));
             }
         }
+        self.told += confirmed;
         for publish in acked.iter().filter(|publish| publish.retain) {
             self.retained_acked = Some(number(&text(publish)));
         }
@@ -257,8 +264,9 @@ pub fn verify(world: &mut World) {
     for (qos, text) in &client.subscriber.got {
         let seen = times.entry(text).or_default();
         *seen += 1;
-        let expected = client.sent.get(number(text)).unwrap_or_else(|| panic!("{text} was never sent"));
-        assert_eq!((expected.0, &expected.1), (*qos, text));
+        let expected =
+            client.sent.get(number(text)).unwrap_or_else(|| panic!("altered: {text} was never sent"));
+        assert_eq!((expected.0, &expected.1), (*qos, text), "altered");
         assert!(*qos == Q1 || *seen == 1, "{text} came twice");
         if *seen == 1 {
             let before = last.insert(*qos as u8, number(text));

@@ -66,7 +66,7 @@ pub struct Node {
     batch: Vec<Change>,
     reports: Rc<RefCell<Vec<([u64; 3], Outcome)>>>,
     /// Whether the protocols were told that the store cannot write at the moment.
-    waiting: bool,
+    pub waiting: bool,
     _directory: Directory,
 }
 
@@ -223,6 +223,11 @@ impl Node {
             }
             self.batch.clear();
         }
+    }
+
+    /// Why the store has failed.
+    pub fn failure(&self) -> Option<String> {
+        self.protocols.iter().find_map(|protocol| protocol.failure().map(ToString::to_string))
     }
 
     /// Stops as the server does: everything is written, and the log goes into the database.

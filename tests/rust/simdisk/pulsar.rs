@@ -61,6 +61,8 @@ pub struct Client {
     /// Answers that somebody waits for.
     answers: Vec<Command>,
     input: BytesMut,
+    /// Confirmations that have arrived.
+    pub told: usize,
 }
 
 impl Client {
@@ -76,6 +78,7 @@ impl Client {
     }
 
     fn handle(&mut self, Frame { command, payload }: Frame) {
+        self.told += usize::from(matches!(command, Command::SendReceipt(_) | Command::AckResponse(_)));
         match command {
             Command::SendReceipt(receipt) => {
                 assert_eq!(receipt.sequence_id, self.stored, "receipts have the order of the messages");
@@ -86,10 +89,10 @@ impl Client {
             Command::Message(delivery) => {
                 let entry = delivery.message_id.entry_id;
                 self.ledger = delivery.message_id.ledger_id;
-                assert!(entry < self.sent, "entry {entry} was never sent");
+                assert!(entry < self.sent, "altered: entry {entry} was never sent");
                 let payload = payload.unwrap();
-                assert!(payload.checksum_ok());
-                assert_eq!(payload.body().unwrap(), body(entry), "entry {entry}");
+                assert!(payload.checksum_ok(), "altered: entry {entry}");
+                assert_eq!(payload.body().unwrap(), body(entry), "altered: entry {entry}");
                 let left = delivery.ack_set.first().map_or(!0, |set| *set as u64);
                 let held = &mut self.subscriptions.get_mut(&delivery.consumer_id).unwrap().held;
                 for place in places(entry..entry + 1).filter(|(_, index)| left >> index & 1 == 1) {

@@ -36,6 +36,8 @@ pub struct Client {
     confirmed: i64,
     /// Whether the last pack was empty.
     ended: bool,
+    /// Confirmations that have arrived.
+    pub told: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,7 @@ impl Client {
     }
 
     fn handle(&mut self, asked: Asked, response: Response) {
+        self.told += usize::from(matches!(asked, Asked::Send | Asked::Confirm));
         match response {
             Response::SendMessage(sent) => {
                 assert!(sent.success, "{sent:?}");
@@ -92,8 +95,8 @@ impl Client {
                 self.ended = pack.messages.is_empty();
                 assert!(pack.success || pack.err_code == 404, "{pack:?}");
                 for message in &pack.messages {
-                    assert!(self.next < self.sent, "message {} was never sent", self.next);
-                    assert_eq!(message.pay_load_data, body(self.next), "message {}", self.next);
+                    assert!(self.next < self.sent, "altered: message {} was never sent", self.next);
+                    assert_eq!(message.pay_load_data, body(self.next), "altered: message {}", self.next);
                     self.next += 1;
                 }
             }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock::error::Result;
-use penstock::sqlite::{self, Sync};
+use penstock::sqlite::{self, Connection, Sync};
 
-use crate::disk::{Disk, Replay, Trace};
+use crate::disk::{Disk, Fault, Replay, Trace};
 use crate::node::{MQTT, Node, PULSAR, Reach, TUBEMQ};
 use crate::support::chance::Chance;
 use crate::vfs::Mount;
@@ -24,6 +24,22 @@ pub struct Clients {
     pub tubemq: tubemq::Client,
 }
 
+impl Clients {
+    /// Number of confirmations that have arrived.
+    fn told(&self) -> usize {
+        self.pulsar.told + self.mqtt.told + self.tubemq.told
+    }
+}
+
+/// What happens while a script is played.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// A fault of the disk once the clients are there.
+    pub fault: Option<Fault>,
+    /// Whether another process opens, reads, locks and closes the database.
+    pub neighbour: bool,
+}
+
 /// A broker and its clients.
 pub struct World {
     pub node: Node,
@@ -32,6 +48,12 @@ pub struct World {
     path: PathBuf,
     /// The ledger: the clients after each event. Kept while the disk keeps a trace.
     ledger: Option<Vec<Clients>>,
+    weather: Weather,
+    neighbour: Option<Connection>,
+    /// Attempts to write that failed, and were not the end.
+    pub waits: usize,
+    /// Why the store has failed.
+    pub failure: Option<String>,
 }
 
 /// A script that ran: what happened on the disk, and outside.
@@ -40,13 +62,27 @@ pub struct Recorded {
     pub start: Replay,
     pub trace: Trace,
     pub ledger: Vec<Clients>,
+    /// Attempts to write that failed, and were not the end.
+    pub waits: usize,
+    /// Why the store failed, after which the script ended.
+    pub failure: Option<String>,
 }
 
 impl World {
     /// Opens the broker on a disk, for clients that may have known an earlier one.
     pub fn open(path: &Path, mount: Mount, reach: Reach, clients: Clients) -> Result<Self> {
         let node = Node::open(path, reach)?;
-        Ok(Self { node, clients, mount, path: path.to_owned(), ledger: None })
+        Ok(Self {
+            node,
+            clients,
+            mount,
+            path: path.to_owned(),
+            ledger: None,
+            weather: Weather::default(),
+            neighbour: None,
+            waits: 0,
+            failure: None,
+        })
     }
 
     pub fn disk(&self) -> std::sync::MutexGuard<'_, Disk> {
@@ -102,20 +138,70 @@ impl World {
 
     /// The writer commits, and the clients hear the answers. Returns false if the store cannot write at the moment.
     pub fn commit(&mut self) -> bool {
+        let (waiting, told) = (self.node.waiting, self.clients.told());
         let done = self.node.commit();
+        self.failure = self.node.failure();
+        if self.failure.is_some() {
+            // Whatever the brokers say now is an error.
+            return true;
+        }
         self.listen();
+        self.waits += usize::from(!done);
+        assert!(
+            done || !waiting || told == self.clients.told(),
+            "something was confirmed that is not written"
+        );
         done
     }
 
     /// Commits until everything has been said.
     pub fn settle(&mut self) {
-        assert!(self.commit(), "the disk is not full");
         // Answers may make a broker write again.
-        assert!(self.commit());
+        for _ in 0..2 {
+            while !self.commit() {
+                self.neighbour = None;
+                assert!(self.waits < 10_000, "the writer waits for ever");
+            }
+        }
+    }
+
+    /// Another process does something with the database.
+    fn visit(&mut self, chance: &mut Chance) {
+        let open = || {
+            let db = Connection::open(self.path.join("broker.db")).unwrap();
+            db.busy_timeout(Duration::ZERO).unwrap();
+            db
+        };
+        let count = |db: &Connection| {
+            db.query_row("SELECT count(*) FROM entry", [], |row| row.get::<_, i64>(0)).unwrap();
+        };
+        match chance.below(7) {
+            0 => self.neighbour = None,
+            // Reads an old state, so that the log cannot begin again.
+            1 if self.neighbour.is_none() => {
+                let db = open();
+                db.execute_batch("BEGIN").unwrap();
+                count(&db);
+                self.neighbour = Some(db);
+            }
+            // Keeps the broker from writing.
+            2 if self.neighbour.is_none() => {
+                let db = open();
+                db.execute_batch("BEGIN IMMEDIATE").unwrap();
+                self.neighbour = Some(db);
+            }
+            3 => {
+                let _ = open().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            }
+            _ => count(&open()),
+        }
     }
 
     /// One step of a script: of a client, or of the clock.
     pub fn step(&mut self, chance: &mut Chance, protocol: usize) {
+        if self.weather.neighbour && chance.percent(25) {
+            self.visit(chance);
+        }
         if chance.percent(4) {
             self.node.pass(Duration::from_millis(chance.within(50, 61_000) as u64));
         }
@@ -165,22 +251,35 @@ impl World {
 }
 
 /// Plays a script on an empty disk, stops the broker and starts it again.
-pub fn record(path: &Path, protocols: &[usize], seed: u64, reach: Reach) -> Recorded {
+pub fn record(path: &Path, protocols: &[usize], seed: u64, reach: Reach, weather: Weather) -> Recorded {
     let mut chance = Chance::new(seed);
     let mount = Mount::new(path, Disk::default());
     let start = mount.disk().start_trace();
     let mut world = World::open(path, mount, reach, Clients::default()).unwrap();
     world.ledger = Some(vec![Clients::default()]);
     world.set_up(protocols);
+    world.weather = weather;
+    world.disk().fault = weather.fault;
     for _ in 0..STEPS {
         let protocol = protocols[chance.below(protocols.len())];
         world.step(&mut chance, protocol);
+        if world.failure.is_some() {
+            break;
+        }
     }
-    world.commit();
+    world.disk().fault = None;
+    world.neighbour = None;
+    if world.failure.is_none() {
+        world.settle();
+    }
     world.note();
-    let ledger = world.ledger.take().unwrap();
+    let (ledger, waits, failure) = (world.ledger.take().unwrap(), world.waits, world.failure.take());
+    if failure.is_some() {
+        let trace = world.disk().trace.take().unwrap();
+        return Recorded { start, trace, ledger, waits, failure };
+    }
     let (mount, clients) = world.stop();
     let world = World::open(path, mount, reach, clients).unwrap();
     let trace = world.disk().trace.take().unwrap();
-    Recorded { start, trace, ledger }
+    Recorded { start, trace, ledger, waits, failure }
 }
