@@ -5,13 +5,14 @@
 //! clients: a broker with deduplication drops an entry whose ids are not above all ids before it. Outcomes are still
 //! reported in the order of the pushes, for which a [`Group`] remembers the places of the messages.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::Event;
 use super::batch::{Entry, OpenBatch, Sender};
 use crate::error::Error;
 use crate::pulsar::message::Outgoing;
+use crate::random::HashMap;
 
 /// Open batches of a producer.
 #[derive(Debug, Default)]

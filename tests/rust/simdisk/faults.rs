@@ -120,8 +120,10 @@ fn caught(action: impl FnOnce()) -> Option<(String, String)> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let file = info.location().map(|at| at.file().to_owned()).unwrap_or_default();
-            let text = info.payload_as_str().unwrap_or_default().to_owned();
-            PANIC.set((file, text));
+            let payload = info.payload();
+            let text = payload.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            PANIC.set((file, text.unwrap_or_default()));
             before(info);
         }));
     });

@@ -46,6 +46,10 @@ impl Job for Change {
     }
 }
 
+type OnReport = Box<dyn FnMut(&[Change], &Outcome)>;
+/// Outcomes, each with the number of changes of each protocol that share it.
+type Reports = Rc<RefCell<Vec<([u64; 3], Outcome)>>>;
+
 /// How far a commit reaches before it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -61,10 +65,10 @@ pub enum Reach {
 pub struct Node {
     pub now: Instant,
     pub protocols: [Box<dyn Protocol>; 3],
-    committer: Committer<Box<dyn FnMut(&[Change], &Outcome)>>,
+    committer: Committer<OnReport>,
     /// Changes of the next commit.
     batch: Vec<Change>,
-    reports: Rc<RefCell<Vec<([u64; 3], Outcome)>>>,
+    reports: Reports,
     /// Whether the protocols were told that the store cannot write at the moment.
     pub waiting: bool,
     _directory: Directory,
@@ -137,7 +141,7 @@ impl Node {
         if reach == Reach::Nowhere {
             connection.pragma_update(None, "synchronous", "OFF")?;
         }
-        let reports = Rc::<RefCell<Vec<_>>>::default();
+        let reports = Reports::default();
         let to = reports.clone();
         let report = move |batch: &[Change], outcome: &Outcome| {
             let jobs = [PULSAR, MQTT, TUBEMQ]
