@@ -43,7 +43,8 @@ FEATURE_SETS := none client broker python
 PYTEST := $(PY) -m pytest -q
 # Two at a time: most tests wait for a broker.
 TWO := --numprocesses 2
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+# Only files whose hashes are in locks/, which tools/lock-requirements writes.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
@@ -65,16 +66,17 @@ $(VENV)/.made: | prerequisites
 	@touch $@
 
 # The build tool comes first and alone: the engine is built while pip fetches the rest.
-$(VENV)/.maturin: requirements-demo.txt $(VENV)/.made
-	@$(STEP) "build tool" $(PIP) $$(grep '^maturin==' requirements-demo.txt)
+$(VENV)/.maturin: locks/demo.txt $(VENV)/.made
+	@sed -n '/^maturin==/,/[^\\]$$/p' locks/demo.txt > $(VENV)/maturin.txt
+	@$(STEP) "build tool" $(PIP) -r $(VENV)/maturin.txt
 	@touch $@
 
-$(VENV)/.demo: requirements-demo.txt $(VENV)/.maturin
-	@$(STEP) "Python packages of the demo" $(PIP) -r requirements-demo.txt
+$(VENV)/.demo: locks/demo.txt $(VENV)/.maturin
+	@$(STEP) "Python packages of the demo" $(PIP) -r locks/demo.txt
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.txt requirements-demo.txt $(VENV)/.demo
-	@$(STEP) "Python packages of the tests" $(PIP) -r requirements-dev.txt
+$(VENV)/.dev: locks/dev.txt $(VENV)/.demo
+	@$(STEP) "Python packages of the tests" $(PIP) -r locks/dev.txt
 	@touch $@
 
 # The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
@@ -136,11 +138,13 @@ rust-check:
 fuzz-test:
 	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a decoder" tools/fuzz $(FUZZ_SECONDS_IN_TEST)
 
-# Licences and sources of the crates.
+# Licences and sources of the crates, and their known vulnerabilities where the RustSec database can be reached: where not,
+# it says so loudly and goes on.
 deny: $(VENV)/.dev
 	@$(STEP) "licences, bans and sources of the crates" tools/deny
+	@$(STEP) "advisories, if they can be fetched" tools/deny advisories-if-reachable
 
-# Not part of `make test`: it needs the RustSec database, and says loudly when that is out of reach.
+# Fails if the RustSec database is out of reach.
 audit: $(VENV)/.dev
 	@$(STEP) "advisories" tools/deny advisories
 
@@ -180,8 +184,8 @@ wheel-test: $(VENV)/.dev
 
 # ---------------------------------------------------------------------------- docs
 
-$(VENV)/.docs: requirements-docs.txt $(VENV)/.dev
-	@$(STEP) "Python packages of the docs" $(PIP) -r requirements-docs.txt
+$(VENV)/.docs: locks/docs.txt $(VENV)/.dev
+	@$(STEP) "Python packages of the docs" $(PIP) -r locks/docs.txt
 	@touch $@
 
 # Warnings are errors: a broken link, a page that is not in the navigation, an option without a text. With --quiet

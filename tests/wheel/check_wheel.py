@@ -6,17 +6,42 @@ An example that names ``pulsar://127.0.0.1:6650`` gets the address of a broker t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ADDRESS = re.compile(r"pulsar://(?:127\.0\.0\.1|localhost):6650")
+
+
+def check_sbom(wheel: Path) -> None:
+    """The wheel has one list of the crates in it, as CycloneDX, with the versions of Cargo.lock."""
+    with zipfile.ZipFile(wheel) as files:
+        names = [
+            name
+            for name in files.namelist()
+            if ".dist-info/sboms/" in name and name.endswith(".cyclonedx.json")
+        ]
+        assert len(names) == 1, f"{wheel.name} has {len(names)} lists of its crates"
+        listed = json.loads(files.read(names[0]))
+    assert listed["bomFormat"] == "CycloneDX", listed["bomFormat"]
+    listed = {(component["name"], component["version"]) for component in listed["components"]}
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    locked = {(package["name"], package["version"]) for package in locked}
+    assert listed <= locked, f"not in Cargo.lock: {sorted(listed - locked)}"
+    for name in manifest["dependencies"]:
+        assert any(name == component for component, _ in listed), f"{name} is not listed"
+    assert not {"criterion", "proptest"} & {name for name, _ in listed}, "crates of the tests are listed"
+    print(f"{len(listed)} crates are listed in {names[0]}")
 
 
 def main() -> int:
@@ -26,6 +51,7 @@ def main() -> int:
         return 1
     wheel = wheels[-1].resolve()
     assert "-abi3-" in wheel.name, f"{wheel.name} is not an abi3 wheel"
+    check_sbom(wheel)
     examples = EXAMPLE.findall((ROOT / "README.md").read_text())
     assert examples, "README.md has no example"
     # The demo is the main job of its own; the others are small and cover all protocols.
