@@ -283,8 +283,7 @@ fn run<J: Job, R: FnMut(&[J], &Outcome)>(
     committer.finish();
 }
 
-/// What the thread of a [`Writer`] does, without the thread: it never sleeps, and a test or a simulation can call it
-/// between two events.
+/// Work of a [`Writer`] without its thread. It never sleeps: a test or a simulation can call it between two events.
 #[derive(Debug)]
 pub struct Committer<R> {
     connection: Connection,

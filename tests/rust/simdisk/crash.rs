@@ -155,10 +155,16 @@ fn a_neighbour_that_reads_locks_and_closes_the_database_harms_nothing() {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "what was tried")]
 fn a_store_that_syncs_too_little_is_found_out() {
     for protocol in [PULSAR, MQTT, TUBEMQ] {
         for reach in [Reach::System, Reach::Nowhere] {
             let tally = campaign(&[protocol], 1, reach, 1, 29);
+            println!(
+                "{reach:?}: {} of {} crashes are found out",
+                tally.failures.len(),
+                tally.points.values().sum::<usize>()
+            );
             assert!(!tally.failures.is_empty(), "{reach:?}, protocol {protocol}: {tally:?}");
         }
     }
