@@ -38,7 +38,7 @@ def cargo(*words: str) -> subprocess.CompletedProcess[str]:
     # A defect may make a test wait for ever.
     try:
         return subprocess.run(
-            command, cwd=TREE, env=environment, capture_output=True, text=True, timeout=1800
+            command, cwd=TREE, env=environment, capture_output=True, text=True, timeout=900
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", "timed out")

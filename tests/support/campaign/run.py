@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +158,15 @@ class ClientProcess:
 
     # -- the balance
 
-    def account(self, receivers: Mapping[str, Iterable[str]], *, killed: bool) -> list[Line]:
-        """The balance of each flow at each receiver. One that was killed may get messages again."""
+    def account(
+        self, receivers: Mapping[str, Iterable[str]], *, killed: bool, again: Collection[str]
+    ) -> list[Line]:
+        """The balance of each flow at each receiver. One that was killed may get messages again, and so may
+        those of ``again``."""
         promises = {
             flow: promise for protocol in self.urls for flow, promise in PROTOCOLS[protocol].flows.items()
         }
-        again = {
+        repeated = set(again) | {
             name
             for protocol in self.urls
             if killed or PROTOCOLS[protocol].repeats
@@ -175,16 +178,23 @@ class ClientProcess:
                 flow,
                 receiver,
                 ledger.Promise(repeats=True, lane=promises[flow].lane)
-                if receiver in again
+                if receiver in repeated
                 else promises[flow],
             )
             for receiver, flows in receivers.items()
             for flow in flows
         ]
 
-    def judge(self, receivers: Mapping[str, Iterable[str]], *, killed: bool, pending: int) -> None:
+    def judge(
+        self,
+        receivers: Mapping[str, Iterable[str]],
+        *,
+        killed: bool,
+        pending: int,
+        again: Collection[str] = (),
+    ) -> None:
         """Prints the balance and asserts what is promised."""
-        lines = self.account(receivers, killed=killed)
+        lines = self.account(receivers, killed=killed, again=again)
         print(HEADING, *lines, sep="\n")
         faults = [fault for line in lines for fault in line.faults]
         if pending:
@@ -193,9 +203,9 @@ class ClientProcess:
             if failed := ledger.records(self.folder, flow, ledger.FAILED):
                 faults.append(f"{flow}: {len(failed)} sends failed: {failed[:3]}")
         for name in self.receivers:
-            if again := ledger.records(self.folder, name, ledger.AGAIN):
+            if confirmed := ledger.records(self.folder, name, ledger.AGAIN):
                 faults.append(
-                    f"{name}: {len(again)} came again after the broker had confirmed their acknowledgement"
+                    f"{name}: {len(confirmed)} came again after their acknowledgement was confirmed"
                 )
         assert not faults, "\n".join(faults)
 

@@ -48,6 +48,8 @@ class Target:
 
     name: str
     protocols: dict[str, Behind]
+    #: Receivers to which this broker may send QoS 2 again.
+    again: frozenset[str] = frozenset()
     #: Measures of the broker.
     sample: Callable[[], measure.Sample] = field(default=dict)
 
@@ -154,6 +156,6 @@ async def storm(folder: Path, target: Target, *, seconds: float, every: float = 
         print(f"{target.name}, {protocol}: faults {dict(proxy.counts)}")
         with (folder / f"{protocol}.faults").open("w") as log:
             log.writelines(f"{at:.3f} {kind} {number}\n" for at, kind, number in proxy.log)
-    client.judge(receivers, killed=False, pending=pending)
+    client.judge(receivers, killed=False, pending=pending, again=target.again)
     excess = measure.excess(samples)
     assert not excess, excess
