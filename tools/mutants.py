@@ -37,9 +37,7 @@ def cargo(*words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"CARGO_TARGET_DIR": str(FOLDER / "build")}
     # A defect may make a test wait for ever.
     try:
-        return subprocess.run(
-            command, cwd=TREE, env=environment, capture_output=True, text=True, timeout=900
-        )
+        return subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", "timed out")
 
