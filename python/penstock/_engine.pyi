@@ -32,6 +32,7 @@ __all__ = [
     "TubeMqMessage",
     "TubeMqProducer",
     "Waiter",
+    "backup_store",
     "check_store",
     "encode_frame",
     "set_error_factory",
@@ -100,6 +101,13 @@ def topic_matches(filter: str, topic: str) -> bool:
 
     Raises:
         InvalidTopic: not a valid filter, or not a valid topic.
+    """
+
+def backup_store(path: str | PathLike[str], to: str | PathLike[str]) -> None:
+    """Copies a store of the embedded broker into a new file. A broker may use it meanwhile.
+
+    Raises:
+        InvalidArgument: the folder has no store, or the file exists.
     """
 
 def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:

@@ -12,3 +12,4 @@ _engine.set_missing_factory(missing)
 _engine.set_seconds_parser(parse.seconds)
 start_broker = _engine.Broker.start
 check_store = _engine.check_store
+backup_store = _engine.backup_store

@@ -50,6 +50,11 @@ def _broker(broker: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the whole store of --data, list what is damaged in it, and exit: status 1 if anything is",
     )
+    add(
+        "--backup",
+        metavar="FILE",
+        help="copy the store of --data into a new file, while its broker runs or not, and exit",
+    )
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
     for protocol in protocols.PROTOCOLS:

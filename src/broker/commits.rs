@@ -35,6 +35,8 @@ const TOTAL_LIMIT: usize = 64 << 20;
 struct Waiting<A> {
     /// Number of the last change that the action waits for.
     change: u64,
+    /// Whether a change was issued for it; else it only keeps its place behind the others.
+    own: bool,
     action: A,
     /// Bytes charged for it, and the connection they are charged to.
     bytes: usize,
@@ -177,8 +179,14 @@ impl<A> Commits<A> {
             *self.charged.entry(connection).or_default() += bytes;
             self.total += bytes;
         }
-        self.waiting.push_back(Waiting { change: self.issued, action, bytes, connection });
+        let own = self.waiting.back().map_or(self.issued > self.written, |last| self.issued > last.change);
+        self.waiting.push_back(Waiting { change: self.issued, own, action, bytes, connection });
         None
+    }
+
+    /// Whether the connection is not read from until the store has caught up.
+    pub(super) fn is_paused(&self, connection: u64) -> bool {
+        self.paused.contains(&connection)
     }
 
     /// Handles a report of the store.
@@ -212,10 +220,10 @@ impl<A> Commits<A> {
             self.rejected.clear();
             return None;
         }
-        let Waiting { change, action, bytes, connection } = self.waiting.pop_front()?;
+        let Waiting { change, own, action, bytes, connection } = self.waiting.pop_front()?;
         self.rejected.retain(|(rejected, _)| *rejected >= change);
         self.refused =
-            self.rejected.front().filter(|(rejected, _)| *rejected == change).map(|(_, e)| e.clone());
+            self.rejected.front().filter(|(rejected, _)| own && *rejected == change).map(|(_, e)| e.clone());
         if bytes > 0 {
             self.total -= bytes;
             if let Some(charged) = self.charged.get_mut(&connection) {
@@ -359,6 +367,24 @@ mod tests {
             assert_eq!(commits.poll_action(), Some(1));
             assert!(commits.outcome().is_none(), "its change is written");
         }
+    }
+
+    #[test]
+    fn a_change_that_fails_alone_is_not_told_to_an_action_that_waits_for_its_turn_only() {
+        let mut commits = commits(5);
+        commits.write(op());
+        assert_eq!((commits.when_written(1), commits.when_written(2)), (None, None));
+        commits.write(op());
+        assert_eq!(commits.when_written(3), None);
+        while commits.poll_op().is_some() {}
+        let error = || Error::new(ErrorKind::Persistence, "too big");
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Rejected(error()) });
+        commits.handle_report(Report { jobs: 1, outcome: Outcome::Rejected(error()) });
+        let mut outcomes = Vec::new();
+        while let Some(action) = commits.poll_action() {
+            outcomes.push((action, commits.outcome().is_some()));
+        }
+        assert_eq!(outcomes, [(1, true), (2, false), (3, true)]);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) struct ConnectionLimits {
     total: usize,
     /// Of each protocol: three quarters, if there are several.
     protocol: usize,
-    /// From one address to a protocol: three quarters of that.
+    /// From one address to a protocol, other than that of this machine: three quarters of that.
     address: usize,
 }
 
@@ -230,7 +230,10 @@ impl Runner {
 
     /// Whether there is room for a connection from `address`. If not, it is counted as refused.
     pub(super) fn admits(&self, address: IpAddr, limits: ConnectionLimits) -> bool {
-        let of_address = self.addresses.borrow().get(&address).copied().unwrap_or_default();
+        // Everything on this machine has the same address: its programs do not shut each other out.
+        let local = address.to_canonical().is_loopback();
+        let of_address =
+            self.addresses.borrow().get(&address).copied().filter(|_| !local).unwrap_or_default();
         let room = self.connections.get() < limits.total
             && self.wakes.borrow().len() < limits.protocol
             && of_address < limits.address;

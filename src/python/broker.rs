@@ -16,6 +16,13 @@ pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<
     py_result(py, checked.map(|checked| (checked.entries, checked.damage)))
 }
 
+/// Copies a store, of a broker that runs or not, into a new file.
+#[pyfunction]
+pub(super) fn backup_store(py: Python<'_>, path: std::path::PathBuf, to: std::path::PathBuf) -> PyResult<()> {
+    let copied = py.detach(|| native::store::backup(&path, &to));
+    py_result(py, copied)
+}
+
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {

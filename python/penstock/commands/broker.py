@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from penstock._native import check_store
+from penstock._native import backup_store, check_store
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import Closed, Error, InvalidArgument
 
@@ -25,8 +26,11 @@ _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one 
 def run(given: argparse.Namespace) -> int:
     """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
     reads the files of users again."""
+    if given.backup is not None:
+        return _backup(given)
     if given.check:
         return _check(given)
+    _check_secrets(given)
     # The flags have the names of the options.
     options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in OPTIONS}
     options |= pairs(given.options, "options")
@@ -92,6 +96,32 @@ def _reload(broker: Broker) -> None:
         read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
         text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
     print(f"penstock broker: {text}", file=sys.stderr, flush=True)
+
+
+def _check_secrets(given: argparse.Namespace) -> None:
+    """Refuses a key that other users of the machine see, and warns of files that they can read."""
+    key = given.token_key or ""
+    if key and not key.startswith(("file:", "env:")):
+        raise InvalidArgument(
+            "--token-key does not take the key itself, which every user of this machine can see: use file:PATH or"
+            " env:NAME"
+        )
+    named = [key.removeprefix("file:") if key.startswith("file:") else None, given.tls_key]
+    for path in [*named, given.mqtt_password_file, given.tubemq_user_file]:
+        with contextlib.suppress(OSError):
+            if path and (mode := os.stat(path).st_mode & 0o777) & 0o077:
+                print(
+                    f"penstock broker: other users may read {path} (mode {mode:04o}): chmod 600 {path}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+
+def _backup(given: argparse.Namespace) -> int:
+    if not given.data:
+        raise InvalidArgument("--backup copies the store in a folder: name it with --data DIR")
+    backup_store(given.data, given.backup)
+    return 0
 
 
 def _check(given: argparse.Namespace) -> int:

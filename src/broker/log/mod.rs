@@ -21,9 +21,26 @@ pub const CACHE_BYTES: usize = 4 << 20;
 pub struct TopicIds(Arc<AtomicU64>);
 
 impl TopicIds {
+    /// Topics that a store can have in its life: an entry's key has 23 bits for the topic.
+    const STORED: u64 = 1 << 23;
+
     /// Starts with `first`.
     pub fn new(first: u64) -> Self {
         Self(Arc::new(AtomicU64::new(first.max(1))))
+    }
+
+    /// Whether the store has keys for `count` more topics.
+    pub fn has_room(&self, count: u64) -> bool {
+        self.0.load(Ordering::Relaxed) + count <= Self::STORED
+    }
+
+    /// The error if it has not.
+    pub fn exhausted() -> Error {
+        let text = format!(
+            "the store has no number for another topic: {} were created in its life: begin a new data folder",
+            Self::STORED
+        );
+        Error::new(ErrorKind::TooManyRequests, text)
     }
 
     /// The next id.

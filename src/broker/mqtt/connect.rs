@@ -12,7 +12,7 @@ use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Session, Will};
-use super::{Broker, Due, Passwords, routes, tree};
+use super::{Action, Broker, Due, Passwords, routes, tree};
 use crate::broker::protocol::Work;
 use crate::broker::store::mqtt::{self as store, Op};
 use crate::error::{Error, ErrorKind};
@@ -23,6 +23,8 @@ use crate::transmit::Transmit;
 
 /// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
+/// Refusal after a failure of the store.
+const STORE_FAILED: &str = "the store failed: restart the broker";
 /// Refusal of a password or token.
 const BAD_PASSWORD: &str = "bad user name or password";
 
@@ -188,7 +190,26 @@ impl Broker {
         }
         self.send(id, &mut Packet::ConnAck(answer));
         self.due.insert(number);
+        if self.sessions.get(&number).is_some_and(|session| session.durable) {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.opened = false;
+            }
+            self.when_written(Action::Open { connection: id });
+        }
         Ok(())
+    }
+
+    /// Lets the output of a connection leave. If its session could not be stored, it is refused instead.
+    pub(super) fn let_out(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.opened = true;
+        self.wakes.push_back(id);
+        let Some(session) = connection.session().filter(|_| self.commits.failure().is_some()) else { return };
+        connection.transmit = Transmit::default();
+        self.unsent -= std::mem::take(&mut connection.unsent);
+        connection.state = State::Start;
+        self.leave(session, id, true);
+        let _ = self.refuse(id, Reason::ServerUnavailable, STORE_FAILED);
     }
 
     /// The reason why a client is refused, if there is one.
@@ -209,7 +230,7 @@ impl Broker {
             }
         }
         if self.commits.failure().is_some() {
-            return no(Reason::ServerUnavailable, "the store failed: restart the broker");
+            return no(Reason::ServerUnavailable, STORE_FAILED);
         }
         None
     }

@@ -15,7 +15,7 @@ use bytestring::ByteString;
 
 use super::message::{Form, Message};
 use crate::broker::protocol::Clock;
-use crate::mqtt::packet::{Disconnect, Publish};
+use crate::mqtt::packet::{Ack, Disconnect, Publish, SubAck, UnsubAck};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
 use crate::random::HashMap;
 use crate::transmit::Transmit;
@@ -58,6 +58,12 @@ pub(super) struct Connection {
     expires_ms: Option<u64>,
     /// Timer of the expiry, which may be due too early: a timer reaches a day, and the calendar may be set.
     expires_at: Option<Instant>,
+    /// Whether the output may leave: the row of the session is written.
+    pub(super) opened: bool,
+    /// When output was taken last.
+    pub(super) taken_at: Option<Instant>,
+    /// Whether any packet may have a reason string (Request Problem Information).
+    problem_information: bool,
     /// Maximum packet size of the client.
     pub(super) max_packet_size: usize,
     /// Receive maximum of the client.
@@ -97,6 +103,9 @@ impl Connection {
             patience: Some(HANDSHAKE),
             expires_ms: None,
             expires_at: None,
+            opened: true,
+            taken_at: None,
+            problem_information: true,
             max_packet_size: usize::MAX,
             window: 1,
             unanswered: 0,
@@ -117,6 +126,7 @@ impl Connection {
     /// Applies the settings of a CONNECT.
     pub(super) fn agree(&mut self, keep_alive: u16, properties: &Properties, max_inflight: u16) {
         self.patience = (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
+        self.problem_information = properties.request_problem_information() != Some(&false);
         self.max_packet_size = properties.maximum_packet_size().map_or(usize::MAX, |size| *size as usize);
         self.window =
             usize::from(properties.receive_maximum().map_or(max_inflight, |n| max_inflight.min(*n)));
@@ -162,6 +172,16 @@ impl Connection {
 
     /// Sends a packet. If it exceeds the client's limit, it is sent without its reason string, or not at all.
     pub(super) fn send(&mut self, packet: &mut Packet) -> bool {
+        if !self.problem_information
+            && let Packet::PubAck(Ack { properties, .. })
+            | Packet::PubRec(Ack { properties, .. })
+            | Packet::PubRel(Ack { properties, .. })
+            | Packet::PubComp(Ack { properties, .. })
+            | Packet::SubAck(SubAck { properties, .. })
+            | Packet::UnsubAck(UnsubAck { properties, .. }) = packet
+        {
+            properties.retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
+        }
         if packet.encoded_len(self.version) > self.max_packet_size {
             let properties = match packet {
                 Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {

@@ -98,6 +98,8 @@ enum Action {
     Send { session: u64, connection: u64, packet_id: PacketId },
     /// Begins the replay of retained messages to a session.
     Replay { session: u64, serial: u64 },
+    /// Lets the output of a connection leave: its session's row is written.
+    Open { connection: u64 },
     /// Sends a PUBREL whose PUBREC had to be written first.
     Release { session: u64, connection: u64, packet_id: PacketId },
 }
@@ -258,6 +260,7 @@ impl Broker {
                 self.send_flight(session, connection, packet_id)
             }
             Action::Replay { session, serial } => self.begin_replay(session, serial),
+            Action::Open { connection } => self.let_out(connection),
             Action::Release { session, connection, packet_id } => {
                 let connected = self.sessions.get(&session).is_some_and(|s| s.connection == Some(connection));
                 if connected && self.commits.failure().is_none() {
@@ -642,12 +645,19 @@ impl Protocol for Broker {
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !connection.opened && connection.state != State::Ended {
+            return;
+        }
         self.counters.bytes_out += connection.transmit.len() as u64;
         std::mem::swap(&mut connection.transmit, output);
         self.unsent -= std::mem::take(&mut connection.unsent);
         connection.progress.0 += u64::from(!output.is_empty());
-        // What is taken now has waited until everything before was written.
-        if output.len() < CAUGHT_UP || self.settings.limits.slow_subscriber == SlowSubscriber::Wait {
+        // What is taken now has waited until everything before was written: not for long if the subscriber keeps up.
+        let quick = connection.taken_at.is_some_and(|at| now.saturating_duration_since(at) < GRACE);
+        if !output.is_empty() {
+            connection.taken_at = Some(now);
+        }
+        if output.len() < CAUGHT_UP || quick || self.settings.limits.slow_subscriber == SlowSubscriber::Wait {
             connection.stalled = false;
         }
         connection.pacing_until = None;

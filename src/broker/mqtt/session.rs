@@ -155,6 +155,11 @@ impl Session {
         self.next_replay
     }
 
+    /// Whether a filter has an unfinished replay.
+    pub(super) fn has_replay(&self, filter: &str) -> bool {
+        self.replays_of.contains_key(filter)
+    }
+
     /// Removes the replay of a filter, and returns whether there was one.
     pub(super) fn remove_replay(&mut self, filter: &str) -> bool {
         let Some(serial) = self.replays_of.remove(filter) else { return false };

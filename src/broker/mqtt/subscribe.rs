@@ -76,6 +76,7 @@ impl Broker {
         let subscription = Subscription { options: *last, id: identifier };
         let Some(session) = self.sessions.get_mut(&number) else { return Err(Reason::Unspecified) };
         let known = session.subscriptions.contains_key(filter.as_str());
+        let was_replaying = session.has_replay(filter.as_str());
         let limits = &self.settings.limits;
         if !known {
             let weight = routes::weight(filter.as_str());
@@ -94,12 +95,15 @@ impl Broker {
             RetainHandling::IfNew => !known && index == 0,
             RetainHandling::Never => false,
         });
-        let replays =
-            wanted && filter.group().is_none() && self.start_replay(number, &filter.text(), &subscription);
+        if wanted && filter.group().is_none() {
+            self.start_replay(number, &filter.text(), &subscription);
+        }
+        // A replay that is not started again goes on, and after a kill, too.
+        let replays = self.sessions.get(&number).is_some_and(|session| session.has_replay(filter.as_str()));
         if before != Some(subscription) {
             self.routes.insert(number, filter, subscription);
         }
-        if durable && (replays || before != Some(subscription)) {
+        if durable && (before != Some(subscription) || was_replaying != replays || wanted && replays) {
             let options = last.to_byte(Version::V5) | if replays { REPLAYING } else { 0 };
             self.write(Op::Subscribe(number, stored_name(filter), options, identifier));
         }

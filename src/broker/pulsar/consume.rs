@@ -48,6 +48,10 @@ impl Broker {
         if command.subscription.is_empty() || command.subscription.len() > 1024 {
             return Err(Error::new(ErrorKind::Metadata, "Empty or too long subscription name"));
         }
+        if command.replicate_subscription_state() {
+            let text = "the embedded broker has no other cluster to replicate the subscription to";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
         let name = Name::parse(&command.topic)?;
         let topic_id = self.open_topic(&name, command.force_topic_creation())?;
         if let Some(schema) =

@@ -22,6 +22,11 @@ impl<K> Default for HashRanges<K> {
 }
 
 impl<K: Copy + PartialEq> HashRanges<K> {
+    /// Whether the consumers choose their ranges.
+    pub fn is_chosen(&self) -> bool {
+        self.chosen
+    }
+
     /// Assigns half of the widest range to `owner`.
     pub fn add(&mut self, owner: K) {
         self.chosen = false;

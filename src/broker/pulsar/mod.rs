@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
-use crate::broker::log::{Log, Source};
+use crate::broker::log::{Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, Reading, Subscription};
 use crate::broker::pulsar::topic::Topic;
@@ -466,6 +466,9 @@ impl Broker {
                 ErrorKind::TooManyRequests,
                 format!("topic limit reached (max_topics is {})", self.settings.max_topics),
             ));
+        }
+        if self.settings.stored && !self.settings.topic_ids.has_room(1) {
+            return Err(TopicIds::exhausted());
         }
         let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });

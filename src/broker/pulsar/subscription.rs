@@ -301,6 +301,14 @@ impl Subscription {
             Kind::Exclusive if !self.consumers.is_empty() => {
                 return Err(Error::new(ErrorKind::ConsumerBusy, "Exclusive consumer is already connected"));
             }
+            // Half of a chosen range would not be enough for the one, and the keys of gaps would belong to none.
+            Kind::KeyShared
+                if !self.consumers.is_empty() && self.ring.is_chosen() != consumer.ranges.is_some() =>
+            {
+                let text = "Subscription is of different key_shared policy: either all consumers choose hash ranges \
+                            (sticky) or none";
+                return Err(Error::new(ErrorKind::ConsumerBusy, text));
+            }
             Kind::KeyShared => match &consumer.ranges {
                 None => self.ring.add(consumer.key),
                 Some(ranges) => self

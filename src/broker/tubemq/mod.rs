@@ -543,7 +543,9 @@ impl Protocol for Broker {
         let connection = self.connections.get(&id)?;
         let idle = connection.heard_at + self.idle_limit();
         if connection.introduced {
-            return Some(idle);
+            // A client is not idle while the broker does not read from it.
+            let reads = !self.commits.is_paused(id) && !connection.behind && !connection.is_full();
+            return reads.then_some(idle);
         }
         let known = self.is_known(&connection.host);
         let since = if known { connection.refused_at } else { Some(connection.opened_at) };
@@ -562,6 +564,9 @@ impl Protocol for Broker {
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
         if let Some(connection) = self.connections.get_mut(&id) {
+            if connection.is_full() {
+                connection.heard_at = now;
+            }
             std::mem::swap(&mut connection.output, output);
         }
     }
@@ -593,7 +598,12 @@ impl Protocol for Broker {
         while let Some(action) = self.commits.poll_action() {
             self.act(action);
         }
-        self.wakes.extend(self.commits.take_resumed());
+        for id in self.commits.take_resumed() {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.heard_at = now;
+            }
+            self.wakes.push_back(id);
+        }
     }
 
     fn set_clock(&mut self, clock: Clock) {

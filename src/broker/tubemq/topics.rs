@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::partition::{BROKER, Partition, Position, Topic, row_name};
 use super::{Broker, DOMAIN, PREFIX, too_many};
-use crate::broker::log::Log;
 use crate::broker::log::cursor::Cursor;
+use crate::broker::log::{Log, TopicIds};
 use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
@@ -74,6 +74,9 @@ impl Broker {
                 "topic limit reached (max_topics is {})",
                 self.settings.max_topics
             )));
+        }
+        if self.settings.stored && !self.settings.topic_ids.has_room(1 + u64::from(partitions)) {
+            return Err(TopicIds::exhausted());
         }
         let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });

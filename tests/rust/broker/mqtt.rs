@@ -1,5 +1,6 @@
 //! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database, is driven by hand.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -465,10 +466,83 @@ fn the_identifier_of_a_qos_2_message_is_on_disk_before_its_publish_leaves() {
     bench.write(bench.unwritten());
     assert!(bench.hear(&peer).is_empty(), "the message is on disk, its identifier not yet");
     bench.drop_peer(peer.id);
-    let (peer, _, heard) = bench.resume("s");
+    let (peer, heard) = bench.try_connect(lasting("s"));
     assert!(heard.is_empty(), "a new connection makes no difference");
     bench.write(usize::MAX);
-    assert_eq!(bench.payloads(&peer), ["x"]);
+    let heard = bench.hear(&peer);
+    assert!(matches!(&heard[..], [Packet::ConnAck(_), Packet::Publish(x)] if x.payload == "x"), "{heard:?}");
+}
+
+#[test]
+fn connack_leaves_when_the_session_is_on_disk() {
+    let mut bench = Bench::new();
+    bench.held = true;
+    let (peer, heard) = bench.try_connect(lasting("s"));
+    assert_eq!(heard, []);
+    bench.tell(&peer, Packet::PingReq).unwrap();
+    assert_eq!(bench.hear(&peer), [], "nothing overtakes it");
+    bench.write(usize::MAX);
+    let heard = bench.hear(&peer);
+    assert!(matches!(&heard[..], [Packet::ConnAck(_), Packet::PingResp]), "{heard:?}");
+    let (peer, heard) = bench.try_connect(lasting("t"));
+    assert_eq!(heard, []);
+    bench.fail();
+    let heard = bench.hear(&peer);
+    assert!(
+        matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == Reason::ServerUnavailable),
+        "{heard:?}"
+    );
+    assert!(bench.broker.finished(peer.id));
+}
+
+#[test]
+fn a_client_that_wants_no_problem_information_gets_no_reason_strings_but_in_connack_and_disconnect() {
+    for wanted in [true, false] {
+        let mut bench = Bench::with(|settings| settings.max_store = 0);
+        let mut connect = Connect::new(Version::V5, "a");
+        connect.properties.push(Property::RequestProblemInformation(wanted));
+        let peer = bench.connect_with(connect, false);
+        let Packet::PubAck(ack) = bench.ask(&peer, Packet::Publish(retained("t", Q1, 1, "x"))) else {
+            panic!("no PUBACK")
+        };
+        assert_eq!(ack.reason, Reason::QuotaExceeded);
+        assert_eq!(ack.properties.reason_string().is_some(), wanted);
+        let second = Packet::Connect(Box::new(Connect::new(Version::V5, "a")));
+        assert!(bench.tell(&peer, second).is_err());
+        let heard = bench.hear(&peer);
+        let [Packet::Disconnect(end)] = &heard[..] else { panic!("{heard:?}") };
+        assert!(end.properties.reason_string().is_some());
+    }
+}
+
+#[test]
+fn a_changed_subscription_keeps_the_rest_of_its_replay_over_a_kill() {
+    let mut bench = limited(|limits| limits.max_inflight = 1);
+    let publisher = bench.connect("p");
+    for number in 0..20 {
+        bench.tell(&publisher, Packet::Publish(retained(&format!("t/{number:02}"), Q1, 1, "x"))).unwrap();
+        bench.hear(&publisher);
+    }
+    let (peer, ..) = bench.resume("s");
+    let first = bench.subscribe(&peer, "t/+", Q1);
+    assert_eq!(first.len(), 1, "the window is 1");
+    // Other options, and no wish for retained messages: the replay of the first SUBSCRIBE goes on.
+    let options = SubscribeOptions {
+        retain_handling: RetainHandling::Never,
+        no_local: true,
+        ..SubscribeOptions::qos(Q1)
+    };
+    bench.subscribe_with(&peer, "t/+", options, None);
+    bench.kill(usize::MAX);
+    let (peer, _, heard) = bench.resume("s");
+    let mut topics = BTreeSet::new();
+    let mut next: Vec<_> = heard.into_iter().map(message).collect();
+    while let Some(message) = next.pop() {
+        topics.insert(message.topic.to_string());
+        bench.ack(&peer, &message);
+        next.extend(bench.messages(&peer));
+    }
+    assert_eq!(topics.len(), 20);
 }
 
 #[test]
@@ -1522,10 +1596,17 @@ fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
         // As much as its socket takes is far behind what comes.
         send(&mut bench, 40);
         assert!(bench.broker.may_read(publisher.id), "nothing waits for it any more");
+        bench.pass_for(Duration::from_millis(500));
         let mut output = penstock::transmit::Transmit::default();
         bench.broker.take_output(bench.now, slow.id, &mut output);
     }
     assert!(bench.broker.stats().messages_dropped > 20);
+    // Now its socket takes 3 MiB at once.
+    send(&mut bench, 40);
+    let mut output = penstock::transmit::Transmit::default();
+    bench.broker.take_output(bench.now, slow.id, &mut output);
+    send(&mut bench, 12);
+    assert!(!bench.broker.may_read(publisher.id), "it is quick again");
     bench.hear(&slow);
     send(&mut bench, 12);
     assert!(!bench.broker.may_read(publisher.id), "it has caught up");

@@ -374,7 +374,7 @@ fn a_flood_of_silent_connections_to_one_port_leaves_the_other_protocols_theirs()
     let address = address.trim_start_matches("tubemq://");
     let flood: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let since = Instant::now();
-    while broker.status().unwrap().total.connections_refused < 15 {
+    while broker.status().unwrap().total.connections_refused < 14 {
         assert!(since.elapsed() < Duration::from_secs(20), "{:?}", broker.status());
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -382,7 +382,7 @@ fn a_flood_of_silent_connections_to_one_port_leaves_the_other_protocols_theirs()
     assert!(matches!(peer.ask(Peer::producer_command("p")), Command::ProducerSuccess(_)));
     let status = broker.status().unwrap();
     let connections: Vec<_> = status.protocols.iter().map(|(_, stats)| stats.connections).collect();
-    assert_eq!(connections, [1, 5], "three quarters of three quarters of 8");
+    assert_eq!(connections, [1, 6], "three quarters of 8");
     drop(flood);
 }
 
