@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from penstock._native import backup_store, check_store
@@ -103,13 +104,13 @@ def _check_secrets(given: argparse.Namespace) -> None:
     key = given.token_key or ""
     if key and not key.startswith(("file:", "env:")):
         raise InvalidArgument(
-            "--token-key does not take the key itself, which every user of this machine can see: use file:PATH or"
-            " env:NAME"
+            "--token-key does not take the key itself, which every user of this machine can see: use"
+            " file:PATH or env:NAME"
         )
     named = [key.removeprefix("file:") if key.startswith("file:") else None, given.tls_key]
     for path in [*named, given.mqtt_password_file, given.tubemq_user_file]:
         with contextlib.suppress(OSError):
-            if path and (mode := os.stat(path).st_mode & 0o777) & 0o077:
+            if path and (mode := Path(path).stat().st_mode & 0o777) & 0o077:
                 print(
                     f"penstock broker: other users may read {path} (mode {mode:04o}): chmod 600 {path}",
                     file=sys.stderr,

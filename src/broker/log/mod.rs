@@ -34,7 +34,7 @@ impl TopicIds {
         self.0.load(Ordering::Relaxed) + count <= Self::STORED
     }
 
-    /// The error if it has not.
+    /// The error when there is none left.
     pub fn exhausted() -> Error {
         let text = format!(
             "the store has no number for another topic: {} were created in its life: begin a new data folder",

@@ -71,6 +71,34 @@ def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None
                 assert peer.connect("one", username=user, password=password)["reason"] == code, user
 
 
+def penstock_broker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", "broker", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_key_on_the_command_line_is_refused() -> None:
+    done = penstock_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
+    assert done.returncode == 1
+    assert "file:PATH or env:NAME" in done.stderr
+    assert "0123456789abcdef" not in done.stderr
+
+
+def test_a_running_broker_is_backed_up(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy" / "broker.db"
+    copy.parent.mkdir()
+    with penstock.Broker(data=data, mqtt_port=0) as broker:
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            peer.connect("one")
+            peer.publish("t", b"kept", qos=1, retain=True)
+        done = penstock_broker("--backup", str(copy), "--data", str(data))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        again = penstock_broker("--backup", str(copy), "--data", str(data))
+        assert again.returncode == 1
+        assert "exists" in again.stderr
+    with penstock.Broker(data=copy.parent, mqtt_port=0) as broker:
+        assert broker.status()["mqtt"]["retained"] == 1
+
+
 def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", "-b", "drop") == 0

@@ -1339,7 +1339,7 @@ fn a_replay_of_a_stored_session_goes_on_after_a_lost_connection_and_after_a_kill
         }
         let (peer, present, mut heard) = bench.resume("s");
         assert!(present);
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         while !heard.is_empty() {
             for publish in std::mem::take(&mut heard).into_iter().map(message) {
                 bench.ack(&peer, &publish);
@@ -1394,7 +1394,7 @@ fn messages_retained_after_a_kill_are_delivered_once_behind_an_unfinished_replay
     let (peer, present, heard) = bench.resume("s");
     assert!(present);
     let taken = take_all(&mut bench, &peer, heard);
-    let topics: std::collections::BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
+    let topics: BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
     assert_eq!(topics.len(), 302);
     let last: Vec<_> = taken.iter().filter(|publish| &*publish.topic == "t/300").map(text).collect();
     assert_eq!(last, ["1", "2"]);
@@ -1418,7 +1418,7 @@ fn a_replay_that_goes_on_with_newer_messages_leaves_the_positions_of_live_ones_a
     }
     heard.extend(bench.hear(&peer));
     let taken = take_all(&mut bench, &peer, heard);
-    let topics: std::collections::BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
+    let topics: BTreeSet<_> = taken.iter().map(|publish| &publish.topic).collect();
     assert_eq!(topics.len(), 150 + 20 + 5);
     let last: Vec<_> = taken[taken.len() - 5..].iter().map(|publish| publish.topic.to_string()).collect();
     assert_eq!(last, ["t/live0", "t/live1", "t/live2", "t/live3", "t/live4"]);
