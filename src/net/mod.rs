@@ -6,7 +6,7 @@
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream
-//! * [`backoff`]: pauses between attempts, with jitter
+//! * [`backoff`]: pauses between attempts, with jitter; `race`: attempts at several addresses side by side
 //!
 //! With the feature `simulation`, tests replace names, sockets and threads by their own (`simulation`).
 
@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
 pub mod driver;
+mod race;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod socket;
@@ -62,7 +63,7 @@ pub async fn connect_unix(path: &str) -> Result<Stream> {
         .map_err(|error| Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {path}: {error}")))
 }
 
-/// Connects to `host:port`, trying every address the name resolves to, within `timeout` in all.
+/// Connects to `host:port`, trying every address the name resolves to, side by side, within `timeout` in all.
 pub async fn connect(
     host: &str,
     port: u16,
@@ -127,22 +128,13 @@ where
     running
 }
 
-/// A connection to the first address of a name that can be connected to.
+/// A connection to one of the addresses of a name, the first that can be connected to.
 async fn connect_any(host: &str, port: u16) -> Result<Socket> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {host}:{port}: {error}"))
     };
-    let mut last = None;
-    for address in resolve(host, port).await.map_err(|e| failed(&e))? {
-        match Socket::connect(address).await {
-            Ok(connected) => return Ok(connected),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(match last {
-        Some(error) => failed(&error),
-        None => failed(&"the name has no address"),
-    })
+    let addresses = resolve(host, port).await.map_err(|e| failed(&e))?;
+    race::first_of(addresses, Socket::connect).await.map_err(|e| failed(&e))
 }
 
 impl AsyncRead for Stream {
