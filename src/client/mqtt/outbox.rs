@@ -20,7 +20,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use rusqlite::OptionalExtension;
@@ -355,32 +354,14 @@ impl Job for Change {
     }
 }
 
-/// Locks the file: a transaction on an empty database beside it. SQLite's locks belong to the process, so that a
-/// child does not inherit them, as it would those of a descriptor.
+/// Locks the file for this process, by another one beside it.
 fn claim(path: &Path) -> Result<Connection> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let mut new = std::fs::OpenOptions::new();
-    new.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
-    match new.open(&name) {
-        // An existing file is not opened: closing its descriptor would drop the locks on it.
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
-    }
-    let lock = Connection::open(&name)?;
-    lock.busy_timeout(Duration::ZERO)?;
-    match lock.execute_batch("BEGIN EXCLUSIVE") {
-        Ok(()) => Ok(lock),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
-            Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "another client has it open: give each client a file of its own",
-            ))
-        }
-        Err(error) => Err(error.into()),
-    }
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    sqlite::claim(Path::new(&lock))?.ok_or_else(|| {
+        let text = "another client has it open: give each client a file of its own";
+        Error::new(ErrorKind::InvalidArgument, text)
+    })
 }
 
 /// Checks the file's header before SQLite may change a file that is not an outbox.
