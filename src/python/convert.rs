@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 use crate::client::credentials::{Secret, SecretSupplier};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::tls::TlsOptions;
+use crate::python::exit::Call;
 use crate::sync::Mutex;
 
 create_exception!(
@@ -285,13 +286,17 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
         let failed = |why: String| {
             Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
         };
-        Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
-            .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
-            // Only the exception's type is reported: its text may hold the secret.
-            .map_err(|error| {
-                Python::try_attach(|py| failed(error.get_type(py).to_string()))
-                    .unwrap_or_else(|| failed("at exit".into()))
-            })
+        let call = Call::begin().ok_or_else(|| failed("the interpreter is shutting down".into()))?;
+        let supplied =
+            Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
+                .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
+                // Only the exception's type is reported: its text may hold the secret.
+                .map_err(|error| {
+                    Python::try_attach(|py| failed(error.get_type(py).to_string()))
+                        .unwrap_or_else(|| failed("at exit".into()))
+                });
+        drop(call);
+        supplied
     })
 }
 

@@ -1,6 +1,6 @@
 //! The native module `penstock._engine`: conversion and wake-ups only.
 //!
-//! * [`runtime`]: the process's engine, and forks; [`log`]: warnings
+//! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: warnings
 //! * [`convert`]: Python values to plain data, and errors to exceptions
 //! * [`value`]: results on their way to Python
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
@@ -28,6 +28,7 @@ mod broker;
 mod client;
 mod consumer;
 mod convert;
+mod exit;
 mod frame;
 mod log;
 mod message;
@@ -47,7 +48,8 @@ mod value;
 #[pymodule(gil_used = false)]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     runtime::watch_forks(module)?;
-    log::register(module)?;
+    exit::register(module)?;
+    log::register();
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;
@@ -58,7 +60,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<frame::FrameRows>()?;
     module.add_class::<broker::Broker>()?;
     module.add_function(wrap_pyfunction!(broker::check_store, module)?)?;
-    module.add_function(wrap_pyfunction!(broker::backup_store, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;

@@ -14,6 +14,7 @@ use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{Properties, Property, QoS, Version};
 use crate::python::convert::{Fields, py_result, raise, secret, tls};
+use crate::python::exit::Call;
 use crate::python::sender::pairs;
 
 fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
@@ -152,7 +153,7 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     let level = fields.raw("qos")?.map_or(Ok(0), |level| level.extract())?;
     let mut properties = message_properties(py, &fields)?;
     if let Some(delay) = fields.raw("delay")? {
-        properties.push(Property::WillDelayInterval(delay.extract::<f64>()? as u32));
+        properties.push(Property::WillDelayInterval(delay.extract::<f64>()?.ceil() as u32));
     }
     Ok(Will {
         qos: qos(py, level)?,
@@ -166,6 +167,8 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
 /// Calls `callable(data)` on a thread of its own.
 fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
     Authenticator::new(move |data: Option<Bytes>| {
+        let ending = || Err(Error::new(ErrorKind::Authentication, "the interpreter is shutting down"));
+        let Some(_call) = Call::begin() else { return ending() };
         let answer = Python::try_attach(|py| {
             let data = data.map(|data| PyBytes::new(py, &data));
             callable.call1(py, (data,)).and_then(|answer| answer.extract::<Option<Vec<u8>>>(py)).map_err(
@@ -178,8 +181,7 @@ fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
                 },
             )
         });
-        let ending = || Err(Error::new(ErrorKind::Authentication, "the interpreter is shutting down"));
-        answer.unwrap_or_else(ending).map(Option::unwrap_or_default)
+        answer.unwrap_or_else(|| ending().map(Some)).map(Option::unwrap_or_default)
     })
 }
 
@@ -239,7 +241,7 @@ pub(super) fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyR
         properties.push(Property::PayloadFormatIndicator(true));
     }
     if let Some(seconds) = fields.raw("message_expiry")? {
-        properties.push(Property::MessageExpiryInterval(seconds.extract::<f64>()? as u32));
+        properties.push(Property::MessageExpiryInterval(seconds.extract::<f64>()?.ceil() as u32));
     }
     if let Some(text) = fields.text("content_type")? {
         properties.push(Property::ContentType(text.into()));
