@@ -237,6 +237,14 @@ impl From<crate::wire::UnexpectedEnd> for Error {
     }
 }
 
+/// Adds to a text about a timeout why there was no connection, if that is known.
+pub fn because(text: String, trouble: Option<&Error>) -> String {
+    match trouble {
+        Some(error) => format!("{text}; there is no connection: {error}"),
+        None => text,
+    }
+}
+
 /// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes control characters, so that a
 /// peer can neither flood nor forge log entries.
 pub fn sanitise(text: &str) -> String {

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use rusqlite::Connection;
+use rusqlite::ffi;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,6 +102,22 @@ fn create_private(path: &Path) -> Result<()> {
     }
 }
 
+/// Opens `path` with mode 0600, creating it if necessary. Not for databases: see [`open`].
+pub fn private_file(path: &Path) -> Result<std::fs::File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        options.mode(0o600);
+        let file = options.open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    Ok(options.open(path)?)
+}
+
 /// Locks `path` for this process: a transaction on an empty database there. `None` if it is locked. SQLite's locks belong
 /// to the process, so that a child does not inherit them, as it would those of a descriptor.
 pub fn claim(path: &Path) -> Result<Option<Connection>> {
@@ -145,6 +162,11 @@ pub trait Job: Send + 'static {
     /// Whether later jobs are right without this one, so that it may fail by itself.
     fn stands_alone(&self) -> bool {
         false
+    }
+
+    /// Does some of the work that jobs have left for later, in a transaction of its own. Returns whether there may be more.
+    fn clean_up(_connection: &Connection) -> rusqlite::Result<bool> {
+        Ok(false)
     }
 }
 
@@ -263,7 +285,17 @@ fn run<J: Job, R: FnMut(&[J], &Outcome)>(
     closing: &AtomicBool,
 ) {
     let mut batch = Vec::new();
-    while let Ok(first) = queue.recv() {
+    loop {
+        let first = match queue.try_recv() {
+            Ok(first) => first,
+            Err(mpsc::TryRecvError::Disconnected) => break,
+            // There is time for what was left for later.
+            Err(mpsc::TryRecvError::Empty) if committer.clean_up::<J>() => continue,
+            Err(mpsc::TryRecvError::Empty) => match queue.recv() {
+                Ok(first) => first,
+                Err(_) => break,
+            },
+        };
         let started = clock::now();
         let mut bytes = first.size();
         batch.push(first);
@@ -277,6 +309,7 @@ fn run<J: Job, R: FnMut(&[J], &Outcome)>(
             std::thread::park_timeout(pause);
         }
         batch.clear();
+        committer.clean_up::<J>();
     }
     committer.finish();
 }
@@ -308,7 +341,7 @@ impl<R> Committer<R> {
             report(batch, &Outcome::Failed(error.clone()));
             return None;
         }
-        match commit(connection, batch) {
+        match commit_or_fail(connection, batch) {
             Ok(Commit { bytes, rejected }) => {
                 let mut rest = batch;
                 for (at, error) in rejected {
@@ -338,6 +371,22 @@ impl<R> Committer<R> {
         None
     }
 
+    /// Does some of the work that jobs have left for later. Returns whether there may be more to do now.
+    pub fn clean_up<J: Job>(&mut self) -> bool
+    where
+        R: FnMut(&[J], &Outcome),
+    {
+        if self.failed.is_some() {
+            return false;
+        }
+        // An error is no loss: the work is still there at the next attempt, and a commit has the same error.
+        let done = J::clean_up(&self.connection).unwrap_or(false);
+        if done && let Ok(bytes) = used_pages(&self.connection) {
+            (self.report)(&[], &Outcome::Written(bytes));
+        }
+        done
+    }
+
     /// Leaves a file without a log.
     pub fn finish(&self) {
         if self.failed.is_none() {
@@ -358,6 +407,54 @@ struct Commit {
 fn may_pass(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode as Code;
     matches!(error.sqlite_error_code(), Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::DiskFull))
+}
+
+/// Like [`commit`]. A shortage of space that SQLite takes for another failure is a full disk, and a panic is a failure:
+/// those who wait for a report would wait for ever.
+fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| commit(connection, batch)));
+    let error = match caught {
+        Ok(Err(error)) => error,
+        Ok(done) => return done,
+        Err(_) => {
+            let text = "the thread that writes it panicked".to_owned();
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERNAL), Some(text)));
+        }
+    };
+    if lacks_space(connection, &error) {
+        return Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_FULL),
+            Some(error.to_string()),
+        ));
+    }
+    Err(error)
+}
+
+/// Whether an I/O error comes from a lack of space: the shared memory file could not grow, or the user's quota is used up,
+/// which SQLite does not tell from a broken disk.
+fn lacks_space(connection: &Connection, error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    match code {
+        Some(ffi::SQLITE_IOERR_SHMSIZE) => true,
+        Some(ffi::SQLITE_IOERR_WRITE) => {
+            let directory = connection.path().and_then(|path| Path::new(path).parent());
+            let probe = directory.map(|directory| probe(&directory.join("probe")));
+            probe.is_some_and(|probe| probe.is_err_and(|error| is_space(&error)))
+        }
+        _ => false,
+    }
+}
+
+/// Writes a file and removes it.
+fn probe(path: &Path) -> std::io::Result<()> {
+    let written = std::fs::write(path, [0; 64 << 10]);
+    let removed = std::fs::remove_file(path);
+    written.and(removed)
+}
+
+fn is_space(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded)
 }
 
 fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
@@ -425,6 +522,44 @@ fn is_fault_of_job(error: &rusqlite::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_space_is_told_from_a_broken_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        let failure = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        assert!(lacks_space(&connection, &failure(ffi::SQLITE_IOERR_SHMSIZE)));
+        assert!(!lacks_space(&connection, &failure(ffi::SQLITE_IOERR_WRITE)), "a file can be written");
+        assert!(!lacks_space(&connection, &failure(ffi::SQLITE_IOERR_FSYNC)));
+        assert!(!directory.path().join("probe").exists());
+        #[cfg(target_os = "linux")]
+        for (errno, space) in [(122, true), (28, true), (5, false)] {
+            assert_eq!(is_space(&std::io::Error::from_raw_os_error(errno)), space, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_is_reported_to_all_who_wait() {
+        struct Panics;
+        impl Job for Panics {
+            fn size(&self) -> usize {
+                1
+            }
+            fn apply(&self, _: &Connection) -> rusqlite::Result<()> {
+                panic!("for the test")
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        let (done, reports) = mpsc::channel();
+        let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        for _ in 0..2 {
+            writer.submit(Panics);
+            let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+            let Outcome::Failed(error) = report.outcome else { panic!("{report:?}") };
+            assert!(error.message().contains("panicked"), "{error}");
+        }
+    }
 
     struct Insert(i64);
 
@@ -594,7 +729,7 @@ mod tests {
                 0 => Ok(()),
                 left => {
                     self.0.set(left - 1);
-                    Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(self.1), None))
+                    Err(rusqlite::Error::SqliteFailure(ffi::Error::new(self.1), None))
                 }
             }
         }
@@ -614,7 +749,7 @@ mod tests {
         let neighbour = open(&path, Sync::Os).unwrap();
         let (done, reports) = mpsc::channel();
         let mut writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
-        writer.submit(late(3, rusqlite::ffi::SQLITE_FULL));
+        writer.submit(late(3, ffi::SQLITE_FULL));
         for _ in 0..3 {
             let Report { jobs, outcome } = reports.recv().unwrap();
             assert!(jobs == 0 && matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
@@ -632,12 +767,12 @@ mod tests {
         assert_eq!(count(&path), 2);
 
         // Closing the writer does not wait for the disk.
-        writer.submit(late(u32::MAX, rusqlite::ffi::SQLITE_FULL));
+        writer.submit(late(u32::MAX, ffi::SQLITE_FULL));
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
         writer.close();
         assert!(matches!(reports.iter().last().unwrap(), Report { jobs: 1, outcome: Outcome::Failed(_) }));
 
-        for code in [rusqlite::ffi::SQLITE_IOERR, rusqlite::ffi::SQLITE_CORRUPT] {
+        for code in [ffi::SQLITE_IOERR, ffi::SQLITE_CORRUPT] {
             let (done, reports) = mpsc::channel();
             let connection = open(&path, Sync::Os).unwrap();
             let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();

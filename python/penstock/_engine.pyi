@@ -199,8 +199,14 @@ class _ProducerOf(Generic[_Receipts_co]):
             Error: the first error of the messages sent with ``send_nowait``, with their number (when
                 awaited).
         """
-    def close(self) -> _Pending[None]:
-        """Waits for the outcomes of the messages, at most the operation timeout, and closes the producer."""
+    def drain(self) -> _Pending[None]:
+        """As :meth:`flush`, before :meth:`close`: gives up when no outcome comes any more.
+
+        Raises:
+            Timeout: no outcome came within the operation timeout (when awaited).
+        """
+    def close(self, wait: bool = True) -> _Pending[None]:
+        """Closes the producer; with ``wait``, waits for the outcomes first, as long as some come."""
 
 @type_check_only
 class _ConsumerOf(Generic[_Message, _Target_contra]):
@@ -508,6 +514,8 @@ class MqttClient(_ClientOf[MqttClient]):
         Raises:
             InvalidTopic: when awaited.
         """
+    def publisher(self, options: Mapping[str, Any]) -> _Pending[MqttProducer]:
+        """Opens a producer without a topic: each message has one of its own."""
     def consumer(
         self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
     ) -> _Pending[MqttConsumer]:

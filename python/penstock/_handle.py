@@ -190,10 +190,18 @@ class ProducerHandle(ChildHandle):
         try:
             # After an exception in the block its error matters, not those of the messages.
             with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
-                await self._native.flush()
-        finally:
+                await self._native.drain()
+        except Exception:
             self._open = False
             await self._native.close()
+            raise
+        except BaseException:
+            # Cancelled: what has no answer yet is given up.
+            self._open = False
+            self._native.close(False)
+            raise
+        self._open = False
+        await self._native.close()
 
 
 class ConsumerHandle(ChildHandle, Generic[M_co]):

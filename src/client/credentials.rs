@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::log;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::spawn_thread;
+use crate::net::url::ServiceUrl;
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
 pub type SecretSupplier = Callback<(), String>;
@@ -99,6 +101,22 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
             )),
             Err(_) => Err(late("has not returned within")),
         }
+    }
+}
+
+/// Warns if a secret is about to be sent in plain text to another machine.
+pub(super) fn warn_if_plain(url: &ServiceUrl, what: &str, is_set: bool) {
+    let is_local = |host: &str| {
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    if let Some(address) = url.addresses.iter().find(|address| !is_local(&address.host))
+        && is_set
+        && !url.tls
+    {
+        log::warn(&format!(
+            "the {what} is sent to {} in plain text, for all on the way to read: use TLS",
+            address.host
+        ));
     }
 }
 

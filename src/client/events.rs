@@ -76,7 +76,8 @@ impl std::fmt::Debug for dyn ConsumerEvents {
 #[derive(Debug)]
 pub(super) struct Signal {
     armed: AtomicBool,
-    ended: Mutex<Option<Error>>,
+    /// Why it has ended, and whether that is for good.
+    ended: Mutex<Option<(Error, bool)>>,
     events: Arc<dyn ConsumerEvents>,
 }
 
@@ -105,13 +106,24 @@ impl Signal {
 
     /// Ends the consumer with `error`.
     pub(super) fn end(&self, error: Error) {
-        *self.ended.lock() = Some(error.clone());
+        *self.ended.lock() = Some((error.clone(), true));
         self.events.closed(error);
         self.ring();
     }
 
+    /// Ends the consumer with `error` until [`Self::resume`].
+    pub(super) fn stop(&self, error: Error) {
+        self.ended.lock().get_or_insert_with(|| (error, false));
+        self.ring();
+    }
+
+    /// Has the consumer go on after [`Self::stop`].
+    pub(super) fn resume(&self) {
+        self.ended.lock().take_if(|(_, for_good)| !*for_good);
+    }
+
     /// Why the consumer has ended, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended.lock().clone()
+        self.ended.lock().as_ref().map(|(error, _)| error.clone())
     }
 }

@@ -215,7 +215,8 @@ impl<S: Subscription> Receiver<S> {
         self.caller.run(py, 1, operation(self.source(py)?.clone()))
     }
 
-    /// As [`Self::run`], for an operation that moves the subscription: messages taken ahead are dropped first.
+    /// As [`Self::run`], for an operation that moves the subscription: messages taken ahead are dropped, unless it fails
+    /// before it has moved anything.
     pub(super) fn run_moving<F>(
         &self,
         py: Python<'_>,
@@ -226,8 +227,12 @@ impl<S: Subscription> Receiver<S> {
     {
         let receives = Arc::clone(self.receives(py)?);
         self.caller.run(py, 1, async move {
-            receives.forget();
-            operation(receives.source.clone()).await
+            let (ahead, moves) = (receives.take_ahead(), receives.source.moves());
+            let moved = operation(receives.source.clone()).await;
+            if moved.is_err() && receives.source.moves() == moves {
+                receives.restore(ahead);
+            }
+            moved
         })
     }
 }

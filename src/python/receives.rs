@@ -45,6 +45,11 @@ pub(super) trait Source: Send + Sync + 'static {
     /// them again.
     fn put_back(&self, _messages: Vec<Self::Message>) {}
 
+    /// Counts moves of the subscription whose messages the broker delivers again.
+    fn moves(&self) -> u64 {
+        0
+    }
+
     /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
     fn arm(&self) -> bool;
 
@@ -172,6 +177,24 @@ impl<S: Source> Receives<S> {
             Caller::Loop(bridge) => bridge.readable(Arc::clone(self) as Arc<dyn Serve>),
             Caller::Blocking => self.serve(None),
         }
+    }
+
+    /// Takes what was taken ahead, while the subscription may move.
+    pub(super) fn take_ahead(&self) -> VecDeque<S::Message> {
+        std::mem::take(&mut self.state().ahead)
+    }
+
+    /// Puts back what [`Self::take_ahead`] took: the subscription has not moved.
+    pub(super) fn restore(self: &Arc<Self>, mut messages: VecDeque<S::Message>) {
+        if messages.is_empty() {
+            return;
+        }
+        {
+            let mut state = self.state();
+            messages.append(&mut state.ahead);
+            state.ahead = messages;
+        }
+        self.wake();
     }
 
     /// Takes back a message, which becomes the next one again.

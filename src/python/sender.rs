@@ -1,12 +1,15 @@
 //! The parts that the producer classes of all protocols share, and the macro that declares such a class: messages are
 //! pushed, alone or as a group, and their waiters are registered.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::convert::{Payload, py_result};
 use crate::python::frame::FrameRows;
@@ -39,8 +42,11 @@ pub(super) trait Sink: Receipts + Clone {
     /// Sends open batches without waiting for more messages.
     fn flush_batches(&self) {}
 
-    /// Waits for the outcomes of what was pushed and closes the producer.
-    fn close(&self) -> impl Future<Output = Result<()>> + Send;
+    /// Longest time without an outcome for which the end of a producer waits; `None` if each message has a limit.
+    fn patience(&self) -> Option<Duration>;
+
+    /// Closes the producer; with `wait`, waits for the outcomes of what was pushed first.
+    fn close(&self, wait: bool) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// The body of a producer class.
@@ -48,11 +54,41 @@ pub(super) struct Sender<S> {
     sink: Native<S>,
     sends: Arc<Sends<S>>,
     caller: Caller,
+    /// A [`Sender::drain`] has given up.
+    stalled: Arc<AtomicBool>,
+}
+
+/// Fails `group` once no message has had an outcome for `patience`.
+async fn give_up_when_stalled<S: Sink>(
+    sink: S,
+    group: Weak<Group<S>>,
+    patience: Duration,
+    stalled: Arc<AtomicBool>,
+) {
+    /// Interval of looks at whether the group has ended.
+    const TICK: Duration = Duration::from_millis(100);
+    let (mut before, mut since) = (sink.pending(), clock::now());
+    loop {
+        tokio::time::sleep(TICK.min(patience)).await;
+        let Some(group) = group.upgrade() else { return };
+        let (pending, now) = (sink.pending(), clock::now());
+        if pending < before {
+            since = now;
+        }
+        before = pending;
+        if pending > 0 && now - since >= patience {
+            stalled.store(true, Ordering::Release);
+            let text = format!(
+                "the producer was closed while {pending} messages had no answer: none came within {patience:?}"
+            );
+            return group.fail(Error::new(ErrorKind::Timeout, text).with_topic(sink.topic()));
+        }
+    }
 }
 
 impl<S: Sink> Sender<S> {
     pub(super) fn new(sink: S, sends: Arc<Sends<S>>, caller: Caller) -> Self {
-        Self { sink: Native::new(sink), sends, caller }
+        Self { sink: Native::new(sink), sends, caller, stalled: Arc::default() }
     }
 
     pub(super) fn sink(&self, py: Python<'_>) -> PyResult<&S> {
@@ -144,15 +180,30 @@ impl<S: Sink> Sender<S> {
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
         let (promise, pending) = self.caller.promise(py)?;
-        let seal = self.sends.flush(promise, sink.slots());
+        let (_, seal) = self.sends.flush(promise, sink.slots());
         sink.flush_batches();
         seal();
         Ok(pending)
     }
 
-    pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// As [`Self::flush`], before [`Self::close`]: gives up when no outcome comes any more.
+    pub(super) fn drain(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let sink = self.sink(py)?;
+        let (promise, pending) = self.caller.promise(py)?;
+        let (group, seal) = self.sends.flush(promise, sink.slots());
+        sink.flush_batches();
+        if let Some(patience) = sink.patience() {
+            let watch = give_up_when_stalled(sink.clone(), group, patience, Arc::clone(&self.stalled));
+            py_result(py, engine(1))?.handle().spawn(watch);
+        }
+        seal();
+        Ok(pending)
+    }
+
+    pub(super) fn close(&self, py: Python<'_>, wait: bool) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?.clone();
-        self.caller.run(py, 1, async move { sink.close().await })
+        let wait = wait && !self.stalled.load(Ordering::Acquire);
+        self.caller.run(py, 1, async move { sink.close(wait).await })
     }
 
     fn group(&self, py: Python<'_>, sink: &S) -> PyResult<(Arc<Group<S>>, Py<PyAny>)> {
@@ -302,8 +353,13 @@ macro_rules! producer_class {
                 self.0.flush(py)
             }
 
-            fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.close(py)
+            fn drain(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.0.drain(py)
+            }
+
+            #[pyo3(signature = (wait = true))]
+            fn close(&self, py: Python<'_>, wait: bool) -> PyResult<Py<PyAny>> {
+                self.0.close(py, wait)
             }
 
             $($own)*

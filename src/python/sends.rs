@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -83,6 +83,14 @@ impl<R: Receipts> Group<R> {
 
     fn state(&self) -> MutexGuard<'_, GroupState> {
         self.0.lock()
+    }
+
+    /// Ends the wait with `error`, whatever is still open.
+    pub(super) fn fail(&self, error: Error) {
+        let promise = self.state().promise.take();
+        if let Some(promise) = promise {
+            promise.resolve(Err(error));
+        }
     }
 
     fn expect(&self, slot: usize) {
@@ -245,17 +253,17 @@ impl<R: Receipts> Sends<R> {
 
     /// Resolves `promise` when everything sent before has completed. Call the returned function once the gathered
     /// messages have been handed to the connection.
-    pub(super) fn flush(&self, promise: Promise, slots: usize) -> impl FnOnce() + use<R> {
+    pub(super) fn flush(&self, promise: Promise, slots: usize) -> (Weak<Group<R>>, impl FnOnce() + use<R>) {
         let group = Group::<R>::new(promise, slots, GroupKind::Flush);
         let failures = {
             let mut queues = self.queues();
             queues.flush(&group);
             queues.take_failures()
         };
-        move || {
+        (Arc::downgrade(&group), move || {
             let (count, error) = failures.map_or((0, None), |(count, error)| (count as usize, Some(error)));
             group.seal(count, error);
-        }
+        })
     }
 
     /// Resolves the waiters at the head of `slot`. With a loop, called on its thread.

@@ -163,6 +163,8 @@ pub struct Producer {
     events: VecDeque<Event>,
     /// Brokers that a connection is needed to.
     wants: Vec<u32>,
+    /// Why the last attempt to reach or use a broker failed; named by timeouts.
+    trouble: Option<Error>,
 }
 
 impl Producer {
@@ -180,6 +182,7 @@ impl Producer {
             sent: 0,
             events: VecDeque::new(),
             wants: Vec::new(),
+            trouble: None,
         }
     }
 
@@ -274,7 +277,13 @@ impl Producer {
         if let Some(queue) = self.queues.get_mut(&broker) {
             queue.link = LinkState::Up;
             queue.pause = None;
+            self.trouble = None;
         }
+    }
+
+    /// Notes why a broker could not be reached.
+    pub fn note_trouble(&mut self, error: Error) {
+        self.trouble = Some(error);
     }
 
     /// Handles the loss of the connection to `broker`, or a failed attempt. No other one is requested before `pause`
@@ -353,6 +362,7 @@ impl Producer {
                 }));
                 if !self.backoffs.is_empty() {
                     self.backoffs.remove(&partition);
+                    self.trouble = None;
                 }
                 self.settle();
             }
@@ -397,6 +407,7 @@ impl Producer {
                 return self.settle();
             }
         }
+        self.trouble = Some(error);
         match code {
             Some(Code::ServiceUnavailable) => {
                 if let Some(queue) = self.queues.get_mut(&partition.broker) {
@@ -499,7 +510,12 @@ impl Producer {
                 let broker = entry.partition.broker;
                 let stored =
                     if sent || entry.maybe_stored { "it may have been stored" } else { "it was not stored" };
-                let text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
+                let mut text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
+                if self.partitions.is_empty() {
+                    text.push_str("; the master states no partition of the topic that accepts messages");
+                } else if let Some(error) = &self.trouble {
+                    text.push_str(&format!("; the last attempt failed: {error}"));
+                }
                 entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));
                 if sent {
                     self.sent -= 1;

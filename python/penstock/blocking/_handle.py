@@ -152,10 +152,18 @@ class ProducerHandle(ChildHandle):
         try:
             # After an exception in the block its error matters, not those of the messages.
             with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
-                self._native.flush().wait()
-        finally:
+                self._native.drain().wait()
+        except Exception:
             self._open = False
             self._native.close().wait()
+            raise
+        except BaseException:
+            # Interrupted: what has no answer yet is given up.
+            self._open = False
+            self._native.close(False)
+            raise
+        self._open = False
+        self._native.close().wait()
 
 
 class ConsumerHandle(ChildHandle, Generic[M_co]):

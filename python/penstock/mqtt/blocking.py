@@ -59,7 +59,8 @@ class MqttClient(Client):
             self._check()
         publisher: Any = self._publisher
         if publisher is None:
-            publisher = self._publisher = immediate(self._native.producer("publish", {"qos": 0}))
+            values = {**self._defaults.resolve("producer", {}), "qos": 0, "retain": False}
+            publisher = self._publisher = immediate(self._native.publisher(values))
         return publisher.send(payload, fields_to_engine({**fields, "topic": topic})).wait()
 
     def producer(self, topic: str, **options: Unpack[MqttProducerOptions]) -> MqttProducer:

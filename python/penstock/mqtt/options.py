@@ -170,7 +170,8 @@ class MqttClientOptions(TypedDict, total=False):
         str, Option(str, "mqtt", 'Protocol offered by ALPN in the TLS handshake; "" offers none.')
     ]
     ws_headers: Annotated[
-        Mapping[str, str], Option(parse.mapping, None, "Extra headers of the WebSocket handshake.")
+        Mapping[str, str],
+        Option(parse.mapping, None, "Extra headers of the WebSocket handshake.", secret=True),
     ]
 
 

@@ -151,7 +151,16 @@ class PulsarConsumerOptions(TypedDict, total=False):
     start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
     durable: Annotated[bool, Option(_flag, True, "Keeps the subscription when its consumers are gone.")]
     receiver_queue: Annotated[
-        int, Option(parse.whole(1, 1 << 20), 1000, "Number of messages fetched ahead, per partition.")
+        int, Option(parse.whole(1, 1 << 20), 1000, "Maximum number of messages fetched ahead, per partition.")
+    ]
+    receive_buffer: Annotated[
+        Size,
+        Option(
+            parse.size,
+            16 << 20,
+            "Maximum size of the messages fetched ahead in bytes, over all partitions; each may exceed its"
+            " share by a message or batch.",
+        ),
     ]
     ack_receipt: Annotated[
         bool, Option(_flag, False, "Makes `ack` wait for the broker's confirmation.", face=True)

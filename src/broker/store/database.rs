@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::entries::{self, SCHEMA, SUM_AND_RUN, Stored, meta};
+use super::entries::{self, GARBAGE, SCHEMA, SUM_AND_RUN, Stored, meta};
 use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ use crate::sqlite::{self, Sync};
 /// * 2: adds MQTT
 /// * 3: adds the time at which a cursor was written
 /// * 4: adds a checksum to each entry, and counts ages by the time that brokers have run
-/// * 5: adds the user to an MQTT session
+/// * 5: adds the user to an MQTT session, and what is deleted little by little
 const FORMAT: i64 = 5;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
@@ -101,6 +101,28 @@ impl Database {
     }
 }
 
+/// Copies the store in the directory `path`, of a broker that runs or not, into a new file `to`, without free pages.
+pub fn backup(path: &Path, to: &Path) -> Result<()> {
+    let database = path.join("broker.db");
+    let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
+    if !database.is_file() {
+        return Err(invalid(format!("{} is not the folder of a store", path.display())));
+    }
+    if to.exists() {
+        return Err(invalid(format!("{} exists: name a new file", to.display())));
+    }
+    let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
+    // Only the owner may read the copy, too.
+    let file = sqlite::private_file(to)?;
+    let connection = sqlite::open(&database, Sync::Os)?;
+    let copied = connection.execute("VACUUM INTO ?1", [text]);
+    if let Err(error) = copied {
+        let _ = std::fs::remove_file(to);
+        return Err(error.into());
+    }
+    Ok(file.sync_all()?)
+}
+
 /// Creates or migrates the tables.
 pub fn prepare(db: &Connection) -> Result<()> {
     let exists =
@@ -131,6 +153,7 @@ pub fn prepare(db: &Connection) -> Result<()> {
     }
     if format < 5 {
         transaction.execute_batch(mqtt::OWNER)?;
+        transaction.execute_batch(GARBAGE)?;
     }
     transaction.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [FORMAT])?;
     transaction.commit()?;
@@ -229,6 +252,70 @@ mod tests {
         assert_eq!(database.run_ms().unwrap(), 62_000, "the producer was there then");
         apply(Op::DropProducer { topic: 1, name: "p".into() });
         assert_eq!(database.run_ms().unwrap(), 61_000);
+    }
+
+    #[test]
+    fn a_backup_of_a_store_in_use_has_everything_and_no_free_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        for sequence in 0..100 {
+            let body = vec![0; 10_000].into();
+            let entry = Entry { sequence, last_index: sequence, body, ..entry(1, 60) };
+            Op::Append { topic: 1, entry, producer: None }.apply(&db).unwrap();
+        }
+        db.execute("DELETE FROM entry WHERE id < ?1", [entries::entry_key(1, 90)]).unwrap();
+        let copies = tempfile::tempdir().unwrap();
+        let copy = copies.path().join("broker.db");
+        backup(directory.path(), &copy).unwrap();
+        assert!(std::fs::metadata(&copy).unwrap().len() < 200_000, "the file shrinks");
+        assert_eq!(backup(directory.path(), &copy).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert!(backup(copies.path().join("none").as_path(), &copies.path().join("x")).is_err());
+        let db = Directory::open(copies.path()).unwrap().connect(Sync::Os).unwrap();
+        let left: i64 = db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 10);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_large_deletion_is_made_of_small_transactions_also_after_a_kill() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let count = |db: &Connection| -> i64 {
+            db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap()
+        };
+        let fill = |topic| {
+            Op::CreateTopic { id: topic, domain: "pulsar", name: format!("t{topic}").into(), partitions: 0 }
+                .apply(&db)
+                .unwrap();
+            for sequence in 0..20 {
+                let body = vec![0; 1 << 20].into();
+                let entry = Entry { sequence, last_index: sequence, body, ..entry(1, 60) };
+                Op::Append { topic, entry, producer: None }.apply(&db).unwrap();
+            }
+        };
+        fill(1);
+        fill(2);
+        Op::Trim { topic: 1, first: 19, next: 20, next_index: 20 }.apply(&db).unwrap();
+        Op::DeleteTopic { id: 2 }.apply(&db).unwrap();
+        assert!(count(&db) >= 30, "at most 5 each: {}", count(&db));
+        let found = load(&db, "pulsar", 0).unwrap();
+        assert_eq!((found.topics.len(), found.topics[0].first, found.topics[0].next), (1, 19, 20));
+        let again = opened.connect(Sync::Os).unwrap();
+        let mut before = count(&again);
+        while Op::clean_up(&again).unwrap() {
+            let left = count(&again);
+            assert!((0..=5).contains(&(before - left)), "{before} {left}");
+            before = left;
+        }
+        assert_eq!(count(&again), 1);
     }
 
     fn read_entry(db: &Connection, topic: u64, sequence: u64) -> Result<Entry> {

@@ -16,7 +16,7 @@ mod op;
 pub(super) mod queue;
 mod usage;
 
-pub use database::{Database, Directory, prepare};
+pub use database::{Database, Directory, backup, prepare};
 pub use entries::{Found, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
 pub use usage::StoreUsage;

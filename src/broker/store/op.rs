@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use super::entries::{entry_key, insert_entry, insert_topic};
+use super::entries::{entry_key, insert_entry, insert_topic, remove_entries};
 use super::mqtt;
 use crate::broker::log::Entry;
 use crate::sqlite::Job;
@@ -116,6 +116,10 @@ impl Job for Op {
         }
     }
 
+    fn clean_up(db: &Connection) -> rusqlite::Result<bool> {
+        super::entries::remove_garbage(db)
+    }
+
     fn stands_alone(&self) -> bool {
         // The broker goes on with what it has in memory. A missing entry would be a gap in its log, and MQTT's changes
         // name each other's rows.
@@ -135,8 +139,7 @@ impl Job for Op {
                 db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
                 db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
                 db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
-                db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?
-                    .execute([entry_key(id as u64, 0), entry_key(id as u64 + 1, 0)])?;
+                remove_entries(db, entry_key(id as u64, 0), entry_key(id as u64 + 1, 0))?;
             }
             Self::Epoch { topic, epoch } => {
                 db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
@@ -151,8 +154,7 @@ impl Job for Op {
             Self::Trim { topic, first, next, next_index } => {
                 db.prepare_cached("UPDATE topic SET first = ?2, next = ?3, next_index = ?4 WHERE id = ?1")?
                     .execute([*topic as i64, *first as i64, *next as i64, *next_index as i64])?;
-                db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?
-                    .execute([entry_key(*topic, 0), entry_key(*topic, *first)])?;
+                remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first))?;
             }
             Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
                 db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(

@@ -31,6 +31,10 @@ impl Job for Submission {
     fn stands_alone(&self) -> bool {
         self.op.stands_alone()
     }
+
+    fn clean_up(connection: &Connection) -> rusqlite::Result<bool> {
+        Op::clean_up(connection)
+    }
 }
 
 /// The way of one protocol's changes to the store.
@@ -72,7 +76,8 @@ impl StoreQueue {
                     jobs[submission.from] += 1;
                 }
                 let was_waiting = std::mem::replace(&mut waiting, matches!(outcome, Outcome::Waiting(_)));
-                let all = waiting || was_waiting;
+                // Without jobs, it says how much is used now.
+                let all = waiting || was_waiting || batch.is_empty();
                 for (sender, jobs) in senders.iter().zip(&mut jobs).filter(|(_, jobs)| all || **jobs > 0) {
                     let _ = sender.send(Report { jobs: std::mem::take(jobs), outcome: outcome.clone() });
                 }

@@ -41,6 +41,11 @@ const TURN: usize = 256 << 10;
 /// on the same socket.
 const OVERDRAFT: usize = 4;
 
+/// Messages of QoS 1 and 2 that are unacknowledged at which the socket is not read any more. Far enough below the most
+/// that a session can hold for what one read brings.
+const UNACKNOWLEDGED: usize = 1 << 15;
+const UNACKNOWLEDGED_AWAITING: usize = 3 << 14;
+
 /// Host of the driver: the protocol, with the session behind it.
 #[derive(Debug)]
 pub(super) struct Attached {
@@ -75,6 +80,7 @@ impl Attached {
 
     fn connected(&mut self, ack: &crate::mqtt::packet::ConnAck) {
         let shared = &self.shared;
+        *shared.trouble.lock() = None;
         let assigned = ack.properties.assigned_client_identifier();
         {
             let mut server = shared.server.lock();
@@ -153,7 +159,17 @@ impl Host for Attached {
     /// for longer while the session waits for some.
     fn reads(&self) -> bool {
         let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
-        if unread < room || unread < room * OVERDRAFT && self.shared.session().awaits_answers() {
+        let (unacknowledged, awaits_answers) = {
+            let session = self.shared.session();
+            (session.unacknowledged(), session.awaits_answers())
+        };
+        // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
+        // than a session can hold would end the connection, and all of it would come again.
+        if unacknowledged >= if awaits_answers { UNACKNOWLEDGED_AWAITING } else { UNACKNOWLEDGED } {
+            // Acknowledgements wake the driver.
+            return false;
+        }
+        if unread < room || unread < room * OVERDRAFT && awaits_answers {
             return true;
         }
         self.shared.paused.store(true, Ordering::Release);
@@ -343,6 +359,7 @@ pub(super) async fn supervise(
             // `Client::close` ends the rest once the outbox is written.
             return;
         }
+        *shared.trouble.lock() = Some(error.clone());
         if was_up {
             backoff.reset();
         } else {

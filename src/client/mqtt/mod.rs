@@ -19,8 +19,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::client::credentials::warn_if_plain;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
 use crate::mqtt::topic::{Filter, check_name};
@@ -84,6 +85,7 @@ impl Client {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
+        warn_if_plain(&url, "password", options.password.is_some());
         // Mosquitto 2.0 exceeds our receive maximum when it catches up with a burst. We could end the session for it,
         // but that would repeat the burst again and again. What is held is limited in bytes instead.
         let mut session = Session::new(options.max_inflight, u16::MAX);
@@ -121,6 +123,12 @@ impl Client {
         self.0.shared.check_open()?;
         check_name(topic)?;
         Ok(Producer::new(Arc::clone(&self.0.shared), topic, options, events))
+    }
+
+    /// Creates a producer without a topic: each message has one of its own.
+    pub fn publisher(&self, options: ProducerOptions, events: Arc<dyn ProducerEvents>) -> Result<Producer> {
+        self.0.shared.check_open()?;
+        Ok(Producer::new(Arc::clone(&self.0.shared), "", options, events))
     }
 
     /// Subscribes. Resolves when the server has granted every filter.
@@ -207,8 +215,9 @@ impl Client {
         shared.end(&Error::new(ErrorKind::Closed, "the client is closed"));
         self.0.tasks.iter().for_each(AbortHandle::abort);
         if settled.is_err() && shared.outbox.is_none() {
-            let text = "the client was closed before every message was answered: their outcome is unknown";
-            return Err(Error::new(ErrorKind::Timeout, text));
+            let text =
+                "the client was closed before every message was answered: their outcome is unknown".into();
+            return Err(Error::new(ErrorKind::Timeout, because(text, shared.trouble.lock().as_ref())));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -11,7 +12,7 @@ use crate::client::mqtt::outbox::session::OutboxSession;
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::shared::Shared;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{check_version, cost};
 use crate::mqtt::topic::check_name;
@@ -83,9 +84,11 @@ impl Producer {
         let version = shared.version();
         let mut result = Ok(());
         let mut dropped = Vec::new();
+        let mut topic = None;
         {
             let mut session = shared.session();
             for message in messages {
+                topic = message.topic;
                 result = packet(publisher, &message, version).and_then(|publish| {
                     let bytes = cost(&publish);
                     shared.budget.acquire(bytes, &publisher.events)?;
@@ -123,9 +126,10 @@ impl Producer {
             shared.runtime.clone().spawn(async move { shared.dispatch(&mut dropped) });
         }
         shared.notify();
-        result.map_err(
-            |error| if error.topic().is_some() { error } else { error.with_topic(&*publisher.topic) },
-        )
+        result.map_err(|error| match topic.unwrap_or(&publisher.topic) {
+            topic if error.topic().is_none() && !topic.is_empty() => error.with_topic(topic),
+            _ => error,
+        })
     }
 
     /// Number of slots: one for each QoS.
@@ -143,10 +147,10 @@ impl Producer {
         &self.0.publisher.topic
     }
 
-    /// Waits until everything published has an outcome, at most the operation timeout.
-    pub async fn close(&self) -> Result<()> {
+    /// With `wait`, waits until everything published has an outcome, at most the operation timeout.
+    pub async fn close(&self, wait: bool) -> Result<()> {
         let Handle { publisher, shared } = &*self.0;
-        if publisher.closed.swap(true, Ordering::AcqRel) {
+        if publisher.closed.swap(true, Ordering::AcqRel) || !wait {
             return Ok(());
         }
         let limit = shared.options.operation_timeout;
@@ -155,8 +159,14 @@ impl Producer {
                 "{} messages had no answer within {limit:?}; they are still sent",
                 publisher.pending()
             );
+            let text = because(text, shared.trouble.lock().as_ref());
             Error::new(ErrorKind::Timeout, text).with_topic(&*publisher.topic)
         })
+    }
+
+    /// Longest time without an outcome for which a flush before [`Self::close`] waits.
+    pub fn patience(&self) -> Duration {
+        self.0.shared.options.operation_timeout
     }
 
     fn check_open(&self) -> Result<()> {
@@ -171,7 +181,12 @@ impl Producer {
 /// The packet of a message.
 fn packet(publisher: &Publisher, message: &Outgoing<'_>, version: Version) -> Result<Publish> {
     let topic = match message.topic {
-        None => publisher.topic.clone(),
+        None => {
+            if publisher.topic.is_empty() {
+                check_name("")?;
+            }
+            publisher.topic.clone()
+        }
         Some(topic) => {
             check_name(topic)?;
             topic.into()

@@ -70,7 +70,8 @@ impl Publisher {
             match outcome.result {
                 Ok(reason) => SendOutcome::Stored { count, receipt: Receipt::Reason(reason) },
                 Err(error) => {
-                    let error = if error.topic().is_some() { error } else { error.with_topic(&*self.topic) };
+                    let named = error.topic().is_some() || self.topic.is_empty();
+                    let error = if named { error } else { error.with_topic(&*self.topic) };
                     SendOutcome::Failed { count, error }
                 }
             },

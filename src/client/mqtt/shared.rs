@@ -20,7 +20,7 @@ use crate::client::mqtt::subscription::{Abandoned, Message, Subscription};
 use crate::client::mqtt::unclaimed::{Todo, Unclaimed};
 use crate::client::{log, until};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::connection::Limits;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::Outcome;
@@ -86,6 +86,8 @@ pub(super) struct Shared {
     pub(super) paused: AtomicBool,
     next_owner: AtomicU64,
     next_subscription: AtomicU32,
+    /// Why there is no connection.
+    pub(super) trouble: Mutex<Option<Error>>,
     /// Why the client has ended.
     ended: Mutex<Option<Error>>,
     /// Notified when publications have an outcome, and when the connection is gone.
@@ -126,6 +128,7 @@ impl Shared {
             paused: AtomicBool::new(false),
             next_owner: AtomicU64::new(1),
             next_subscription: AtomicU32::new(1),
+            trouble: Mutex::default(),
             ended: Mutex::default(),
             settled: Notify::new(),
             closing: Notify::new(),
@@ -461,7 +464,8 @@ impl Shared {
             Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
             Err(_) => {
                 self.answers.lock().remove(&id);
-                Err(Error::new(ErrorKind::Timeout, format!("the broker did not answer within {limit:?}")))
+                let text = format!("the broker did not answer within {limit:?}");
+                Err(Error::new(ErrorKind::Timeout, because(text, self.trouble.lock().as_ref())))
             }
         }
     }

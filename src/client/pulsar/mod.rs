@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::client::credentials::warn_if_plain;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,6 +49,7 @@ impl Client {
             let text = format!("{:?} is not a Pulsar URL: use pulsar:// or pulsar+ssl://", options.url);
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
+        warn_if_plain(&url, "token", options.token.is_some());
         let shared = Arc::new(Shared::new(options, url)?);
         shared.lookup.service().await?;
         Ok(Self(Arc::new(Inner { shared, open: Registry::default() })))
@@ -119,7 +121,7 @@ impl Client {
         let (producers, consumers) = self.0.open.close().unwrap_or_default();
         let mut first = Ok(());
         for producer in producers {
-            first = first.and(producer.close().await);
+            first = first.and(producer.close(true).await);
         }
         for consumer in consumers {
             first = first.and(consumer.close().await);

@@ -137,8 +137,10 @@ pub struct ConsumerOptions {
     pub start_inclusive: bool,
     /// Whether the subscription outlives its consumers. That of a reader does not.
     pub durable: bool,
-    /// Number of messages fetched ahead, per partition.
+    /// Limit on messages fetched ahead, per partition.
     pub receiver_queue: u32,
+    /// Limit on the bytes of messages fetched ahead, over all partitions, give or take a message of each.
+    pub receive_buffer: usize,
     /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
     /// Largest chunked message, compressed, and limit on the chunks of all incomplete ones together, per partition.
@@ -170,6 +172,7 @@ impl Default for ConsumerOptions {
             start_inclusive: false,
             durable: true,
             receiver_queue: 1000,
+            receive_buffer: 16 << 20,
             batch_index_ack: true,
             max_chunked_message: DEFAULT_MAX_CHUNKED,
             unreadable: Unreadable::Skip,

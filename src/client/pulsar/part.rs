@@ -217,6 +217,14 @@ pub(super) trait Supervised: Send + Sync {
         std::future::pending()
     }
 
+    /// Notes why it could not be opened; it is tried again.
+    fn note(&self, error: &Error);
+
+    /// Whether its first open may take longer than the operation timeout: it waits for its turn at the broker.
+    fn waits_for_its_turn(&self) -> bool {
+        false
+    }
+
     /// Ends it with an error that another attempt cannot mend. With `first` it has never been open, and the caller of
     /// the open gets the error as well.
     fn fail(&self, error: Error, first: bool);
@@ -253,7 +261,8 @@ pub(super) async fn supervise(
             }
             Err(error) => {
                 let first = ready.is_some();
-                if is_terminal(&error, first) || (first && clock::now() >= first_deadline) {
+                let late = first && clock::now() >= first_deadline && !part.waits_for_its_turn();
+                if is_terminal(&error, first) || late {
                     let error = error.with_topic(part.topic());
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Err(error.clone()));
@@ -262,6 +271,7 @@ pub(super) async fn supervise(
                     part.state().close();
                     return;
                 }
+                part.note(&error);
                 let refused = matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Tls);
                 if refused && !std::mem::replace(&mut warned, true) {
                     log::warn(&format!("{} cannot be opened again, and is tried on: {error}", part.topic()));

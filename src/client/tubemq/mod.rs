@@ -151,7 +151,7 @@ impl Client {
         let Some((producers, consumers)) = self.0.open.close() else { return Ok(()) };
         let mut first = Ok(());
         for producer in producers {
-            first = first.and(producer.close().await);
+            first = first.and(producer.close(true).await);
         }
         for consumer in consumers {
             first = first.and(consumer.close().await);

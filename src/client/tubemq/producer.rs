@@ -83,6 +83,8 @@ struct Core {
     due: Notify,
     outcomes: Outcomes,
     closed: AtomicBool,
+    /// See [`Producer::patience`].
+    patience: Duration,
     shared: Arc<Shared>,
 }
 
@@ -121,6 +123,7 @@ impl Producer {
             due: Notify::new(),
             outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
             closed: AtomicBool::new(false),
+            patience: options.send_timeout.unwrap_or_default().max(shared.options.operation_timeout),
             shared,
         });
         let task = core.shared.runtime.spawn(keep_connected(Arc::clone(&core))).abort_handle();
@@ -197,20 +200,26 @@ impl Producer {
         &self.0.core.topic
     }
 
-    /// Waits until everything that was pushed has an outcome, at most the operation timeout, and ends the producer.
-    pub async fn close(&self) -> Result<()> {
+    /// With `wait`, waits until everything that was pushed has an outcome, at most the operation timeout. Then ends the
+    /// producer.
+    pub async fn close(&self, wait: bool) -> Result<()> {
         let core = &self.0.core;
         if core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let limit = core.shared.options.operation_timeout;
+        let limit = if wait { core.shared.options.operation_timeout } else { Duration::ZERO };
         let idle = tokio::time::timeout(limit, core.idle()).await;
         self.0.task.abort();
         core.end(Error::new(ErrorKind::Closed, "the producer was closed"));
-        idle.map_err(|_| {
+        idle.or_else(|late| if wait { Err(late) } else { Ok(()) }).map_err(|_| {
             let text = format!("some messages were not answered within {limit:?}: their outcome is unknown");
             Error::new(ErrorKind::Timeout, text).with_topic(Arc::clone(&core.topic))
         })
+    }
+
+    /// Longest time without an outcome for which a flush before [`Self::close`] waits.
+    pub fn patience(&self) -> Duration {
+        self.0.core.patience
     }
 
     fn check_open(&self) -> Result<()> {
@@ -399,6 +408,9 @@ async fn connect(core: Weak<Core>, broker: u32) {
     let Some(core) = core.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) else { return };
     let now = clock::now();
     let new = || BrokerLink { connection: None, backoff: Backoff::new(shared.options.max_backoff) };
+    if let Err(error) = &got {
+        core.machine().note_trouble(error.clone());
+    }
     let connected = got.is_ok_and(|connection| {
         let mut host = connection.session().lock();
         if !connection.is_alive() {

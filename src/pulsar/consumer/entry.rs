@@ -48,6 +48,9 @@ impl Consumer {
         let size = metadata.num_messages_in_batch;
         let charge = charge(size, &delivery.ack_set);
         self.permits.charged += u64::from(charge);
+        // What is not read now counts as well: the next entries are probably like it.
+        let expanded = (metadata.uncompressed_size() as usize).min(self.options.max_message_size);
+        self.window.arrived(&self.options, body.len().max(expanded), charge);
         if !metadata.encryption_keys.is_empty() {
             let error = Error::new(ErrorKind::Unsupported, "end-to-end encryption is not supported");
             return self.discard_charged(&id, charge, ValidationError::DecryptionError, error);

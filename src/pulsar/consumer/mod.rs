@@ -60,8 +60,12 @@ pub struct Options {
     pub kind: SubType,
     /// Whether the broker keeps the position; otherwise this consumer does.
     pub durable: bool,
-    /// Number of messages to prefetch.
+    /// Maximum number of messages to prefetch.
     pub receiver_queue: u32,
+    /// Maximum size of the messages to prefetch, in bytes, give or take what one permit brings.
+    pub receive_buffer: usize,
+    /// Permits granted before the size of the messages is known.
+    pub first_permits: u32,
     /// Acknowledges single messages of a batch.
     pub batch_index_ack: bool,
     /// Time for which acknowledgements are collected before they are sent.
@@ -92,6 +96,8 @@ impl Default for Options {
             kind: SubType::Exclusive,
             durable: true,
             receiver_queue: 1000,
+            receive_buffer: 16 << 20,
+            first_permits: FIRST_PERMITS,
             batch_index_ack: true,
             ack_group_time: Duration::from_millis(100),
             ack_group_max: 1000,
@@ -136,13 +142,49 @@ impl Start {
     }
 }
 
+/// Permits that a consumer grants before it knows the size of its messages, over all partitions.
+pub const FIRST_PERMITS: u32 = 32;
+
 /// Permits of the current connection.
 #[derive(Debug, Default)]
 struct Permits {
     granted: u64,
     charged: u64,
-    /// Permits returned by taking or dropping messages and not yet granted again.
-    returned: u32,
+    /// Permits of messages that were taken or dropped.
+    returned: u64,
+}
+
+/// Number of messages that may be held or under way.
+#[derive(Debug)]
+struct Window {
+    size: u32,
+    /// Limit at first: grows with each message that comes.
+    pace: u32,
+    /// Average size of the latest messages in bytes; 0 if unknown.
+    average: usize,
+}
+
+impl Window {
+    fn new(options: &Options) -> Self {
+        let mut window = Self { size: 0, pace: options.first_permits.max(1), average: 0 };
+        window.update(options);
+        window
+    }
+
+    fn update(&mut self, options: &Options) {
+        let fit = options.receive_buffer.checked_div(self.average).unwrap_or(usize::MAX);
+        let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+        self.size = options.receiver_queue.min(fit).min(self.pace).max(1);
+    }
+
+    /// An entry of `bytes` has come for `permits`.
+    fn arrived(&mut self, options: &Options, bytes: usize, permits: u32) {
+        let each = bytes / permits.max(1) as usize;
+        // Large messages count at once, so that not many more are under way.
+        self.pace = self.pace.saturating_add(permits);
+        self.average = if each > self.average { each } else { (self.average * 7 + each) / 8 };
+        self.update(options);
+    }
 }
 
 /// Consumer of one partition.
@@ -154,6 +196,7 @@ pub struct Consumer {
     start: Option<Start>,
     queue: VecDeque<Message>,
     permits: Permits,
+    window: Window,
     acks: Acks,
     ack_due: Option<Instant>,
     chunks: Chunks,
@@ -164,6 +207,8 @@ pub struct Consumer {
     unreadable: Option<Entry>,
     /// Whether an entry that could not be read has ended the consumer.
     failed: bool,
+    /// Number of seeks.
+    moves: u64,
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
@@ -180,6 +225,7 @@ impl Consumer {
             start: options.start.map(|id| Start { id, inclusive: options.start_inclusive }),
             queue: VecDeque::new(),
             permits: Permits::default(),
+            window: Window::new(&options),
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
             chunks: Chunks::new(options.max_chunked_message),
@@ -187,6 +233,7 @@ impl Consumer {
             nacks: BTreeMap::new(),
             unreadable: None,
             failed: false,
+            moves: 0,
             immediate: VecDeque::new(),
             last_taken: None,
             last_producer: "".into(),
@@ -198,7 +245,7 @@ impl Consumer {
     pub fn attach(&mut self) {
         self.state = State::Attached;
         self.permits = Permits::default();
-        self.grant(self.options.receiver_queue.max(1));
+        self.grant(self.window.size);
     }
 
     /// Handles the end of the connection or a CLOSE_CONSUMER. Messages not taken or not acknowledged will be
@@ -260,6 +307,11 @@ impl Consumer {
             self.give_back(n as u32);
         }
         n
+    }
+
+    /// Whether an entry that could not be read has ended the consumer.
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// Number of messages that can be taken.
@@ -375,6 +427,7 @@ impl Consumer {
 
     /// Prepares for sending a SEEK: entries that arrive from now on belong to the old position.
     pub fn begin_seek(&mut self) {
+        self.moves += 1;
         self.flush_acks();
         let dropped = self.queue.len() as u32;
         self.queue.clear();
@@ -382,6 +435,11 @@ impl Consumer {
         if self.state == State::Attached {
             self.state = State::Seeking;
         }
+    }
+
+    /// Number of seeks that have begun.
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// Completes a seek to the message after `target`, or to `target` itself if `inclusive`.
@@ -392,6 +450,7 @@ impl Consumer {
         self.chunked.clear();
         self.nacks.clear();
         self.unreadable = None;
+        self.failed = false;
         self.last_taken = None;
         let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
         self.start = exact.map(|id| Start { id, inclusive });
@@ -456,9 +515,7 @@ impl Consumer {
             return;
         }
         if self.flow_is_due() {
-            let returned = self.permits.returned;
-            self.permits.returned = 0;
-            self.grant(returned);
+            self.grant(self.room() as u32);
         }
         while let Some(command) = self.immediate.pop_front() {
             out.append(|buffer| encode_command(&command, buffer));
@@ -471,7 +528,13 @@ impl Consumer {
     }
 
     fn flow_is_due(&self) -> bool {
-        self.permits.returned > 0 && self.permits.returned >= self.options.receiver_queue / 2
+        let room = self.room();
+        room > 0 && room >= i64::from(self.window.size / 2)
+    }
+
+    /// Permits that may be granted.
+    fn room(&self) -> i64 {
+        i64::from(self.window.size) - (self.permits.granted as i64 - self.permits.returned as i64)
     }
 
     fn grant(&mut self, permits: u32) {
@@ -480,10 +543,10 @@ impl Consumer {
     }
 
     fn give_back(&mut self, count: u32) {
-        self.permits.returned += count;
+        self.permits.returned += u64::from(count);
         debug_assert!(
             self.state == State::Detached
-                || u64::from(self.permits.returned) + self.queue.len() as u64 <= self.permits.charged,
+                || self.permits.returned + self.queue.len() as u64 <= self.permits.charged,
             "returned more permits than the broker charged"
         );
     }

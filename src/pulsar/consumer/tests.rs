@@ -507,3 +507,59 @@ fn a_chunked_message_above_the_limit_is_unreadable() {
         "it stays at the broker"
     );
 }
+
+#[test]
+fn large_messages_shrink_what_is_asked_for() {
+    let options = Options { receiver_queue: 1000, receive_buffer: 1 << 20, ..Options::default() };
+    let mut c = Consumer::new(7, options);
+    c.attach();
+    assert_eq!(written(&mut c), [flow(FIRST_PERMITS)], "their size is not known");
+    let mut most = 0;
+    let mut given = 0;
+    for _ in 0..20 {
+        while c.outstanding_permits() > 0 {
+            give(&mut c, given, single(&"x".repeat(100_000))).unwrap();
+            given += 1;
+        }
+        most = most.max(c.available());
+        let mut out: Vec<Message> = Vec::new();
+        c.take(3, &mut out);
+        written(&mut c);
+    }
+    assert_eq!(most, FIRST_PERMITS as usize);
+    assert!(c.available() <= 10, "{} messages of 100 kB are held", c.available());
+    c.detach();
+    c.attach();
+    assert_eq!(written(&mut c), [flow(10)], "their size is known on the next connection");
+}
+
+#[test]
+fn small_messages_open_the_whole_queue() {
+    let mut c = Consumer::new(7, Options { receiver_queue: 1000, ..Options::default() });
+    c.attach();
+    written(&mut c);
+    let mut most = 0;
+    for entry in 0..5000 {
+        give(&mut c, entry, single("x")).unwrap();
+        if entry % 8 == 7 {
+            take(&mut c);
+            written(&mut c);
+        }
+        most = most.max(c.outstanding_permits());
+        assert!(c.outstanding_permits() <= 1000);
+    }
+    assert!(most > 500, "{most}");
+}
+
+#[test]
+fn a_seek_goes_on_behind_an_entry_that_ended_the_consumer() {
+    let mut c = consumer(Options { unreadable: Unreadable::Fail, ..Options::default() });
+    give(&mut c, 0, encrypted()).unwrap_err();
+    assert!(c.has_failed());
+    c.begin_seek();
+    c.end_seek(Some(MessageId::new(1, 0)), false);
+    c.detach();
+    c.attach();
+    give(&mut c, 1, single("behind")).unwrap();
+    assert_eq!((c.has_failed(), c.available(), c.moves()), (false, 1, 1));
+}

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::compression::Compression;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::earliest;
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 use crate::pulsar::message::Outgoing;
@@ -142,6 +142,8 @@ pub struct Producer {
     pending_bytes: usize,
     /// Last error with which the broker refused an entry that is being sent again; reported by its timeout.
     refusal: Option<Error>,
+    /// Why there is no connection; named by timeouts.
+    trouble: Option<Error>,
 }
 
 impl Producer {
@@ -166,6 +168,7 @@ impl Producer {
             pending_messages: 0,
             pending_bytes: 0,
             refusal: None,
+            trouble: None,
             options,
         }
     }
@@ -262,6 +265,7 @@ impl Producer {
             }
         }
         self.max_message_size = max_message_size;
+        self.trouble = None;
         self.state = State::Attached;
         self.in_flight = 0;
         self.in_flight_messages = 0;
@@ -275,6 +279,16 @@ impl Producer {
         }
         self.in_flight = 0;
         self.in_flight_messages = 0;
+    }
+
+    /// Notes why the last attempt to attach failed.
+    pub fn note_trouble(&mut self, error: Error) {
+        self.trouble = Some(error);
+    }
+
+    /// Why there is no connection, if the last attempt failed.
+    pub fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
     }
 
     /// Handles a receipt. An error means that receipts were lost: the caller must close the connection, so that
@@ -345,10 +359,10 @@ impl Producer {
             && head.since + timeout <= now
         {
             let error = self.refusal.clone().unwrap_or_else(|| {
-                Error::new(
-                    ErrorKind::Timeout,
-                    format!("no receipt within send_timeout ({timeout:?}); the message may or may not have been stored"),
-                )
+                let text = format!(
+                    "no receipt within send_timeout ({timeout:?}); the message may or may not have been stored"
+                );
+                Error::new(ErrorKind::Timeout, because(text, self.trouble.as_ref()))
             });
             let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);

@@ -410,6 +410,25 @@ fn the_send_timeout_runs_while_detached_and_fails_in_order() {
 }
 
 #[test]
+fn a_timeout_names_why_there_is_no_connection() {
+    let mut p = producer(Options { batching: false, ..Options::default() });
+    push(&mut p, b"a").unwrap();
+    p.detach();
+    p.note_trouble(Error::new(ErrorKind::QuotaExceeded, "the backlog is full"));
+    let due = p.poll_timeout().unwrap();
+    p.handle_timeout(due);
+    let Some(Event::Failed { error, .. }) = p.poll_event() else { panic!() };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.message().ends_with("there is no connection: the backlog is full"), "{error}");
+    p.attach("p", -1, 1000);
+    push(&mut p, b"b").unwrap();
+    let due = p.poll_timeout().unwrap();
+    p.handle_timeout(due);
+    let Some(Event::Failed { error, .. }) = p.poll_event() else { panic!() };
+    assert!(!error.message().contains("backlog"), "{error}");
+}
+
+#[test]
 fn a_send_error_ends_its_entry_in_its_turn_or_asks_for_a_new_connection() {
     let mut p = producer(Options { batching: false, ..Options::default() });
     for _ in 0..3 {

@@ -44,6 +44,11 @@ client_class! {
         self.0.open_producer_now(py, |client, events| client.producer(topic, options, events))
     }
 
+    fn publisher(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+        let options = options::producer(options)?;
+        self.0.open_producer_now(py, |client, events| client.publisher(options, events))
+    }
+
     fn consumer(
         &self,
         py: Python<'_>,

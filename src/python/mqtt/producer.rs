@@ -1,5 +1,7 @@
 //! The producer of MQTT.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -90,7 +92,11 @@ impl Sink for Producer {
         self.push(&message, false)
     }
 
-    async fn close(&self) -> Result<()> {
-        self.close().await
+    fn patience(&self) -> Option<Duration> {
+        Some(self.patience())
+    }
+
+    async fn close(&self, wait: bool) -> Result<()> {
+        self.close(wait).await
     }
 }

@@ -57,6 +57,10 @@ impl Source for native::Consumer {
         self.take(max, out).map(drop)
     }
 
+    fn moves(&self) -> u64 {
+        self.moves()
+    }
+
     fn arm(&self) -> bool {
         self.arm()
     }

@@ -103,6 +103,7 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     if let Some(value) = fields.raw("receiver_queue")? {
         to.receiver_queue = value.extract()?;
     }
+    fields.size("receive_buffer", &mut to.receive_buffer)?;
     fields.size("max_chunked_message", &mut to.max_chunked_message)?;
     let policies = [("skip", Unreadable::Skip), ("fail", Unreadable::Fail), ("discard", Unreadable::Discard)];
     fields.word("unreadable", &policies, &mut to.unreadable)?;

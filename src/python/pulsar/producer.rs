@@ -1,5 +1,7 @@
 //! The producer of Pulsar.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -126,7 +128,11 @@ impl Sink for native::Producer {
         self.flush();
     }
 
-    async fn close(&self) -> Result<()> {
-        self.close().await
+    fn patience(&self) -> Option<Duration> {
+        self.patience()
+    }
+
+    async fn close(&self, wait: bool) -> Result<()> {
+        self.close(wait).await
     }
 }

@@ -408,3 +408,41 @@ async def test_a_broker_that_closes_after_each_packet_does_not_stop_what_gets_th
         liar.lies, liar.times = {wire.PUBLISH: closing}, 4
         codes = await within(asyncio.gather(*(client.publish("t", b"x", qos=1) for _ in range(4))))
         assert not any(code.is_error for code in codes)
+
+
+async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknowledged() -> None:
+    """More than a session can hold would end the connection, and all would come again."""
+    total = 80_000
+    acked = 0
+
+    peers: list[Peer] = []
+
+    def subscribed(peer: Peer, packet: Packet) -> None:
+        peers.append(peer)
+        peer.send(wire.packet(wire.SUBACK, packet.body[:2] + wire.properties(V5) + b"\1"))
+        for i in range(total):
+            peer.send(wire.publish("t", b"%d" % i, 1, i % 65_535 + 1))
+
+    def ack(_peer: Peer, _packet: Packet) -> None:
+        nonlocal acked
+        acked += 1
+
+    liar = Liar(V5, {wire.SUBSCRIBE: subscribed, wire.PUBACK: ack}, times=9)
+    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+        async with client.consumer("t") as consumer:
+            # The client reads as much as it wants before the first acknowledgement.
+            left = -1
+            while left != (left := peers[0].writer.transport.get_write_buffer_size()):
+                await asyncio.sleep(0.2)
+            received = 0
+            while received < total:
+                messages = await consumer.receive_many(10_000, timeout=PATIENCE)
+                assert messages, received
+                assert bytes(messages[0].data) == b"%d" % received
+                received += len(messages)
+                for message in messages:
+                    consumer.ack(message)
+            async with asyncio.timeout(PATIENCE):
+                while acked < total:
+                    await asyncio.sleep(0.01)
+    assert liar.connections == 1

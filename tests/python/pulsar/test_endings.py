@@ -81,5 +81,70 @@ async def test_a_position_that_another_consumer_moves_back_is_not_acknowledged_a
         assert again == [b"%d" % i for i in range(10)]
 
 
+async def test_close_ends_without_a_broker_and_without_a_send_timeout() -> None:
+    with penstock.Broker() as broker:
+        client = await penstock.connect(broker.url, operation_timeout=0.5)
+        producer = await client.producer("t", send_timeout=0)
+        broker.stop()
+        lost = producer.send(b"x")
+        with pytest.raises(errors.Timeout, match="1 messages had no answer"):
+            await asyncio.wait_for(producer.close(), PATIENCE)
+        with pytest.raises(errors.Closed):
+            await lost
+        await client.close()
+
+
+async def test_a_close_that_is_cancelled_gives_up() -> None:
+    with penstock.Broker() as broker:
+        client = await penstock.connect(broker.url)
+        producer = await client.producer("t", send_timeout=0)
+        broker.stop()
+        lost = producer.send(b"x")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.2)
+        with pytest.raises(errors.Closed):
+            await asyncio.wait_for(lost, PATIENCE)
+        assert producer.closed
+        await client.close()
+
+
+async def test_a_timeout_names_why_there_is_no_connection() -> None:
+    with penstock.Broker() as broker:
+        client = await penstock.connect(broker.url)
+        producer = await client.producer("t", send_timeout=1)
+        broker.stop()
+        with pytest.raises(errors.Timeout, match="there is no connection: cannot connect to"):
+            await producer.send(b"x")
+        await client.close()
+
+
+async def test_the_default_name_of_a_consumer_is_its_own_and_the_same_on_all_partitions() -> None:
+    async with penstock.connect("embedded:") as one, penstock.connect(one.url) as other:
+        broker: Any = one.broker
+        broker.create_topic("t", 2)
+        async with one.consumer("t", "s", type="shared"), other.consumer("t", "s", type="shared"):
+            names = [
+                sorted(each["name"] for each in stats["subscriptions"][0]["consumers"])
+                for stats in (broker.topic_stats(f"t-partition-{i}") for i in range(2))
+            ]
+    assert names[0] == names[1]
+    assert len(set(names[0])) == 2
+
+
+async def test_a_seek_that_is_refused_keeps_what_was_taken_ahead() -> None:
+    async with (
+        penstock.connect("embedded:") as client,
+        client.consumer("t", "s") as consumer,
+        client.producer("t") as producer,
+    ):
+        await producer.send_many([b"1", b"2", b"3"])
+        first = await anext(aiter(consumer))
+        assert first.data == b"1"
+        with pytest.raises(errors.InvalidArgument):
+            await consumer.seek(penstock.pulsar.MessageId.parse("(7,7,5,-1)"))
+        rest = [bytes((await consumer.receive(timeout=PATIENCE)).data) for _ in range(2)]
+        assert rest == [b"2", b"3"]
+
+
 async def last_ids(consumer: Any) -> list[tuple[str, Any]]:
     return [(at.topic, at) for at in await consumer.last_message_ids()]

@@ -2,14 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use penstock::client::Engine;
 use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
-use penstock::client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use penstock::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::pulsar::{Client, SeekTo};
 use penstock::error::{Error, Result};
 use penstock::pulsar::command::Command;
@@ -29,7 +29,14 @@ enum Act {
     Cut,
     /// Accepts it.
     Accept,
+    /// Says that it waits for its turn, and cuts the connection after [`TURN`].
+    QueueAndCut,
 }
+
+/// Operation timeout of the clients of some tests.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Longer than [`LIMIT`].
+const TURN: Duration = Duration::from_millis(2500);
 
 /// A broker of one topic. The last act of the script holds for every later attempt.
 struct Broker {
@@ -37,16 +44,31 @@ struct Broker {
     opened: AtomicUsize,
     sought: AtomicUsize,
     script: Vec<Act>,
+    partitions: u32,
+    /// Whether the first SEEK is answered by a cut.
+    cuts_seek: bool,
+    /// Whether there is a durable subscription.
+    subscribed: AtomicBool,
+    /// Answers to SEEK, which are given when there is one for each partition.
+    seeks: Mutex<Vec<Option<Command>>>,
 }
 
 impl Broker {
     fn start(script: &[Act]) -> Arc<Self> {
+        Self::start_with(script, 0, false)
+    }
+
+    fn start_with(script: &[Act], partitions: u32, cuts_seek: bool) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let broker = Arc::new(Self {
             url: format!("pulsar://{}", listener.local_addr().unwrap()),
             opened: AtomicUsize::new(0),
             sought: AtomicUsize::new(0),
             script: script.to_vec(),
+            partitions,
+            cuts_seek,
+            subscribed: AtomicBool::new(false),
+            seeks: Mutex::default(),
         });
         let serving = Arc::clone(&broker);
         std::thread::spawn(move || {
@@ -98,7 +120,7 @@ impl Broker {
                 vec![Some(Command::PartitionedMetadataResponse(
                     pb::CommandPartitionedTopicMetadataResponse {
                         request_id: asked.request_id,
-                        partitions: Some(0),
+                        partitions: Some(self.partitions),
                         response: Some(
                             pb::command_partitioned_topic_metadata_response::LookupType::Success as i32,
                         ),
@@ -119,15 +141,31 @@ impl Broker {
                 last_sequence_id: Some(-1),
                 ..Default::default()
             })),
-            Command::Subscribe(asked) => self.opening(success(asked.request_id)),
+            Command::Subscribe(asked) => {
+                let durable = asked.durable.unwrap_or(true);
+                if !durable && self.subscribed.load(Ordering::SeqCst) {
+                    return vec![Some(Command::Error(pb::CommandError {
+                        request_id: asked.request_id,
+                        error: pb::ServerError::NotAllowedError as i32,
+                        message: "durable".into(),
+                    }))];
+                }
+                self.subscribed.fetch_or(durable, Ordering::SeqCst);
+                self.opening(success(asked.request_id))
+            }
             Command::Seek(asked) => {
-                self.sought.fetch_add(1, Ordering::SeqCst);
+                if self.sought.fetch_add(1, Ordering::SeqCst) == 0 && self.cuts_seek {
+                    return vec![None];
+                }
                 let close = Command::CloseConsumer(pb::CommandCloseConsumer {
                     consumer_id: asked.consumer_id,
                     request_id: u64::MAX,
                     ..Default::default()
                 });
-                vec![Some(close), Some(success(asked.request_id))]
+                let mut seeks = self.seeks.lock().unwrap();
+                seeks.extend([Some(close), Some(success(asked.request_id))]);
+                let all = seeks.len() as u32 >= 2 * self.partitions;
+                if all { std::mem::take(&mut *seeks) } else { Vec::new() }
             }
             Command::CloseProducer(asked) => vec![Some(success(asked.request_id))],
             Command::CloseConsumer(asked) => vec![Some(success(asked.request_id))],
@@ -141,6 +179,12 @@ impl Broker {
             Act::AcceptAndCut => vec![Some(accepted), None],
             Act::Cut => vec![None],
             Act::Accept => vec![Some(accepted)],
+            Act::QueueAndCut => {
+                let Command::ProducerSuccess(mut waits) = accepted else { panic!("PRODUCER") };
+                waits.producer_ready = Some(false);
+                std::thread::sleep(TURN);
+                vec![Some(Command::ProducerSuccess(waits)), None]
+            }
         }
     }
 }
@@ -198,7 +242,7 @@ fn a_producer_that_is_lost_while_it_reopens_opens_once_on_the_next_connection() 
         let client = client(&broker).await?;
         let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await?;
         assert_eq!(opens(&broker, 3).await, 3, "PRODUCER was sent again on a live connection");
-        producer.close().await?;
+        producer.close(true).await?;
         client.close().await
     });
 }
@@ -243,6 +287,51 @@ fn a_seek_without_a_connection_waits_for_the_next_one() {
         consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
         assert_eq!(broker.sought.load(Ordering::SeqCst), 1);
         consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_position_whose_answer_was_lost_is_asked_for_again() {
+    let broker = Broker::start_with(&[Act::Accept], 0, true);
+    run(async {
+        let client = client(&broker).await?;
+        let position = MessageId::new(3, 7);
+        let options = ConsumerOptions { position, ..ConsumerOptions::default() };
+        let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+        assert_eq!(broker.sought.load(Ordering::SeqCst), 2);
+        consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn partitions_seek_side_by_side() {
+    let broker = Broker::start_with(&[Act::Accept], 8, false);
+    run(async {
+        let client = client(&broker).await?;
+        let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        // The broker answers none before it has all.
+        consumer.seek(SeekTo::Time(0)).await?;
+        assert_eq!(broker.sought.load(Ordering::SeqCst), 8);
+        consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_producer_that_waits_for_its_turn_survives_a_cut_after_the_operation_timeout() {
+    let broker = Broker::start(&[Act::QueueAndCut, Act::Accept]);
+    run(async {
+        let options =
+            ClientOptions { url: broker.url.clone(), operation_timeout: LIMIT, ..ClientOptions::default() };
+        let client = Client::connect(options).await?;
+        let options =
+            ProducerOptions { access_mode: AccessMode::WaitForExclusive, ..ProducerOptions::default() };
+        let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
+        assert_eq!(broker.opened(), 2);
+        producer.close(true).await?;
         client.close().await
     });
 }

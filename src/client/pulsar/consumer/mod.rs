@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::pulsar::options::ConsumerOptions;
@@ -20,7 +21,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::consumer::Consumer as Machine;
 use crate::pulsar::topic::TopicName;
 use crate::pulsar::{Message, MessageId, pb};
-use crate::random::HashMap;
+use crate::random::{self, HashMap};
 
 mod part;
 
@@ -69,9 +70,12 @@ impl Consumer {
         shared: Arc<Shared>,
         topics: Vec<TopicName>,
         subscription: String,
-        options: ConsumerOptions,
+        mut options: ConsumerOptions,
         events: Arc<dyn ConsumerEvents>,
     ) -> Result<Self> {
+        // One name for all partitions, as in the official clients: brokers spread the partitions of a Failover
+        // subscription over the names of its consumers.
+        options.name.get_or_insert_with(|| format!("penstock-{:012x}", random::bits() >> 16));
         let title = topics.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let mut names: Vec<(String, i32)> = Vec::new();
         for topic in &topics {
@@ -227,15 +231,32 @@ impl Consumer {
         match &to {
             SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
                 let part = &self.0.parts[self.part_index(topic, id)?];
-                part.seek(to).await
+                part.seek(to).await?;
             }
             _ => {
+                let mut seeks = JoinSet::new();
                 for part in self.living() {
-                    part.seek(to.clone()).await?;
+                    let (part, to) = (Arc::clone(part), to.clone());
+                    seeks.spawn(async move { part.seek(to).await });
                 }
-                Ok(())
+                let mut first = Ok(());
+                while let Some(sought) = seeks.join_next().await {
+                    let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+                    first = first.and(sought.unwrap_or_else(ended));
+                }
+                first?;
             }
         }
+        // A seek past an entry that could not be read goes on where that had ended the consumer.
+        if self.0.parts.iter().all(|part| !part.machine().has_failed()) {
+            self.0.signal.resume();
+        }
+        Ok(())
+    }
+
+    /// Number of seeks that have begun, over all partitions.
+    pub fn moves(&self) -> u64 {
+        self.0.parts.iter().map(|part| part.machine().moves()).sum()
     }
 
     /// Deletes the subscription and closes the consumer.

@@ -13,10 +13,10 @@ use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, Options as MachineOptions, Unreadable};
+use crate::pulsar::consumer::{Consumer as Machine, FIRST_PERMITS, Options as MachineOptions, Unreadable};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
 use crate::pulsar::{MessageId, hot, pb};
@@ -53,6 +53,7 @@ pub(super) struct Others {
     /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
     /// of the consumer.
     several: bool,
+    partitions: usize,
     /// Partitions that have not ended.
     alive: AtomicUsize,
     /// Partitions of the client that ended while their consumer went on.
@@ -62,7 +63,8 @@ pub(super) struct Others {
 impl Others {
     pub(super) fn new(topics: usize, partitions: usize, counted: &Arc<AtomicU64>) -> Arc<Self> {
         let (several, alive) = (topics > 1, AtomicUsize::new(partitions));
-        Arc::new(Self { several, alive, counted: Arc::clone(counted) })
+        let partitions = partitions.max(1);
+        Arc::new(Self { several, partitions, alive, counted: Arc::clone(counted) })
     }
 }
 
@@ -80,6 +82,8 @@ pub(super) struct PartitionConsumer {
     /// Whether this consumer is the one served, on a Failover subscription.
     active: AtomicBool,
     signal: Arc<Signal>,
+    /// Why it could not be subscribed again.
+    trouble: Mutex<Option<Error>>,
     /// Why this partition has ended while the others go on.
     ended: OnceLock<Error>,
     others: Arc<Others>,
@@ -110,6 +114,8 @@ impl PartitionConsumer {
                 kind: options.kind,
                 durable: options.durable,
                 receiver_queue: options.receiver_queue,
+                receive_buffer: options.receive_buffer / others.partitions,
+                first_permits: (FIRST_PERMITS / others.partitions as u32).max(1),
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
                 max_chunked_message: options.max_chunked_message,
@@ -122,17 +128,17 @@ impl PartitionConsumer {
                 ..MachineOptions::default()
             },
         );
-        let name = options.name.clone().unwrap_or_else(|| format!("penstock-{}-{id}", std::process::id()));
         Self {
             id,
             topic,
             partition,
             subscription: subscription.to_owned(),
-            name,
+            name: options.name.clone().unwrap_or_default(),
             machine: Mutex::new(Rank::Machine, machine),
             state: PartWatch::new(),
             active: AtomicBool::new(true),
             signal,
+            trouble: Mutex::default(),
             ended: OnceLock::new(),
             others,
             task: Mutex::default(),
@@ -152,7 +158,7 @@ impl PartitionConsumer {
             ));
         }
         if self.policy == Unreadable::Fail {
-            self.signal.end(error);
+            self.signal.stop(error);
         }
     }
 
@@ -224,6 +230,7 @@ impl PartitionConsumer {
 
     fn not_subscribed(&self) -> Error {
         let text = format!("not subscribed again within {:?}", self.operation_timeout);
+        let text = because(text, self.trouble.lock().as_ref());
         Error::new(ErrorKind::Timeout, text).with_topic(Arc::clone(&self.topic))
     }
 
@@ -365,14 +372,16 @@ pub(super) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionConsumer>,
     options: ConsumerOptions,
-    /// A durable subscription that is to begin at a message does not exist yet.
+    /// A durable subscription that is to begin at a message has not been moved there yet.
     unplaced: AtomicBool,
+    /// It did not exist before this consumer created it, or tried to.
+    is_new: AtomicBool,
 }
 
 impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionConsumer>, options: ConsumerOptions) -> Self {
         let unplaced = AtomicBool::new(options.durable && is_exact(options.position));
-        Self { shared, part, options, unplaced }
+        Self { shared, part, options, unplaced, is_new: AtomicBool::new(false) }
     }
 
     /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
@@ -380,19 +389,12 @@ impl Supervisor {
     /// one that is not durable is refused then.
     async fn place(&self, connection: &Connection) -> Result<()> {
         let part = PartId::Consumer(self.part.id);
-        if let Err(error) = self.subscribe_as(connection, false).await {
-            if error.kind() != ErrorKind::NotAllowed {
-                return Err(error);
-            }
-            let text = format!(
-                "position is {}, and the subscription {:?} exists already: position is for a new subscription. Leave \
-                 it out, and move the subscription with seek() if that is what you want",
-                self.options.position, self.part.subscription
-            );
-            let error = Error::new(ErrorKind::NotAllowed, text);
-            return Err(error);
+        // An attempt whose answers were lost may have created it.
+        if !self.is_new.load(Ordering::Acquire) {
+            self.check_absent(connection).await?;
+            connection.close_part(part).await;
+            self.is_new.store(true, Ordering::Release);
         }
-        connection.close_part(part).await;
         let mut attempt = 0;
         while let Err(error) = self.subscribe_as(connection, true).await {
             attempt += 1;
@@ -416,6 +418,22 @@ impl Supervisor {
         self.unplaced.store(false, Ordering::Release);
         // The broker closes the consumer around its answer. Closing it here too makes the next SUBSCRIBE a new one.
         connection.close_part(part).await;
+        Ok(())
+    }
+
+    /// Fails if the subscription exists.
+    async fn check_absent(&self, connection: &Connection) -> Result<()> {
+        if let Err(error) = self.subscribe_as(connection, false).await {
+            if error.kind() != ErrorKind::NotAllowed {
+                return Err(error);
+            }
+            let text = format!(
+                "position is {}, and the subscription {:?} exists already: position is for a new subscription. Leave \
+                 it out, and move the subscription with seek() if that is what you want",
+                self.options.position, self.part.subscription
+            );
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
         Ok(())
     }
 
@@ -485,10 +503,15 @@ impl Supervised for Supervisor {
                 return Err(Error::new(ErrorKind::Disconnected, text));
             }
             part.machine().attach();
+            *part.trouble.lock() = None;
         }
         std::mem::forget(withdraw);
         connection.session().wake();
         Ok(())
+    }
+
+    fn note(&self, error: &Error) {
+        *self.part.trouble.lock() = Some(error.clone());
     }
 
     fn fail(&self, error: Error, first: bool) {

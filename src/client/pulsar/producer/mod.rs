@@ -41,6 +41,8 @@ pub(in crate::client) struct Inner {
     topic: String,
     parts: Vec<Arc<PartitionProducer>>,
     router: Mutex<Router>,
+    /// See [`Producer::patience`].
+    patience: Option<Duration>,
     closed: AtomicBool,
 }
 
@@ -96,7 +98,9 @@ impl Producer {
         let router = Router::new(parts.len() as u32, options.hashing, options.routing, stay, random::bits());
         let router = Mutex::leaf(router);
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
-        let producer = Self(Arc::new(Inner { topic: name, parts, router, closed: AtomicBool::new(false) }));
+        let patience = options.send_timeout.is_none().then_some(shared.options.operation_timeout);
+        let closed = AtomicBool::new(false);
+        let producer = Self(Arc::new(Inner { topic: name, parts, router, patience, closed }));
         for opened in opening {
             opened.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the producer was closed")))?;
         }
@@ -163,21 +167,31 @@ impl Producer {
         }
     }
 
-    /// Waits for every pending message, each at most until its send timeout, then closes the producer at the broker.
-    pub async fn close(&self) -> Result<()> {
+    /// With `wait`, waits for every pending message, each at most until its send timeout; without a send timeout as long
+    /// as one has an outcome within each operation timeout. Then closes the producer at the broker, and fails what is
+    /// left.
+    pub async fn close(&self, wait: bool) -> Result<()> {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.flush();
-        for part in &self.0.parts {
-            part.idle().await;
+        let mut result = Ok(());
+        if wait {
+            for part in &self.0.parts {
+                result = result.and(part.settle(self.0.patience).await);
+            }
         }
         for part in &self.0.parts {
             part.stop();
             part.close().await;
             part.fail(Error::new(ErrorKind::Closed, "the producer was closed"));
         }
-        Ok(())
+        result
+    }
+
+    /// Longest time without an outcome for which [`Self::close`] waits: `None` if the send timeout limits it.
+    pub fn patience(&self) -> Option<Duration> {
+        self.0.patience
     }
 
     /// Number of messages without a receipt.

@@ -14,7 +14,7 @@ use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, because};
 use crate::pulsar::command::Command;
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
 use crate::pulsar::{MessageId, Outgoing, hot, pb};
@@ -163,9 +163,29 @@ impl PartitionProducer {
         self.outcomes.deliver(outcomes, bytes, idle);
     }
 
-    /// Resolves when nothing is pending.
-    pub(super) async fn idle(&self) {
-        self.outcomes.idle(|| self.machine().is_idle()).await;
+    /// Resolves when nothing is pending, or when no message has had an outcome for `patience`.
+    pub(super) async fn settle(&self, patience: Option<Duration>) -> Result<()> {
+        let idle = || self.outcomes.idle(|| self.machine().is_idle());
+        let Some(patience) = patience else {
+            idle().await;
+            return Ok(());
+        };
+        let mut before = self.machine().pending_messages();
+        while tokio::time::timeout(patience, idle()).await.is_err() {
+            let (pending, trouble) = {
+                let machine = self.machine();
+                (machine.pending_messages(), machine.trouble().cloned())
+            };
+            if pending >= before {
+                let text = format!(
+                    "the producer was closed: {pending} messages had no receipt, and none came within {patience:?}"
+                );
+                let error = Error::new(ErrorKind::Timeout, because(text, trouble.as_ref()));
+                return Err(error.with_topic(self.topic.as_str()));
+            }
+            before = pending;
+        }
+        Ok(())
     }
 
     /// Stops the supervisor.
@@ -243,11 +263,13 @@ pub(super) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionProducer>,
     options: ProducerOptions,
+    /// A broker has been asked for a producer that waits for its turn.
+    asked: AtomicBool,
 }
 
 impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionProducer>, options: ProducerOptions) -> Self {
-        Self { shared, part, options }
+        Self { shared, part, options, asked: AtomicBool::new(false) }
     }
 
     /// Sends PRODUCER and waits for its answer.
@@ -270,6 +292,7 @@ impl Supervisor {
         });
         // Only WaitForExclusive waits without a deadline: it was asked to wait for its turn.
         let answer = if options.access_mode == AccessMode::WaitForExclusive {
+            self.asked.store(true, Ordering::Release);
             answer.await?
         } else {
             let limit = self.shared.options.operation_timeout;
@@ -343,6 +366,14 @@ impl Supervised for Supervisor {
             let at = due.map_or(now + TICK, |at| at.clamp(now + Duration::from_millis(1), now + TICK));
             tokio::time::sleep_until(at.into()).await;
         }
+    }
+
+    fn note(&self, error: &Error) {
+        self.part.machine().note_trouble(error.clone());
+    }
+
+    fn waits_for_its_turn(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
     }
 
     fn fail(&self, error: Error, _first: bool) {
