@@ -123,7 +123,7 @@ fn run(protocols: &[usize], crashes: usize) {
 
 #[test]
 fn pulsar_keeps_its_promises_whenever_the_machine_stops() {
-    run(&[PULSAR], 3);
+    run(&[PULSAR], 2);
 }
 
 #[test]
