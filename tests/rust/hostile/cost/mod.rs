@@ -24,8 +24,8 @@ const READER: usize = 20_000;
 const READ: usize = 64 << 10;
 /// Limit on the output queued for one connection, and the longest single answer behind it.
 const OUTPUT: usize = (8 << 20) + (6 << 20);
-/// Limit on one change of the store.
-const CHANGE: usize = 8 << 20;
+/// Limit on one change of the store: a cursor keeps up to 4 MiB about parts of batches.
+const CHANGE: usize = 5 << 20;
 /// CPU time for each 64 KiB, in a release build.
 const TIME: Duration = Duration::from_millis(50);
 /// How much slower this build is, and a processor that others use.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
 use penstock::broker::log::TopicIds;
+use penstock::broker::log::cursor::MAX_BATCH;
 use penstock::broker::protocol::Clock;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::pulsar::options::Settings;
@@ -86,9 +87,12 @@ fn known() -> (World<Broker>, u64) {
         world.tell(id, &bytes(command)).unwrap();
     }
     for sequence in 0..100 {
-        world.tell(id, &send(sequence, i32::MAX, 100)).unwrap();
+        // As large a batch as the broker believes.
+        world.tell(id, &send(sequence, MAX_BATCH as i32, 100)).unwrap();
     }
     world.hear(id);
+    let topic = world.broker.topic_stats(TOPIC).unwrap();
+    assert_eq!(topic.entries, 100, "{topic:?}");
     (world, id)
 }
 
