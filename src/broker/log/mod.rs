@@ -313,6 +313,12 @@ pub(crate) mod tests {
         assert_eq!(log.last(), Some(Last { sequence: 0, count: 10, batch: true }));
         log.append(entry(1, 6));
         log.commit(2);
+        log.trim(1);
+        assert_eq!(log.first(), 1);
+        assert!(
+            log.cached(0).is_none() && log.cached(1).is_some(),
+            "without a store the cache is all there is"
+        );
         log.trim(9);
         assert_eq!((log.first(), log.last(), log.cache_bytes()), (2, None, 0));
     }
