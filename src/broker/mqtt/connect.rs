@@ -49,6 +49,8 @@ impl Broker {
     pub(super) fn handle_connect(&mut self, id: u64, connect: Box<Connect>) -> Result<(), Violation> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         connection.version = connect.version;
+        // Also of an answer that refuses.
+        connection.limit_packets(&connect.properties);
         let address = connection.address;
         if connect.properties.authentication_method().is_some() {
             let text = "extended authentication is not supported";

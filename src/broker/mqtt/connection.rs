@@ -123,11 +123,15 @@ impl Connection {
         }
     }
 
-    /// Applies the settings of a CONNECT.
+    /// Applies the maximum packet size of a CONNECT.
+    pub(super) fn limit_packets(&mut self, properties: &Properties) {
+        self.max_packet_size = properties.maximum_packet_size().map_or(usize::MAX, |size| *size as usize);
+    }
+
+    /// Applies the other settings of a CONNECT.
     pub(super) fn agree(&mut self, keep_alive: u16, properties: &Properties, max_inflight: u16) {
         self.patience = (keep_alive > 0).then(|| Duration::from_millis(u64::from(keep_alive) * 1500));
         self.problem_information = properties.request_problem_information() != Some(&false);
-        self.max_packet_size = properties.maximum_packet_size().map_or(usize::MAX, |size| *size as usize);
         self.window =
             usize::from(properties.receive_maximum().map_or(max_inflight, |n| max_inflight.min(*n)));
         self.alias_limit = properties.topic_alias_maximum().map_or(0, |limit| ALIASES_OUT.min(*limit));

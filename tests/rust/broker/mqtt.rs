@@ -516,6 +516,60 @@ fn a_client_that_wants_no_problem_information_gets_no_reason_strings_but_in_conn
 }
 
 #[test]
+fn a_reason_string_that_makes_an_answer_too_large_is_left_out() {
+    let limit = |client_id: &str, bytes| {
+        let mut connect = Connect::new(Version::V5, client_id);
+        connect.properties.push(Property::MaximumPacketSize(bytes));
+        connect
+    };
+    let mut bench = Bench::with(|settings| {
+        settings.max_store = 0;
+        settings.limits.max_sessions = 1;
+    });
+    for (bytes, told) in [(200, true), (20, false)] {
+        let peer = bench.connect_with(limit("a", bytes), false);
+        for qos in [Q1, Q2] {
+            let (reason, properties) = match bench.ask(&peer, Packet::Publish(retained("t", qos, 1, "x"))) {
+                Packet::PubAck(ack) | Packet::PubRec(ack) => (ack.reason, ack.properties),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((reason, properties.reason_string().is_some()), (Reason::QuotaExceeded, told));
+        }
+        let (_, heard) = bench.try_connect(limit("b", bytes));
+        let [Packet::ConnAck(ack)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!((ack.reason, ack.properties.reason_string().is_some()), (Reason::QuotaExceeded, told));
+        let violation = Packet::Connect(Box::new(Connect::new(Version::V5, "a")));
+        assert!(bench.tell(&peer, violation).is_err());
+        let heard = bench.hear(&peer);
+        let [Packet::Disconnect(end)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!(end.properties.reason_string().is_some(), told);
+        bench.drop_peer(peer.id);
+    }
+}
+
+#[test]
+fn a_message_that_a_member_of_a_shared_subscription_refuses_is_discarded() {
+    let mut bench = Bench::new();
+    let members = [bench.connect("a"), bench.connect("b")];
+    for member in &members {
+        bench.subscribe(member, "$share/g/t", Q1);
+    }
+    let publisher = bench.connect("p");
+    assert_eq!(bench.send(&publisher, "t", "x"), Reason::Success);
+    let taken: Vec<_> = members.iter().map(|member| (*member, bench.messages(member))).collect();
+    let (member, message) =
+        taken.iter().find_map(|(member, messages)| Some((member, messages.first()?))).unwrap();
+    assert_eq!(taken.iter().map(|(_, messages)| messages.len()).sum::<usize>(), 1);
+    let refusal = Ack { reason: Reason::Unspecified, ..Ack::new(message.packet_id.unwrap()) };
+    bench.tell(member, Packet::PubAck(refusal)).unwrap();
+    bench.drop_peer(member.id);
+    bench.pass(2);
+    for other in members.iter().filter(|other| other.id != member.id) {
+        assert!(bench.messages(other).is_empty());
+    }
+}
+
+#[test]
 fn a_changed_subscription_keeps_the_rest_of_its_replay_over_a_kill() {
     let mut bench = limited(|limits| limits.max_inflight = 1);
     let publisher = bench.connect("p");
