@@ -81,7 +81,7 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
 
 /// Creates an empty database file with mode 0600, or removes the permissions of others from an existing one. SQLite
 /// gives the write-ahead log and the shared memory file the same permissions.
-fn create_private(path: &Path) -> Result<()> {
+pub(crate) fn create_private(path: &Path) -> Result<()> {
     /// Held while the descriptor of a new file is open, so that no other thread has the file locked by SQLite
     /// when the descriptor is closed.
     static CREATING: Mutex<()> = Mutex::new(());

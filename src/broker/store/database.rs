@@ -113,14 +113,14 @@ pub fn backup(path: &Path, to: &Path) -> Result<()> {
     }
     let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
     // Only the owner may read the copy, too.
-    let file = sqlite::private_file(to)?;
+    sqlite::create_private(to)?;
     let connection = sqlite::open(&database, Sync::Os)?;
     let copied = connection.execute("VACUUM INTO ?1", [text]);
     if let Err(error) = copied {
         let _ = std::fs::remove_file(to);
         return Err(error.into());
     }
-    Ok(file.sync_all()?)
+    Ok(std::fs::File::open(to)?.sync_all()?)
 }
 
 /// Creates or migrates the tables.
