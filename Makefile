@@ -12,6 +12,7 @@
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
 # make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
 # make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs: against all of a file
+# make simulate SEEDS=10000    clients and broker on a simulated network, disk and clock
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
 # make audit    known vulnerabilities of the crates; fetches the RustSec database
 # make build    .venv with the engine in it
@@ -33,20 +34,21 @@ PY := $(VENV)/bin/python
 STEP := tools/step
 SECONDS ?= 60
 SCRIPTS ?= 10
+SEEDS ?= 10000
 MINUTES ?= 30
 WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md \
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 20
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
-FEATURE_SETS := none client broker python
+FEATURE_SETS := none client simulation python
 PYTEST := $(PY) -m pytest -q
 # Two at a time: most tests wait for a broker.
 TWO := --numprocesses 2
 # Only files whose hashes are in locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes build clean prerequisites test-prerequisites \
+.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -130,10 +132,14 @@ rustdoc:
 	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
 
 rust-test:
-	@$(STEP) "Rust tests" cargo test --quiet --features broker
+	@$(STEP) "Rust tests" cargo test --quiet --features simulation
 
 rust-check:
-	@$(STEP) "Rust tests of the library" cargo test --quiet --features broker --lib
+	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation --lib
+
+# The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
+simulate:
+	@SIMULATOR_SEEDS=$(SEEDS) cargo test --features simulation --test simulator engine::
 
 fuzz-test:
 	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a decoder" tools/fuzz $(FUZZ_SECONDS_IN_TEST)

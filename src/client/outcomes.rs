@@ -55,6 +55,13 @@ impl Outcomes {
         }
     }
 
+    /// Refunds `bytes` of messages whose outcome is not reported: the handle was dropped.
+    pub(super) fn forget(&self, bytes: usize) {
+        if bytes > 0 {
+            self.budget.release(bytes);
+        }
+    }
+
     /// Resolves when `is_idle` says that nothing is pending.
     pub(super) async fn idle(&self, is_idle: impl Fn() -> bool) {
         until(&self.idle, || is_idle().then_some(())).await;

@@ -60,7 +60,8 @@ struct Shared<J> {
     disk: Arc<dyn Disk>,
     queue: Mutex<Vec<J>>,
     queued: Notify,
-    committer: Mutex<Committer<Report<J>>>,
+    /// `None` once it has ended: the file is closed then.
+    committer: Mutex<Option<Committer<Report<J>>>>,
     closing: Arc<AtomicBool>,
 }
 
@@ -77,7 +78,7 @@ impl<J: Job> Task<J> {
         closing: Arc<AtomicBool>,
     ) -> Self {
         let Committer { connection, report, .. } = committer;
-        let committer = Mutex::new(Committer::new(connection, Box::new(report) as Report<J>));
+        let committer = Mutex::new(Some(Committer::new(connection, Box::new(report) as Report<J>)));
         let (queue, queued) = (Mutex::default(), Notify::new());
         let shared = Arc::new(Shared { disk, queue, queued, committer, closing });
         let task = tokio::spawn(Arc::clone(&shared).run()).abort_handle();
@@ -93,7 +94,10 @@ impl<J: Job> Task<J> {
         self.task.abort();
         if !self.shared.disk.killed() {
             self.shared.step();
-            lock(&self.shared.committer).finish();
+        }
+        let committer = lock(&self.shared.committer).take();
+        if let Some(committer) = committer.filter(|_| !self.shared.disk.killed()) {
+            committer.finish();
         }
     }
 }
@@ -117,7 +121,7 @@ impl<J: Job> Shared<J> {
         if batch.is_empty() {
             return None;
         }
-        let pause = lock(&self.committer).commit(&batch, &self.closing);
+        let pause = lock(&self.committer).as_mut()?.commit(&batch, &self.closing);
         if pause.is_some() {
             let mut queue = lock(&self.queue);
             batch.append(&mut queue);

@@ -63,7 +63,7 @@ impl Passwords {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
             .map_err(|_| Error::new(ErrorKind::Io, "the system gives no random numbers"))?;
         let unknown = Hash { iterations, salt: vec![0; 12], expected: vec![0; 64] };
-        Ok(Self { users, unknown, verified: HashMap::new(), key })
+        Ok(Self { users, unknown, verified: HashMap::default(), key })
     }
 
     fn parse_line(line: &str) -> std::result::Result<(String, Hash), &'static str> {

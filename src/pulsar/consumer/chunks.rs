@@ -65,7 +65,7 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, open: HashMap::new(), held: 0, clock: 0, holds: BTreeMap::new() }
+        Self { limit, open: HashMap::default(), held: 0, clock: 0, holds: BTreeMap::new() }
     }
 
     /// Adds the chunk that `metadata` describes.

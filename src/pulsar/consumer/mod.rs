@@ -472,6 +472,10 @@ impl Consumer {
         }
         if self.ack_due.is_some_and(|due| due <= now) {
             self.flush_acks();
+            // An acknowledgement with a receipt has taken them along.
+            if self.acks.waiting() == 0 {
+                self.ack_due = None;
+            }
         }
         if self.state != State::Attached {
             return;
@@ -500,6 +504,8 @@ impl Consumer {
             return None;
         }
         let nacks = self.nacks.first_key_value().map(|(due, _)| *due);
+        // The broker forgets them with the position.
+        let nacks = nacks.filter(|_| self.state == State::Attached);
         let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
         earliest(earliest(self.ack_due, nacks), lapse)
     }

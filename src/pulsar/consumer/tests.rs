@@ -221,6 +221,23 @@ fn acks_are_gathered_for_a_time_or_a_number_and_survive_a_cut() {
 }
 
 #[test]
+fn what_is_due_is_over_once_it_was_handled() {
+    let now = Instant::now();
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    c.ack(now, &MessageId::new(1, 0));
+    let due = c.poll_timeout().unwrap();
+    // The same entry: nothing is left that waits.
+    c.receipt_ack(now, &[MessageId::new(1, 0)], false).unwrap().unwrap();
+    c.handle_timeout(due);
+    assert_eq!(c.poll_timeout(), None, "a driver would spin");
+
+    c.nack(now, &MessageId::new(1, 2), Some(Duration::ZERO));
+    c.begin_seek();
+    c.handle_timeout(now);
+    assert_eq!(c.poll_timeout(), None, "a driver would spin until the seek is answered");
+}
+
+#[test]
 fn a_nack_asks_for_the_entry_on_shared_and_for_all_on_exclusive() {
     let now = Instant::now();
     for (kind, listed) in

@@ -14,7 +14,7 @@ use penstock::client::pulsar::{Client, SeekTo};
 use penstock::error::{Error, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame};
-use penstock::pulsar::{MessageId, pb};
+use penstock::pulsar::{MessageId, Outgoing, pb};
 
 const TOPIC: &str = "persistent://public/default/reopened";
 /// Longer than the first pause before another attempt.
@@ -334,4 +334,22 @@ fn a_producer_that_waits_for_its_turn_survives_a_cut_after_the_operation_timeout
         producer.close(true).await?;
         client.close().await
     });
+}
+
+#[test]
+fn a_producer_that_is_dropped_gives_the_memory_of_its_messages_back() {
+    let engine = Engine::start(1).unwrap();
+    // It answers no SEND.
+    let broker = Broker::start(&[Act::Accept]);
+    engine.handle().block_on(async {
+        let client = Client::connect(ClientOptions { url: broker.url.clone(), ..ClientOptions::default() })
+            .await
+            .unwrap();
+        let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await.unwrap();
+        producer.push(&Outgoing { payload: &[7; 100], ..Outgoing::default() }, false).unwrap();
+        assert_eq!(client.memory_used(), 100);
+        drop(producer);
+        assert_eq!(client.memory_used(), 0);
+    });
+    engine.shutdown(Duration::from_secs(5));
 }

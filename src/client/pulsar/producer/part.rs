@@ -209,6 +209,21 @@ impl PartitionProducer {
         if let Some(connection) = self.leave() {
             connection.close_part_quietly(PartId::Producer(self.id));
         }
+        self.forget();
+    }
+
+    /// Gives back the memory of what is pending: nothing waits for its outcome any more.
+    fn forget(&self) {
+        let mut machine = self.machine();
+        machine.close(Error::new(ErrorKind::Closed, "the producer was dropped"));
+        let mut bytes = 0;
+        while let Some(event) = machine.poll_event() {
+            bytes += match event {
+                Event::Stored { bytes, .. } | Event::Failed { bytes, .. } => bytes,
+            };
+        }
+        drop(machine);
+        self.outcomes.forget(bytes);
     }
 
     /// Takes it out of its connection's routes for good.

@@ -9,7 +9,7 @@
 //! are conserved, every push and every request ends in exactly one outcome.
 
 mod application;
-mod disk;
+pub(crate) mod disk;
 mod node;
 mod world;
 
