@@ -224,6 +224,8 @@ impl Topic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::log::cursor::Cursor;
+    use crate::broker::pulsar::subscription::Kind;
 
     fn topic() -> Topic {
         Topic::new(1, "t".into(), None, Log::new(1, false, 0, 0, 0, None))
@@ -237,6 +239,26 @@ mod tests {
             epoch: 0,
             topic_epoch: None,
         }
+    }
+
+    #[test]
+    fn the_slowest_durable_subscription_decides_what_is_kept() {
+        let mut topic = topic();
+        for _ in 0..10 {
+            topic.log.append(log::tests::entry(1, 5));
+        }
+        topic.log.commit(10);
+        let subscribe = |topic: &mut Topic, name: &str, durable: bool, below: u64| {
+            let made = Subscription::new(name.into(), Kind::Shared, durable, Cursor::new(below));
+            topic.subscriptions.insert(name.into(), made);
+        };
+        assert_eq!(topic.needed_from(), 10, "without a subscription");
+        subscribe(&mut topic, "fast", true, 8);
+        subscribe(&mut topic, "slow", true, 3);
+        subscribe(&mut topic, "reader", false, 0);
+        assert_eq!(topic.needed_from(), 3);
+        assert_eq!(topic.cut(&mut None, u64::MAX, usize::MAX), Some(3), "by age");
+        assert_eq!(topic.cut(&mut None, 0, 0), Some(3), "by memory");
     }
 
     fn refused(topic: &mut Topic, candidate: Candidate) -> ErrorKind {

@@ -143,3 +143,24 @@ pub(super) fn offset_of(sequence: u64) -> i64 {
 pub(super) fn row_name(topic: &str, index: usize) -> Arc<str> {
     format!("{topic}:{index}").into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::log::tests::entry;
+
+    #[test]
+    fn the_slowest_group_decides_what_is_removed_when_space_is_short() {
+        let mut partition = Partition::new(Log::new(1, false, 0, 0, 0, None));
+        for _ in 0..10 {
+            partition.log.append(entry(1, 5));
+        }
+        partition.log.commit(10);
+        assert_eq!(partition.cut(&mut None, 0, true), None, "no group has had anything");
+        partition.set_offset(&"fast".into(), 8);
+        partition.set_offset(&"slow".into(), 3);
+        assert_eq!(partition.cut(&mut None, 0, false), None, "there is space");
+        assert_eq!(partition.cut(&mut None, 0, true), Some(3));
+        assert_eq!(partition.cut(&mut None, 6, false), Some(10), "all are old, consumed or not");
+    }
+}
