@@ -1,6 +1,7 @@
 //! The embedded broker, protocol by protocol: first its state machines driven by hand, without sockets and clock, then
-//! the whole as a process.
+//! the whole as a process. `hostile`: peers that mean no good.
 
+mod hostile;
 mod mqtt;
 mod mqtt_users;
 mod process;

@@ -1,5 +1,8 @@
 //! Traffic recorded between clients and brokers of other authors, read and written by the codecs of each protocol.
 
+// With the other tests that need no feature, so that one binary less is linked.
+#[path = "../layers/mod.rs"]
+mod layers;
 mod mqtt;
 mod pulsar;
 mod tubemq;

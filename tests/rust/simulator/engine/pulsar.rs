@@ -151,10 +151,13 @@ struct World {
     done: Cell<bool>,
 }
 
+/// The same outcome of messages in a row.
+type Outcome = (Vec<Name>, Result<(), Error>);
+
 /// Outcomes of one producer's handle.
 struct Sink {
     pending: Mutex<BTreeMap<usize, VecDeque<Name>>>,
-    outcomes: Mutex<Vec<(Vec<Name>, Result<(), Error>)>>,
+    outcomes: Mutex<Vec<Outcome>>,
     closed: Mutex<Option<Error>>,
     changed: Notify,
 }

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use penstock::broker::protocol::Protocol;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::world::World;
+use crate::hostile::world::World;
 
 mod mqtt;
 mod pulsar;

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 
 use penstock::broker::protocol::Protocol;
 
-use crate::world::{HELD, Visit, World, difference};
+use crate::hostile::world::{HELD, Visit, World, difference};
 
 pub(crate) mod mqtt;
 pub(crate) mod pulsar;

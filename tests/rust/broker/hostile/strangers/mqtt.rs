@@ -18,7 +18,7 @@ use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 use penstock::transmit::Transmit;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
-use crate::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
 
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 const VERSIONS: [Version; 2] = [Version::V3_1_1, Version::V5];

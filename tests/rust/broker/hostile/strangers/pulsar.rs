@@ -16,7 +16,7 @@ use penstock::pulsar::frame::{Frame, Payload};
 use penstock::pulsar::{hot, pb};
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
-use crate::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
 
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 const TOPIC: &str = "persistent://public/default/orders";

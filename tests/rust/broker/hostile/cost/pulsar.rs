@@ -17,9 +17,9 @@ use penstock::pulsar::frame::{Frame, Payload};
 use penstock::pulsar::{hot, pb};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
-use crate::strangers::pulsar::{bytes, row};
-use crate::strangers::{Credentials, Ids};
-use crate::world::{WALL_MS, World};
+use crate::hostile::strangers::pulsar::{bytes, row};
+use crate::hostile::strangers::{Credentials, Ids};
+use crate::hostile::world::{WALL_MS, World};
 
 const TOPIC: &str = "persistent://public/default/orders";
 /// Size of the schema of the topic.

@@ -14,7 +14,7 @@ use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
-use crate::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
 
 const USERS: &str = "alice:her-word\nmallory:my-word\n";
 const REGISTER: i32 = 31;

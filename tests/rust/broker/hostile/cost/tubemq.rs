@@ -11,9 +11,9 @@ use penstock::tubemq::command::{Method, Request};
 use penstock::tubemq::pb;
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
-use crate::strangers::Ids;
-use crate::strangers::tubemq::{Shown, encode, row};
-use crate::world::{WALL_MS, World};
+use crate::hostile::strangers::Ids;
+use crate::hostile::strangers::tubemq::{Shown, encode, row};
+use crate::hostile::world::{WALL_MS, World};
 
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();

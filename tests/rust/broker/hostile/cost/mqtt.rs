@@ -14,9 +14,9 @@ use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions,
 use penstock::mqtt::{Packet, Properties, Property, QoS, Version};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
-use crate::strangers::mqtt::{encode, kinds, row};
-use crate::strangers::{Credentials, Ids};
-use crate::world::{WALL_MS, World};
+use crate::hostile::strangers::mqtt::{encode, kinds, row};
+use crate::hostile::strangers::{Credentials, Ids};
+use crate::hostile::world::{WALL_MS, World};
 
 /// Bytes of a packet beyond its list, at most.
 const HEAD: usize = 64;
