@@ -45,7 +45,7 @@ FEATURE_SETS := none client simulation python
 PYTEST := $(PY) -m pytest -q
 # Two at a time: most tests wait for a broker.
 TWO := --numprocesses 2
-# Only files whose hashes are in locks/, which tools/lock-requirements writes.
+# Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes simulate build clean prerequisites test-prerequisites \
@@ -68,17 +68,17 @@ $(VENV)/.made: | prerequisites
 	@touch $@
 
 # The build tool comes first and alone: the engine is built while pip fetches the rest.
-$(VENV)/.maturin: locks/demo.txt $(VENV)/.made
-	@sed -n '/^maturin==/,/[^\\]$$/p' locks/demo.txt > $(VENV)/maturin.txt
+$(VENV)/.maturin: tools/locks/demo.txt $(VENV)/.made
+	@sed -n '/^maturin==/,/[^\\]$$/p' tools/locks/demo.txt > $(VENV)/maturin.txt
 	@$(STEP) "build tool" $(PIP) -r $(VENV)/maturin.txt
 	@touch $@
 
-$(VENV)/.demo: locks/demo.txt $(VENV)/.maturin
-	@$(STEP) "Python packages of the demo" $(PIP) -r locks/demo.txt
+$(VENV)/.demo: tools/locks/demo.txt $(VENV)/.maturin
+	@$(STEP) "Python packages of the demo" $(PIP) -r tools/locks/demo.txt
 	@touch $@
 
-$(VENV)/.dev: locks/dev.txt $(VENV)/.demo
-	@$(STEP) "Python packages of the tests" $(PIP) -r locks/dev.txt
+$(VENV)/.dev: tools/locks/dev.txt $(VENV)/.demo
+	@$(STEP) "Python packages of the tests" $(PIP) -r tools/locks/dev.txt
 	@touch $@
 
 # The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
@@ -190,8 +190,8 @@ wheel-test: $(VENV)/.dev
 
 # ---------------------------------------------------------------------------- docs
 
-$(VENV)/.docs: locks/docs.txt $(VENV)/.dev
-	@$(STEP) "Python packages of the docs" $(PIP) -r locks/docs.txt
+$(VENV)/.docs: tools/locks/docs.txt $(VENV)/.dev
+	@$(STEP) "Python packages of the docs" $(PIP) -r tools/locks/docs.txt
 	@touch $@
 
 # Warnings are errors: a broken link, a page that is not in the navigation, an option without a text. With --quiet

@@ -22,7 +22,7 @@ def pins(path: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", ["demo", "dev", "docs"])
 def test_a_lock_has_what_the_requirements_ask_for(name: str) -> None:
-    asked, locked = pins(ROOT / f"requirements-{name}.txt"), pins(ROOT / "locks" / f"{name}.txt")
+    asked, locked = pins(ROOT / f"requirements-{name}.txt"), pins(ROOT / "tools" / "locks" / f"{name}.txt")
     assert asked
     for package, versions in asked.items():
         assert versions <= locked.get(package, set()), f"{package}: run tools/lock-requirements"
@@ -30,7 +30,7 @@ def test_a_lock_has_what_the_requirements_ask_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["demo", "dev", "docs"])
 def test_every_locked_package_has_hashes_and_names_no_host(name: str) -> None:
-    text = (ROOT / "locks" / f"{name}.txt").read_text()
+    text = (ROOT / "tools" / "locks" / f"{name}.txt").read_text()
     # A package continues on the lines of its hashes.
     for package in text.replace("\\\n", " ").splitlines():
         assert PIN.match(package), package
