@@ -192,7 +192,8 @@ impl Broker {
         }
         self.send(id, &mut Packet::ConnAck(answer));
         self.due.insert(number);
-        if self.sessions.get(&number).is_some_and(|session| session.durable) {
+        if let Some(session) = self.sessions.get_mut(&number).filter(|session| session.durable) {
+            session.unknown = known.is_none();
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.opened = false;
             }
@@ -206,7 +207,13 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.opened = true;
         self.wakes.push_back(id);
-        let Some(session) = connection.session().filter(|_| self.commits.failure().is_some()) else { return };
+        let Some(session) = connection.session() else { return };
+        if self.commits.failure().is_none() {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.unknown = false;
+            }
+            return;
+        }
         connection.transmit = Transmit::default();
         self.unsent -= std::mem::take(&mut connection.unsent);
         connection.state = State::Start;
@@ -389,14 +396,15 @@ impl Broker {
         let throttled = std::mem::take(&mut session.throttled);
         self.release_throttled(throttled);
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        if !will {
+        // Reported as present at the next CONNECT, an unknown session would let the client continue one that it has lost.
+        let (unknown, expiry) = (session.unknown, session.expiry);
+        if !will || unknown {
             session.will = None;
         }
-        let expiry = session.expiry;
         // QoS 0 messages are not kept.
         let gone = std::mem::take(&mut session.parked);
         gone.into_iter().for_each(|item| self.finish(number, &item));
-        if expiry == 0 {
+        if expiry == 0 || unknown {
             return self.end_session(number);
         }
         let Some(session) = self.sessions.get_mut(&number) else { return };

@@ -61,6 +61,8 @@ pub(super) struct Session {
     pub(super) expiry: u32,
     /// Whether the session is stored.
     pub(super) durable: bool,
+    /// Its first CONNACK has not left: the client does not know of it.
+    pub(super) unknown: bool,
     pub(super) subscriptions: BTreeMap<ByteString, Subscription>,
     /// Sum of their weights.
     pub(super) subscription_bytes: usize,
@@ -104,6 +106,7 @@ impl Session {
             connection: None,
             expiry,
             durable: false,
+            unknown: false,
             subscriptions: BTreeMap::new(),
             subscription_bytes: 0,
             queue: VecDeque::new(),

@@ -496,6 +496,24 @@ fn connack_leaves_when_the_session_is_on_disk() {
 }
 
 #[test]
+fn a_session_whose_client_never_got_connack_is_not_continued() {
+    let mut bench = Bench::new();
+    bench.held = true;
+    let (peer, heard) = bench.try_connect(lasting("s"));
+    assert_eq!(heard, []);
+    // The client gives up before the session is on disk. It may have lost an earlier session: to be told of this one as the
+    // earlier would let it send with identifiers that the broker has forgotten.
+    bench.drop_peer(peer.id);
+    bench.held = false;
+    bench.write(usize::MAX);
+    let (peer, heard) = bench.try_connect(lasting("s"));
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if !ack.session_present), "{heard:?}");
+    bench.drop_peer(peer.id);
+    let (_, heard) = bench.try_connect(lasting("s"));
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.session_present), "{heard:?}");
+}
+
+#[test]
 fn a_client_that_wants_no_problem_information_gets_no_reason_strings_but_in_connack_and_disconnect() {
     for wanted in [true, false] {
         let mut bench = Bench::with(|settings| settings.max_store = 0);
