@@ -83,7 +83,7 @@ async def test_a_position_that_another_consumer_moves_back_is_not_acknowledged_a
 
 async def test_close_ends_without_a_broker_and_without_a_send_timeout() -> None:
     with penstock.Broker() as broker:
-        client = await penstock.connect(broker.url, operation_timeout=0.5)
+        client = await penstock.connect(broker.url, operation_timeout=3)
         producer = await client.producer("t", send_timeout=0)
         broker.stop()
         lost = producer.send(b"x")
@@ -111,7 +111,7 @@ async def test_a_close_that_is_cancelled_gives_up() -> None:
 async def test_a_timeout_names_why_there_is_no_connection() -> None:
     with penstock.Broker() as broker:
         client = await penstock.connect(broker.url)
-        producer = await client.producer("t", send_timeout=1)
+        producer = await client.producer("t", send_timeout=5)
         broker.stop()
         with pytest.raises(errors.Timeout, match="there is no connection: cannot connect to"):
             await producer.send(b"x")
