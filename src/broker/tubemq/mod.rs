@@ -573,14 +573,15 @@ impl Protocol for Broker {
 
     fn set_users(&mut self, now: Instant, file: &str) -> Result<usize> {
         self.now = now;
-        if self.settings.users.is_none() {
+        let Some(old) = &mut self.settings.users else {
             let text = "the broker was started without tubemq_user_file";
             return Err(Error::new(ErrorKind::NotAllowed, text));
-        }
+        };
         let users = Users::parse(file)?;
         let count = users.len();
-        // The master is called with a signature each time, so a user that is gone is refused at its next heartbeat.
-        self.settings.users = Some(users);
+        // Calls of the master are signed each time. Client ids still belong to their users, whatever the password.
+        self.visits.keep(|user| users.agree(old, user));
+        *old = users;
         Ok(count)
     }
 

@@ -51,6 +51,12 @@ impl Users {
         self.0.contains_key(name)
     }
 
+    /// Whether the user has the same password there.
+    pub(super) fn agree(&self, other: &Self, name: &str) -> bool {
+        let trace = |users: &Self| users.0.get(name).map(|key| hmac::sign(key, b"password"));
+        trace(self).zip(trace(other)).is_some_and(|(one, other)| one.as_ref() == other.as_ref())
+    }
+
     /// Number of users.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -55,6 +55,14 @@ impl Visits {
         self.current.users.get(&token).or_else(|| self.previous.users.get(&token)).cloned()
     }
 
+    /// Ends the tokens of all users but these.
+    pub(super) fn keep(&mut self, keep: impl Fn(&str) -> bool) {
+        for period in [&mut self.current, &mut self.previous] {
+            period.tokens.retain(|user, _| keep(user));
+            period.users.retain(|_, user| keep(user));
+        }
+    }
+
     /// Begins a new period.
     pub(super) fn turn(&mut self) {
         self.previous = std::mem::take(&mut self.current);

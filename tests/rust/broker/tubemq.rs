@@ -872,6 +872,35 @@ fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
 }
 
 #[test]
+fn a_changed_password_ends_the_visit_tokens_and_the_same_one_keeps_them() {
+    let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
+    bench.broker.create_topic("demo", 1).unwrap();
+    bench.settle();
+    let seat = bench.connect();
+    let first = visit_token(&mut bench, seat);
+    let send = |bench: &mut Bench, token| {
+        let auth_info =
+            Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
+        let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, b"x") };
+        let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
+            panic!("a response to a message")
+        };
+        sent.err_code
+    };
+    let commit = |bench: &mut Bench| bench.commit(seat, "c", 0, true).err_code;
+    assert_eq!(send(&mut bench, first), 200);
+    bench.pass(Duration::from_secs(301));
+    let set = |bench: &mut Bench, file: &str| bench.broker.set_users(bench.now, file).unwrap();
+    assert_eq!(set(&mut bench, "user:pass\nother:word"), 2);
+    assert_eq!(send(&mut bench, first), 200, "the password is the same");
+    assert_ne!(commit(&mut bench), 415);
+    assert_eq!(set(&mut bench, "user:changed"), 1);
+    assert_eq!((send(&mut bench, first), commit(&mut bench)), (415, 415));
+    assert_eq!(set(&mut bench, "user:pass"), 1);
+    assert_eq!((send(&mut bench, first), commit(&mut bench)), (415, 415), "what has ended stays so");
+}
+
+#[test]
 fn with_users_a_connection_without_a_token_learns_and_moves_nothing() {
     let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
     bench.broker.create_topic("demo", 1).unwrap();
