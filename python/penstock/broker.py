@@ -120,11 +120,12 @@ class Broker:
 
     def reload_users(self) -> dict[str, int]:
         """Reads `mqtt_password_file` and `tubemq_user_file` again, and returns the number of users by
-        protocol. MQTT connections whose user is gone or has another password end. ``penstock broker`` does
-        this at SIGHUP.
+        protocol. Files of protocols without a port are not read. MQTT connections whose user is gone or has
+        another password end, and TubeMQ calls are refused. ``penstock broker`` does this at SIGHUP.
 
         Raises:
-            InvalidArgument: a file cannot be read, or a line of it is no user. The former users stay.
+            InvalidArgument: a file cannot be read, or a line of it is no user. The former users of all
+                protocols stay.
         """
         return dict(self._running().reload_users())
 

@@ -134,6 +134,15 @@ impl Broker {
         self.ask(|answer| Request::TopicStats(name.to_owned(), answer))?
     }
 
+    /// Whether [`Self::set_users`] accepts a file for this protocol.
+    pub fn check_users(protocol: &str, file: &str) -> Result<()> {
+        match protocol {
+            "mqtt" => mqtt::Passwords::parse(file).map(drop),
+            "tubemq" => tubemq::Users::parse(file).map(drop),
+            _ => Err(Error::new(ErrorKind::Unsupported, format!("{protocol} has no users"))),
+        }
+    }
+
     /// Replaces the users of `"mqtt"` or `"tubemq"` by those of a file, and gives their number. Connections whose user is
     /// gone or has another password end.
     pub fn set_users(&self, protocol: &'static str, file: &str) -> Result<usize> {

@@ -28,7 +28,7 @@ pub(super) fn backup_store(py: Python<'_>, path: std::path::PathBuf, to: std::pa
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
     urls: native::Urls,
-    /// Files of users by the name of their protocol.
+    /// Files of users by the name of their protocol, of those that have a port.
     user_files: Vec<(&'static str, &'static str, String)>,
 }
 
@@ -51,8 +51,15 @@ impl Broker {
     fn start(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let fields = Fields(options);
         let mut user_files = Vec::new();
-        for (protocol, option) in [("mqtt", "mqtt_password_file"), ("tubemq", "tubemq_user_file")] {
-            user_files.extend(fields.text(option)?.map(|path| (protocol, option, path)));
+        for (protocol, option, ports) in [
+            ("mqtt", "mqtt_password_file", &["mqtt_port", "mqtt_ws_port"][..]),
+            ("tubemq", "tubemq_user_file", &["tubemq_port"]),
+        ] {
+            let mut served = false;
+            for port in ports {
+                served |= fields.raw(port)?.is_some();
+            }
+            user_files.extend(fields.text(option)?.filter(|_| served).map(|path| (protocol, option, path)));
         }
         let options = broker_options(options)?;
         let started = py.detach(|| native::Broker::start(options));
@@ -81,11 +88,16 @@ impl Broker {
         self.urls.tubemq.as_deref()
     }
 
-    /// Reads the files of users again. Gives the number of users by protocol.
+    /// Reads the files of users again. Gives the number of users by protocol. An error in one file changes nothing.
     fn reload_users(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, usize)>> {
-        let mut counts = Vec::new();
+        let mut texts = Vec::new();
         for (protocol, option, path) in &self.user_files {
             let text = py_result(py, read_text(option, path))?;
+            py_result(py, native::Broker::check_users(protocol, &text))?;
+            texts.push((protocol, text));
+        }
+        let mut counts = Vec::new();
+        for (protocol, text) in texts {
             counts.push((*protocol, self.ask(py, |broker| broker.set_users(protocol, &text))?));
         }
         Ok(counts)

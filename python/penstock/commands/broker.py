@@ -58,15 +58,17 @@ def run(given: argparse.Namespace) -> int:
         while signal.sigwait(_SIGNALS) == _RELOAD:
             _reload(broker)
         if failures:
-            print(
-                f"penstock broker: {failures[0]}: the broker ends, start it again",
-                file=sys.stderr,
-                flush=True,
-            )
+            _tell(f"{failures[0]}: the broker ends, start it again")
             return FAILED
         if not given.quiet and not given.json:
-            print("penstock broker: stopping", file=sys.stderr, flush=True)
+            _tell("stopping")
     return 0
+
+
+def _tell(text: str) -> None:
+    """Writes to stderr. The broker goes on if that is closed."""
+    with contextlib.suppress(OSError):
+        print(f"penstock broker: {text}", file=sys.stderr, flush=True)
 
 
 def _watch(broker: Broker, failures: list[str]) -> None:
@@ -84,7 +86,7 @@ def _watch(broker: Broker, failures: list[str]) -> None:
         if status["stalled"] != told:
             told = status["stalled"]
             text = f"{told}: nothing is acknowledged until that is over" if told else "the store writes again"
-            print(f"penstock broker: {text}", file=sys.stderr, flush=True)
+            _tell(text)
         time.sleep(0.5)
 
 
@@ -96,7 +98,7 @@ def _reload(broker: Broker) -> None:
     else:
         read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
         text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
-    print(f"penstock broker: {text}", file=sys.stderr, flush=True)
+    _tell(text)
 
 
 def _check_secrets(given: argparse.Namespace) -> None:
@@ -111,11 +113,7 @@ def _check_secrets(given: argparse.Namespace) -> None:
     for path in [*named, given.mqtt_password_file, given.tubemq_user_file]:
         with contextlib.suppress(OSError):
             if path and (mode := Path(path).stat().st_mode & 0o777) & 0o077:
-                print(
-                    f"penstock broker: other users may read {path} (mode {mode:04o}): chmod 600 {path}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                _tell(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
 
 
 def _backup(given: argparse.Namespace) -> int:

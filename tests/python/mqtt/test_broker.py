@@ -99,6 +99,66 @@ def test_a_running_broker_is_backed_up(tmp_path: Path) -> None:
         assert broker.status()["mqtt"]["retained"] == 1
 
 
+def test_a_bad_file_of_one_protocol_keeps_the_users_of_all(tmp_path: Path) -> None:
+    mqtt, tubemq = tmp_path / "mqtt", tmp_path / "tubemq"
+    assert passwd(str(mqtt), "till", "-b", "drop") == 0
+    tubemq.write_text("user:pass\n")
+    files = {"mqtt_password_file": str(mqtt), "tubemq_user_file": str(tubemq)}
+    with penstock.Broker(mqtt_port=0, tubemq_port=0, **files) as broker:
+        with Raw(port_of(broker.mqtt_url), V311) as till:
+            assert till.connect("till", username="till", password="drop")["reason"] == 0
+            assert passwd(str(mqtt), "till", "-D") == 0
+            assert passwd(str(mqtt), "new", "-b", "y") == 0
+            tubemq.write_text("not a user\n")
+            with pytest.raises(penstock.errors.InvalidArgument, match="tubemq_user_file, line 1"):
+                broker.reload_users()
+            till.sync()
+            tubemq.write_text("user:pass\nother:word\n")
+            assert broker.reload_users() == {"mqtt": 1, "tubemq": 2}
+            assert till.closed() == []
+
+
+def test_a_file_of_users_of_a_protocol_without_a_port_is_not_read_again(tmp_path: Path) -> None:
+    mqtt, tubemq = tmp_path / "mqtt", tmp_path / "tubemq"
+    assert passwd(str(mqtt), "till", "-b", "drop") == 0
+    tubemq.write_text("user:pass\n")
+    files = {"mqtt_password_file": str(mqtt), "tubemq_user_file": str(tubemq)}
+    with penstock.Broker(tubemq_port=0, **files) as broker:
+        assert broker.reload_users() == {"tubemq": 1}
+    with penstock.Broker(mqtt_ws_port=0, **files) as broker:
+        assert broker.reload_users() == {"mqtt": 1}
+
+
+def test_a_broker_whose_stderr_is_closed_reads_the_users_again(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    assert passwd(str(users), "till", "-b", "drop") == 0
+    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
+    broker = subprocess.Popen(
+        [*command, "--mqtt-password-file", str(users)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert broker.stdout and broker.stderr
+        port = port_of(json.loads(broker.stdout.readline())["mqtt_url"])
+        broker.stderr.close()
+        for gone, new in [("till", "one"), ("one", "two")]:
+            with Raw(port, V311) as peer:
+                assert peer.connect(gone, username=gone, password="drop")["reason"] == 0
+                assert passwd(str(users), gone, "-D") == 0
+                assert passwd(str(users), new, "-b", "drop") == 0
+                broker.send_signal(signal.SIGHUP)
+                assert peer.closed() == [], "its user is gone"
+        broker.terminate()
+        assert broker.wait(15) == 0
+    finally:
+        broker.kill()
+        broker.wait(15)
+        if broker.stdout:
+            broker.stdout.close()
+
+
 def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", "-b", "drop") == 0
