@@ -81,7 +81,20 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
 
 /// Creates an empty database file with mode 0600, or removes the permissions of others from an existing one. SQLite
 /// gives the write-ahead log and the shared memory file the same permissions.
-pub(crate) fn create_private(path: &Path) -> Result<()> {
+fn create_private(path: &Path) -> Result<()> {
+    match create_new(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            #[cfg(unix)]
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Creates an empty database file with mode 0600. One that exists is an error.
+pub(crate) fn create_new(path: &Path) -> std::io::Result<()> {
     /// Held while the descriptor of a new file is open, so that no other thread has the file locked by SQLite
     /// when the descriptor is closed.
     static CREATING: Mutex<()> = Mutex::new(());
@@ -91,15 +104,7 @@ pub(crate) fn create_private(path: &Path) -> Result<()> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            #[cfg(unix)]
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    }
+    options.open(path).map(drop)
 }
 
 /// Opens `path` with mode 0600, creating it if necessary. Not for databases: see [`open`].
@@ -118,18 +123,30 @@ pub fn private_file(path: &Path) -> Result<std::fs::File> {
     Ok(options.open(path)?)
 }
 
-/// Locks `path` for this process: a transaction on an empty database there. `None` if it is locked. SQLite's locks belong
-/// to the process, so that a child does not inherit them, as it would those of a descriptor.
+/// Locks `path` for this process: a transaction on an empty database beside it, with `.db` behind the name. `None` if it
+/// is locked. SQLite's locks belong to the process, so that a child does not inherit them, as it would those of a
+/// descriptor.
 pub fn claim(path: &Path) -> Result<Option<Connection>> {
+    let mut database = path.as_os_str().to_owned();
+    database.push(".db");
+    let database = Path::new(&database);
     // An existing file is not opened outside SQLite: closing its descriptor would drop the locks on it.
-    create_private(path)?;
-    let lock = Connection::open(path)?;
+    create_private(database)?;
+    let lock = Connection::open(database)?;
     lock.busy_timeout(Duration::ZERO)?;
     match lock.execute_batch("BEGIN EXCLUSIVE") {
-        Ok(()) => Ok(Some(lock)),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => Ok(None),
-        Err(error) => Err(error.into()),
+        Ok(()) => {}
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
     }
+    // A process with an earlier version of this library holds a lock of the operating system on `path` itself.
+    let held = std::fs::File::open(path).is_ok_and(|file| {
+        let tried = file.try_lock();
+        matches!(tried, Err(std::fs::TryLockError::WouldBlock))
+    });
+    Ok((!held).then_some(lock))
 }
 
 /// Creates the directory with mode 0700; one that exists keeps its mode.
@@ -159,6 +176,10 @@ pub trait Job: Send + 'static {
     fn size(&self) -> usize;
     /// Applies the change, inside the caller's transaction.
     fn apply(&self, connection: &Connection) -> rusqlite::Result<()>;
+    /// Like [`Self::apply`], as one of several changes of a transaction, which has removed that many bytes so far.
+    fn apply_after(&self, connection: &Connection, _removed: &mut usize) -> rusqlite::Result<()> {
+        self.apply(connection)
+    }
     /// Whether later jobs are right without this one, so that it may fail by itself.
     fn stands_alone(&self) -> bool {
         false
@@ -474,7 +495,8 @@ fn apply_all<'c, J: Job>(
     batch: &[J],
 ) -> rusqlite::Result<rusqlite::Transaction<'c>> {
     let transaction = connection.unchecked_transaction()?;
-    batch.iter().try_for_each(|job| job.apply(&transaction))?;
+    let mut removed = 0;
+    batch.iter().try_for_each(|job| job.apply_after(&transaction, &mut removed))?;
     Ok(transaction)
 }
 
@@ -485,9 +507,10 @@ fn apply_each<'c, J: Job>(
 ) -> rusqlite::Result<(rusqlite::Transaction<'c>, Vec<(usize, Error)>)> {
     let transaction = connection.unchecked_transaction()?;
     let mut rejected = Vec::new();
+    let mut removed = 0;
     for (at, job) in batch.iter().enumerate() {
         transaction.execute_batch("SAVEPOINT job")?;
-        if let Err(error) = job.apply(&transaction) {
+        if let Err(error) = job.apply_after(&transaction, &mut removed) {
             if !job.stands_alone() || !is_fault_of_job(&error) {
                 return Err(error);
             }
@@ -536,6 +559,20 @@ mod tests {
         for (errno, space) in [(122, true), (28, true), (5, false)] {
             assert_eq!(is_space(&std::io::Error::from_raw_os_error(errno)), space, "{errno}");
         }
+    }
+
+    #[test]
+    fn a_claim_is_refused_while_it_or_the_lock_of_an_earlier_version_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = claim(&path).unwrap();
+        assert!(first.is_some() && claim(&path).unwrap().is_none());
+        drop(first);
+        let former = private_file(&path).unwrap();
+        former.lock().unwrap();
+        assert!(claim(&path).unwrap().is_none());
+        drop(former);
+        assert!(claim(&path).unwrap().is_some());
     }
 
     #[test]

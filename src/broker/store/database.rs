@@ -108,18 +108,22 @@ pub fn backup(path: &Path, to: &Path) -> Result<()> {
     if !database.is_file() {
         return Err(invalid(format!("{} is not the folder of a store", path.display())));
     }
-    if to.exists() {
-        return Err(invalid(format!("{} exists: name a new file", to.display())));
-    }
     let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
-    // Only the owner may read the copy, too.
-    sqlite::create_private(to)?;
-    let connection = sqlite::open(&database, Sync::Os)?;
-    let copied = connection.execute("VACUUM INTO ?1", [text]);
-    if let Err(error) = copied {
+    // Only the owner may read the copy, too. A file that another backup has just created is not this one's to remove.
+    sqlite::create_new(to).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => invalid(format!("{} exists: name a new file", to.display())),
+        _ => error.into(),
+    })?;
+    let copied = copy(&database, text);
+    if copied.is_err() {
         let _ = std::fs::remove_file(to);
-        return Err(error.into());
     }
+    copied
+}
+
+/// Copies a database into an empty file.
+fn copy(database: &Path, to: &str) -> Result<()> {
+    sqlite::open(database, Sync::Os)?.execute("VACUUM INTO ?1", [to])?;
     Ok(std::fs::File::open(to)?.sync_all()?)
 }
 
@@ -280,6 +284,71 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn a_backup_that_fails_leaves_no_file_and_never_takes_that_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, copy) = (folder.path().join("broker.db"), folder.path().join("copy.db"));
+        std::fs::write(&database, [1; 5000]).unwrap();
+        assert_eq!(backup(folder.path(), &copy).unwrap_err().kind(), ErrorKind::Persistence);
+        assert!(!copy.exists());
+        std::fs::remove_file(&database).unwrap();
+        prepare(&sqlite::open(&database, Sync::Os).unwrap()).unwrap();
+        for round in 0..20 {
+            let copy = folder.path().join(format!("{round}.db"));
+            let start = std::sync::Barrier::new(2);
+            let run = || {
+                start.wait();
+                backup(folder.path(), &copy)
+            };
+            let (one, other) = std::thread::scope(|scope| {
+                let other = scope.spawn(run);
+                (run(), other.join().unwrap())
+            });
+            assert_ne!(one.is_ok(), other.is_ok(), "{one:?} {other:?}");
+            let error = one.and(other).unwrap_err();
+            assert!(error.message().contains("exists"), "{error}");
+            assert!(std::fs::metadata(&copy).unwrap().len() > 0);
+        }
+    }
+
+    #[test]
+    fn large_deletions_of_many_topics_are_made_of_small_transactions() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("broker.db");
+        let db = sqlite::open(&database, Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let create = |id: u64| {
+            let name = format!("t{id}").into();
+            Op::CreateTopic { id, domain: "pulsar", name, partitions: 0 }.apply(&db).unwrap();
+            for sequence in 0..2 {
+                let entry =
+                    Entry { sequence, last_index: sequence, body: vec![0; 1 << 20].into(), ..entry(1, 60) };
+                Op::Append { topic: id, entry, producer: None }.apply(&db).unwrap();
+            }
+        };
+        (1..=16).for_each(create);
+        let count = || -> i64 { db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap() };
+        let delete = |id| Op::DeleteTopic { id };
+        let trim = |topic| Op::Trim { topic, first: 2, next: 2, next_index: 2 };
+        let ops: Vec<Op> = (1..=8).map(delete).chain((9..=16).map(trim)).collect();
+        let closing = false.into();
+        let connection = sqlite::open(&database, Sync::Os).unwrap();
+        let mut committer = sqlite::Committer::new(connection, |_: &[Op], _: &sqlite::Outcome| ());
+        assert_eq!(committer.commit(&ops, &closing), None);
+        let mut left = count();
+        assert!((27..32).contains(&left), "at most 5 of 32 at once: {left}");
+        let found = load(&db, "pulsar", 0).unwrap();
+        assert_eq!(found.topics.iter().map(|topic| topic.first).collect::<Vec<_>>(), [2; 8]);
+        let mut rounds = 0;
+        while committer.clean_up::<Op>() {
+            assert!((0..=5).contains(&(left - count())));
+            left = count();
+            rounds += 1;
+        }
+        assert_eq!(left, 0);
+        assert!(rounds < 10, "small rests share a transaction: {rounds}");
     }
 
     #[test]

@@ -60,44 +60,65 @@ INSERT INTO meta VALUES ('run_ms', 0);
 pub(super) const GARBAGE: &str = "CREATE TABLE garbage (start INTEGER PRIMARY KEY, \"end\" INTEGER NOT NULL)";
 /// Bytes that are deleted in one transaction, give or take one entry. All other commits wait for it.
 const REMOVED_AT_ONCE: usize = 4 << 20;
+/// Ranges of garbage that are deleted in one transaction.
+const RANGES_AT_ONCE: usize = 100;
 
-/// Deletes the entries with keys from `start` up to `end`. What is too much for this transaction becomes garbage: nothing
-/// refers to it, and [`remove_garbage`] deletes it.
-pub(super) fn remove_entries(db: &Connection, start: i64, end: i64) -> rusqlite::Result<()> {
-    if let Some(rest) = remove_some(db, start, end)? {
-        db.prepare_cached("INSERT OR REPLACE INTO garbage VALUES (?1, ?2)")?.execute([rest, end])?;
+/// Deletes the entries with keys from `start` up to `end`. What is too much for this transaction, which has `removed` so
+/// many bytes, becomes garbage: nothing refers to it, and [`remove_garbage`] deletes it.
+pub(super) fn remove_entries(
+    db: &Connection,
+    start: i64,
+    end: i64,
+    removed: &mut usize,
+) -> rusqlite::Result<()> {
+    if let Some(rest) = remove_some(db, start, end, removed)? {
+        // Two removals of one topic may leave ranges that begin with the same entry.
+        db.prepare_cached(
+            "INSERT INTO garbage VALUES (?1, ?2) \
+             ON CONFLICT (start) DO UPDATE SET \"end\" = max(\"end\", excluded.\"end\")",
+        )?
+        .execute([rest, end])?;
     }
     Ok(())
 }
 
 /// Deletes some garbage in a transaction of its own. Returns whether there was any.
 pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
-    let range = db
-        .prepare_cached("SELECT start, \"end\" FROM garbage LIMIT 1")?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((start, end)) = range else { return Ok(false) };
+    let next = || {
+        db.prepare_cached("SELECT start, \"end\" FROM garbage LIMIT 1")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+    };
+    let Some(mut range) = next()? else { return Ok(false) };
     let transaction = db.unchecked_transaction()?;
-    transaction.prepare_cached("DELETE FROM garbage WHERE start = ?1")?.execute([start])?;
-    remove_entries(&transaction, start, end)?;
+    let mut removed = 0;
+    for _ in 0..RANGES_AT_ONCE {
+        let (start, end) = range;
+        transaction.prepare_cached("DELETE FROM garbage WHERE start = ?1")?.execute([start])?;
+        remove_entries(&transaction, start, end, &mut removed)?;
+        if removed > REMOVED_AT_ONCE {
+            break;
+        }
+        let Some(more) = next()? else { break };
+        range = more;
+    }
     transaction.commit()?;
     Ok(true)
 }
 
-/// Deletes entries up to a limit. Returns the first key that is left, if there may be more.
-fn remove_some(db: &Connection, start: i64, end: i64) -> rusqlite::Result<Option<i64>> {
-    let mut bytes = 0;
+/// Deletes entries until the transaction has `removed` enough. Returns the first key that is left, if there is more.
+fn remove_some(db: &Connection, start: i64, end: i64, removed: &mut usize) -> rusqlite::Result<Option<i64>> {
     let mut stop = None;
     // The length of a body is known without reading the body.
     let mut lengths =
         db.prepare_cached("SELECT id, length(body) FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
     let mut rows = lengths.query([start, end])?;
     while let Some(row) = rows.next()? {
-        if bytes > REMOVED_AT_ONCE {
+        if *removed > REMOVED_AT_ONCE {
             stop = Some(row.get(0)?);
             break;
         }
-        bytes += row.get::<_, i64>(1)?.max(0) as usize + 64;
+        *removed += row.get::<_, i64>(1)?.max(0) as usize + 64;
     }
     drop(rows);
     db.prepare_cached("DELETE FROM entry WHERE id >= ?1 AND id < ?2")?

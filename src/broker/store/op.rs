@@ -130,6 +130,10 @@ impl Job for Op {
     }
 
     fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
+        self.apply_after(db, &mut 0)
+    }
+
+    fn apply_after(&self, db: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
         match self {
             Self::CreateTopic { id, domain, name, partitions } => {
                 insert_topic(db, *id, domain, name, *partitions)?;
@@ -139,7 +143,7 @@ impl Job for Op {
                 db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
                 db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
                 db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
-                remove_entries(db, entry_key(id as u64, 0), entry_key(id as u64 + 1, 0))?;
+                remove_entries(db, entry_key(id as u64, 0), entry_key(id as u64 + 1, 0), removed)?;
             }
             Self::Epoch { topic, epoch } => {
                 db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
@@ -154,7 +158,7 @@ impl Job for Op {
             Self::Trim { topic, first, next, next_index } => {
                 db.prepare_cached("UPDATE topic SET first = ?2, next = ?3, next_index = ?4 WHERE id = ?1")?
                     .execute([*topic as i64, *first as i64, *next as i64, *next_index as i64])?;
-                remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first))?;
+                remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first), removed)?;
             }
             Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
                 db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(

@@ -28,6 +28,10 @@ impl Job for Submission {
         self.op.apply(connection)
     }
 
+    fn apply_after(&self, connection: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
+        self.op.apply_after(connection, removed)
+    }
+
     fn stands_alone(&self) -> bool {
         self.op.stands_alone()
     }
