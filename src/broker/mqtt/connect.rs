@@ -11,7 +11,7 @@ use super::logins;
 use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
-use super::session::{Flight, Session, Will};
+use super::session::{Flight, Owner, Session, Will};
 use super::{Action, Broker, Due, Passwords, routes, tree};
 use crate::broker::protocol::Work;
 use crate::broker::store::mqtt::{self as store, Op};
@@ -25,13 +25,15 @@ use crate::transmit::Transmit;
 const FOR_EVER: u32 = u32::MAX;
 /// Refusal after a failure of the store.
 const STORE_FAILED: &str = "the store failed: restart the broker";
+/// Refusal while the store cannot write, as on a full disk.
+const STORE_STALLED: &str = "the store cannot write now: try again later";
 /// Refusal of a password or token.
 const BAD_PASSWORD: &str = "bad user name or password";
 
 /// The credentials of a client.
 enum Credentials {
-    /// Good, with the user's name if the broker asks for credentials.
-    Good(Option<ByteString>),
+    /// Good, with the user if the broker asks for credentials.
+    Good(Option<Owner>),
     Bad(Reason, &'static str),
     /// A password that another thread has to verify.
     Unverified,
@@ -87,7 +89,7 @@ impl Broker {
                 self.works.push_back(Work { id: self.logins.verify(login), job });
             }
         }
-        let until = self.logins.poll_timeout().filter(|at| *at > self.now);
+        let until = self.logins.poll_timeout(self.now);
         self.timers.extend(until.map(|at| (at, Due::Logins)));
     }
 
@@ -112,10 +114,11 @@ impl Broker {
         let user: ByteString = user_of(&connect).into();
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.password_of = Some(user.clone());
+            connection.heard_at = self.now;
         }
         // What was pipelined behind CONNECT is read now.
         self.wakes.push_back(id);
-        if let Err(violation) = self.open(id, connect, Some(user)) {
+        if let Err(violation) = self.open(id, connect, Some(Owner { name: user, by_token: false })) {
             self.end_connection(id, violation.reason, &violation.message);
         }
     }
@@ -140,8 +143,8 @@ impl Broker {
         Ok(count)
     }
 
-    /// Opens the session of a client whose credentials are good. `user` is its name, if the broker asks for credentials.
-    fn open(&mut self, id: u64, mut connect: Connect, user: Option<ByteString>) -> Result<(), Violation> {
+    /// Opens the session of a client whose credentials are good. `user` is given if the broker asks for credentials.
+    fn open(&mut self, id: u64, mut connect: Connect, user: Option<Owner>) -> Result<(), Violation> {
         let version = connect.version;
         if let Some((reason, text)) = self.reason_to_refuse(&connect) {
             return self.refuse(id, reason, text);
@@ -161,15 +164,22 @@ impl Broker {
         let max_sessions = limits.max_sessions;
 
         let mut known = self.clients.get(&connect.client_id).copied();
+        let stored = known.and_then(|session| self.sessions.get(&session)).is_some_and(|s| s.durable);
+        if self.commits.is_stalled() && (self.settings.stored && expiry > 0 || stored && !connect.clean_start)
+        {
+            // Its CONNACK would wait. Clients that give up and try again would pile up rows that none is charged for.
+            return self.refuse(id, Reason::ServerBusy, STORE_STALLED);
+        }
         if let Some(session) = known {
-            let owner = self.sessions.get(&session).and_then(|session| session.user.clone());
-            let foreign = user.is_some() && owner.is_some() && owner != user;
-            if foreign && owner.is_some_and(|owner| self.may_have(&owner)) {
+            let owner = self.sessions.get(&session).and_then(|session| session.owner.as_ref());
+            let foreign = user.as_ref().zip(owner).filter(|(user, owner)| user.name != owner.name);
+            let may_come = foreign.map(|(_, owner)| self.may_have(owner));
+            if may_come == Some(true) {
                 let text = "the client identifier belongs to the session of another user";
                 return self.refuse(id, Reason::ClientIdentifierNotValid, text);
             }
             // Nor is a session continued whose user does not exist any more.
-            let clean_start = connect.clean_start || foreign;
+            let clean_start = connect.clean_start || may_come == Some(false);
             self.take_over(session, clean_start);
             if clean_start {
                 self.end_session(session);
@@ -183,7 +193,7 @@ impl Broker {
         if let Some(session) = self.sessions.get_mut(&number)
             && user.is_some()
         {
-            session.user = user;
+            session.owner = user;
         }
         self.attach(id, number, &connect, expiry);
 
@@ -204,10 +214,13 @@ impl Broker {
 
     /// Lets the output of a connection leave. If its session could not be stored, it is refused instead.
     pub(super) fn let_out(&mut self, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let connection = self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended);
+        let Some(connection) = connection else { return };
         connection.opened = true;
+        connection.heard_at = self.now;
         self.wakes.push_back(id);
         let Some(session) = connection.session() else { return };
+        self.due.insert(session);
         if self.commits.failure().is_none() {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.unknown = false;
@@ -257,23 +270,23 @@ impl Broker {
         // The reason is not sent: it would help an attacker.
         if let Some(claims) = tokens.as_ref().and_then(|tokens| tokens.verify(password, wall_ms).ok()) {
             connection.set_expiry(claims.expires_ms, self.settings.clock, self.now);
-            return Credentials::Good(Some(claims.subject.into()));
+            return Credentials::Good(Some(Owner { name: claims.subject.into(), by_token: true }));
         }
         let user = user_of(connect);
         match passwords {
             None => Credentials::Bad(Reason::BadUserNameOrPassword, BAD_PASSWORD),
             Some(passwords) if passwords.recognise(user, password) => {
                 connection.password_of = Some(user.into());
-                Credentials::Good(Some(user.into()))
+                Credentials::Good(Some(Owner { name: user.into(), by_token: false }))
             }
             Some(_) => Credentials::Unverified,
         }
     }
 
-    /// Whether a user of that name may connect.
-    fn may_have(&self, user: &str) -> bool {
-        self.settings.tokens.is_some()
-            || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(user))
+    /// Whether the owner of a session may connect. Of tokens it is not known which subjects still get them.
+    fn may_have(&self, owner: &Owner) -> bool {
+        owner.by_token && self.settings.tokens.is_some()
+            || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(&owner.name))
     }
 
     pub(super) fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
@@ -504,7 +517,7 @@ impl Broker {
             ends_ms: ends_ms.filter(|_| session.connection.is_none()).map(|ms| ms.min(i64::MAX as u64)),
             will,
             will_delay: session.will.as_ref().map_or(0, |will| will.delay),
-            user: session.user.as_deref().map(Arc::from),
+            owner: session.owner.as_ref().map(Owner::to_stored),
         };
         self.write(Op::Session(row));
     }
@@ -514,7 +527,7 @@ impl Broker {
         let number = found.row.id;
         let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
         session.durable = true;
-        session.user = found.row.user.map(|user| (&*user).into());
+        session.owner = found.row.owner.map(|owner| Owner::from_stored(&owner));
         session.received = found.received.into_iter().filter_map(PacketId::new).collect();
         let mut unfinished = Vec::new();
         for (filter, byte, id) in found.subscriptions {

@@ -50,7 +50,7 @@ pub(super) struct Connection {
     pub(super) password_of: Option<ByteString>,
     pub(super) version: Version,
     pub(super) transmit: Transmit,
-    /// When the last packet was received.
+    /// When the last packet was received, or the client was let in.
     pub(super) heard_at: Instant,
     /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
@@ -168,9 +168,11 @@ impl Connection {
 
     /// When the keep-alive or the token expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
+        // A client without CONNACK waits for the broker, and sends nothing.
+        let patience = self.patience.filter(|_| self.opened);
         match self.state {
             State::Ended => None,
-            _ => crate::machine::earliest(self.patience.map(|time| self.heard_at + time), self.expires_at),
+            _ => crate::machine::earliest(patience.map(|time| self.heard_at + time), self.expires_at),
         }
     }
 

@@ -73,8 +73,11 @@ impl Broker {
     fn step(&mut self, number: u64) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(id) = session.connection else { return false };
-        let Some(connection) =
-            self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
+        // Nothing is delivered before CONNACK has left.
+        let Some(connection) = self
+            .connections
+            .get_mut(&id)
+            .filter(|connection| connection.opened && connection.state != State::Ended)
         else {
             return false;
         };

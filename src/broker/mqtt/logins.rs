@@ -1,27 +1,34 @@
 //! Logins that wait for their password to be verified.
 //!
 //! ```text
-//! waiting --its address's turn--> being verified --right--> admitted
-//!                                        +--wrong--> refused after [`PAUSE`]; the address pays for it
+//! waiting --its turn--> being verified --right--> admitted
+//!                             +--wrong--> refused after [`PAUSE`]; the user name and the address pay for it
 //! ```
 //! A password hash costs a tenth of a second and more, so it is verified on another thread, a few at a time. Addresses
-//! take turns, and one that sent many wrong passwords waits between two attempts: a flood of guesses delays neither
-//! the clients that are connected nor the logins from other addresses.
+//! take turns, and so do the user names of an address. A user name that came with many wrong passwords from an address
+//! waits between two attempts, and so does the address after many more: a flood of guesses delays neither the clients
+//! that are connected nor the logins from other addresses, and not much those of other users behind the same address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use bytestring::ByteString;
+
 use crate::mqtt::packet::Connect;
+use crate::random::HashMap;
 
 /// Time from the result to the refusal of a wrong password.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Passwords that are verified at the same time.
 const AT_ONCE: usize = 2;
-/// Price of a wrong password: the address gets one attempt in this time on average.
+/// Price of a wrong password: a user name gets one attempt from an address in this time on average.
 const PRICE: Duration = Duration::from_secs(1);
-/// Wrong passwords that an address may send without waiting.
+/// Wrong passwords that a user name may have from an address without waiting.
 const BURST: u32 = 10;
+/// The same for all user names of an address together.
+const PRICE_OF_ADDRESS: Duration = Duration::from_millis(200);
+const BURST_OF_ADDRESS: u32 = 50;
 /// Limit on the bytes of the CONNECT packets that wait.
 const WAITING_BYTES: usize = 64 << 20;
 /// Limit on those of one address.
@@ -41,20 +48,94 @@ impl Login {
         let connect = &self.connect;
         let will = connect.will.as_ref().map_or(0, |will| will.payload.len() + will.topic.len());
         let password = connect.password.as_ref().map_or(0, |password| password.len());
-        let user = connect.user_name.as_ref().map_or(0, |name| name.len());
-        512 + will + password + user + connect.client_id.len()
+        768 + will + password + 2 * self.user().len() + connect.client_id.len()
+    }
+
+    fn user(&self) -> &str {
+        self.connect.user_name.as_deref().unwrap_or_default()
+    }
+
+    /// A copy of the name, which does not keep the packet in memory.
+    fn user_name(&self) -> ByteString {
+        self.user().into()
     }
 }
 
+/// The logins of an address that wait.
 #[derive(Debug, Default)]
 struct Queue {
-    logins: VecDeque<Login>,
+    of_user: HashMap<ByteString, VecDeque<Login>>,
+    /// The user names, in order of their turns.
+    turns: VecDeque<ByteString>,
     bytes: usize,
 }
 
+impl Queue {
+    fn push_back(&mut self, login: Login) {
+        self.bytes += login.size();
+        if !self.of_user.contains_key(login.user()) {
+            self.turns.push_back(login.user_name());
+        }
+        self.of_user.entry(login.user_name()).or_default().push_back(login);
+    }
+
+    fn push_front(&mut self, login: Login) {
+        self.bytes += login.size();
+        self.turns.retain(|user| user != login.user());
+        self.turns.push_front(login.user_name());
+        self.of_user.entry(login.user_name()).or_default().push_front(login);
+    }
+
+    /// Takes a login of the user with this place among the turns. The user's next turn comes after all others.
+    fn take(&mut self, place: usize) -> Option<Login> {
+        let user = self.turns.remove(place)?;
+        let logins = self.of_user.get_mut(&user)?;
+        let login = logins.pop_front()?;
+        self.bytes -= login.size();
+        if logins.is_empty() {
+            self.of_user.remove(&user);
+        } else {
+            self.turns.push_back(user);
+        }
+        Some(login)
+    }
+}
+
+/// Wrong passwords, for which their senders pay with time.
+#[derive(Debug)]
+struct Debts<K> {
+    price: Duration,
+    burst: u32,
+    /// Until when they are paid for.
+    paid_at: BTreeMap<K, Instant>,
+}
+
+impl<K: Ord> Debts<K> {
+    fn new(price: Duration, burst: u32) -> Self {
+        Self { price, burst, paid_at: BTreeMap::new() }
+    }
+
+    fn add(&mut self, now: Instant, sender: K) {
+        let paid_at = self.paid_at.entry(sender).or_insert(now);
+        *paid_at = (*paid_at).max(now) + self.price;
+    }
+
+    /// When the sender may try again, if it has to wait.
+    fn free_at(&self, now: Instant, sender: &K) -> Option<Instant> {
+        let at = self.paid_at.get(sender)?.checked_sub(self.price * self.burst)?;
+        (at > now).then_some(at)
+    }
+
+    /// Forgets those that are paid for.
+    fn settle(&mut self, now: Instant) {
+        self.paid_at.retain(|_, at| *at > now);
+    }
+}
+
 /// Logins, as the [module](self) describes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Logins {
+    /// No queue is empty.
     waiting: BTreeMap<IpAddr, Queue>,
     waiting_bytes: usize,
     /// The address that had the last turn.
@@ -62,8 +143,22 @@ pub(super) struct Logins {
     /// Logins whose password is being verified, by a number of their own.
     verifying: BTreeMap<u64, Login>,
     next_number: u64,
-    /// Until when the wrong passwords of an address are paid for.
-    paid_at: BTreeMap<IpAddr, Instant>,
+    debts: Debts<(IpAddr, ByteString)>,
+    debts_of_address: Debts<IpAddr>,
+}
+
+impl Default for Logins {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            last: None,
+            verifying: BTreeMap::new(),
+            next_number: 0,
+            debts: Debts::new(PRICE, BURST),
+            debts_of_address: Debts::new(PRICE_OF_ADDRESS, BURST_OF_ADDRESS),
+        }
+    }
 }
 
 impl Logins {
@@ -76,13 +171,12 @@ impl Logins {
     ) -> Result<(), Box<Connect>> {
         let login = Login { connection, connect, address };
         let size = login.size();
-        let queue = self.waiting.entry(address).or_default();
-        if self.waiting_bytes + size > WAITING_BYTES || queue.bytes + size > WAITING_BYTES_OF_ADDRESS {
+        let of_address = self.waiting.get(&address).map_or(0, |queue| queue.bytes);
+        if self.waiting_bytes + size > WAITING_BYTES || of_address + size > WAITING_BYTES_OF_ADDRESS {
             return Err(login.connect);
         }
-        queue.bytes += size;
         self.waiting_bytes += size;
-        queue.logins.push_back(login);
+        self.waiting.entry(address).or_default().push_back(login);
         Ok(())
     }
 
@@ -91,27 +185,27 @@ impl Logins {
         if self.verifying.len() >= AT_ONCE {
             return None;
         }
-        self.paid_at.retain(|_, at| *at > now);
-        let may = |address: &IpAddr| self.free_at(address).is_none_or(|at| at <= now);
+        self.debts.settle(now);
+        self.debts_of_address.settle(now);
+        let turn = |(address, queue): (&IpAddr, &Queue)| {
+            if self.debts_of_address.free_at(now, address).is_some() {
+                return None;
+            }
+            let may = |user: &ByteString| self.debts.free_at(now, &(*address, user.clone())).is_none();
+            Some((*address, queue.turns.iter().position(may)?))
+        };
         let behind = self.last.map(|last| (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded));
-        let address = behind
-            .and_then(|range| self.waiting.range(range).map(|(address, _)| *address).find(may))
-            .or_else(|| self.waiting.keys().copied().find(may))?;
+        let (address, place) = behind
+            .and_then(|range| self.waiting.range(range).find_map(turn))
+            .or_else(|| self.waiting.iter().find_map(turn))?;
         self.last = Some(address);
         let queue = self.waiting.get_mut(&address)?;
-        let login = queue.logins.pop_front();
-        let size = login.as_ref().map_or(0, Login::size);
-        queue.bytes -= size;
-        self.waiting_bytes -= size;
-        if queue.logins.is_empty() {
+        let login = queue.take(place)?;
+        self.waiting_bytes -= login.size();
+        if queue.turns.is_empty() {
             self.waiting.remove(&address);
         }
-        login
-    }
-
-    /// When the address may try again; `None` means at any time.
-    fn free_at(&self, address: &IpAddr) -> Option<Instant> {
-        self.paid_at.get(address).and_then(|at| at.checked_sub(PRICE * BURST))
+        Some(login)
     }
 
     /// Notes that a login's password is being verified, and gives the number of that.
@@ -124,11 +218,8 @@ impl Logins {
     /// Lets all logins wait again, because the passwords are other ones now. Results that are under way do not count.
     pub(super) fn restart(&mut self) {
         for login in std::mem::take(&mut self.verifying).into_values().rev() {
-            let size = login.size();
-            let queue = self.waiting.entry(login.address).or_default();
-            queue.bytes += size;
-            self.waiting_bytes += size;
-            queue.logins.push_front(login);
+            self.waiting_bytes += login.size();
+            self.waiting.entry(login.address).or_default().push_front(login);
         }
     }
 
@@ -136,18 +227,24 @@ impl Logins {
     pub(super) fn verified(&mut self, now: Instant, number: u64, good: bool) -> Option<Login> {
         let login = self.verifying.remove(&number)?;
         if !good {
-            let paid_at = self.paid_at.entry(login.address).or_insert(now);
-            *paid_at = (*paid_at).max(now) + PRICE;
+            self.debts.add(now, (login.address, login.user_name()));
+            self.debts_of_address.add(now, login.address);
         }
         Some(login)
     }
 
-    /// When [`Self::next`] may give something that it does not give now.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    /// When [`Self::next`] may give something, if it gives nothing now.
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.verifying.len() >= AT_ONCE {
             return None;
         }
-        self.waiting.keys().filter_map(|address| self.free_at(address)).min()
+        let of_users = |address: IpAddr, queue: &Queue| {
+            queue.turns.iter().filter_map(|user| self.debts.free_at(now, &(address, user.clone()))).min()
+        };
+        let free_at = |(address, queue): (&IpAddr, &Queue)| {
+            self.debts_of_address.free_at(now, address).or_else(|| of_users(*address, queue))
+        };
+        self.waiting.iter().filter_map(free_at).min()
     }
 
     /// Whether none waits.
@@ -172,9 +269,13 @@ mod tests {
     use super::*;
     use crate::mqtt::Version;
 
+    fn add_of(logins: &mut Logins, connection: u64, address: &str, user: &str) -> bool {
+        let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };
+        logins.add(connection, Box::new(connect), payer(address)).is_ok()
+    }
+
     fn add(logins: &mut Logins, connection: u64, address: &str) -> bool {
-        let connect = Box::new(Connect::new(Version::V5, "c"));
-        logins.add(connection, connect, payer(address)).is_ok()
+        add_of(logins, connection, address, "ann")
     }
 
     /// The connection whose password is verified now, and the number of that.
@@ -217,7 +318,7 @@ mod tests {
         assert_eq!(connection, 99);
         logins.verified(now, number, true);
         assert_eq!(start(&mut logins, now), None);
-        now = logins.poll_timeout().unwrap();
+        now = logins.poll_timeout(now).unwrap();
         let (_, number) = start(&mut logins, now).unwrap();
         logins.verified(now, number, false);
         assert_eq!(start(&mut logins, now), None, "one in a second");
@@ -233,5 +334,65 @@ mod tests {
         }
         assert!(full <= (WAITING_BYTES_OF_ADDRESS / 512) as u64);
         assert!(add(&mut logins, full, "10.0.0.2:1"), "another address has room");
+    }
+
+    #[test]
+    fn a_login_that_finds_no_room_holds_up_none_that_wait() {
+        let mut logins = Logins::default();
+        // Two addresses use all of the budget.
+        for address in ["10.0.0.2:1", "10.0.0.3:1"] {
+            while add(&mut logins, 2, address) {}
+        }
+        assert!(!add(&mut logins, 1, "10.0.0.1:1"));
+        assert!(!add(&mut logins, 4, "10.0.0.4:1"));
+        let now = Instant::now();
+        assert!(start(&mut logins, now).is_some());
+        assert!(start(&mut logins, now).is_some());
+    }
+
+    #[test]
+    fn user_names_of_an_address_take_turns_and_pay_for_their_own_wrong_passwords() {
+        let now = Instant::now();
+        let mut logins = Logins::default();
+        let address = "127.0.0.1:1";
+        (0..100).for_each(|connection| assert!(add_of(&mut logins, connection, address, "ann")));
+        assert!(add_of(&mut logins, 200, address, "bob"));
+        assert_eq!(start(&mut logins, now), Some((0, 1)));
+        assert_eq!(start(&mut logins, now), Some((200, 2)), "behind one attempt, not behind a hundred");
+        logins.verified(now, 1, false);
+        logins.verified(now, 2, true);
+        let mut wrong = 1;
+        while let Some((_, number)) = start(&mut logins, now) {
+            wrong += 1;
+            logins.verified(now, number, false);
+        }
+        assert_eq!(wrong, BURST + 1);
+        assert!(logins.poll_timeout(now).is_some_and(|at| at > now));
+        assert!(add_of(&mut logins, 201, address, "bob"));
+        let (connection, number) = start(&mut logins, now).unwrap();
+        assert_eq!(connection, 201, "another user does not pay for it");
+        logins.verified(now, number, true);
+        assert_eq!(start(&mut logins, now), None);
+    }
+
+    #[test]
+    fn an_address_pays_for_wrong_passwords_of_many_user_names() {
+        let mut now = Instant::now();
+        let mut logins = Logins::default();
+        (0..200).for_each(|user| assert!(add_of(&mut logins, user, "10.0.0.1:1", &format!("u{user}"))));
+        let try_all = |logins: &mut Logins, now| {
+            let mut tried = 0;
+            while let Some((_, number)) = start(logins, now) {
+                tried += 1;
+                logins.verified(now, number, false);
+            }
+            tried
+        };
+        assert_eq!(try_all(&mut logins, now), BURST_OF_ADDRESS + 1);
+        assert!(add(&mut logins, 999, "10.0.0.2:1"));
+        assert_eq!(try_all(&mut logins, now), 1, "another address");
+        now = logins.poll_timeout(now).unwrap();
+        assert_eq!(try_all(&mut logins, now), 1);
+        assert_eq!(try_all(&mut logins, now + PRICE_OF_ADDRESS), 1);
     }
 }

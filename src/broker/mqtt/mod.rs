@@ -645,8 +645,12 @@ impl Protocol for Broker {
     fn take_output(&mut self, now: Instant, id: u64, output: &mut Transmit) {
         self.now = now;
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if !connection.opened && connection.state != State::Ended {
-            return;
+        if !connection.opened {
+            if connection.state != State::Ended {
+                return;
+            }
+            // The session may not be stored, so CONNACK is not sent, and nothing goes before it [MQTT-3.14.0-1].
+            connection.transmit = Transmit::default();
         }
         self.counters.bytes_out += connection.transmit.len() as u64;
         std::mem::swap(&mut connection.transmit, output);

@@ -27,6 +27,9 @@ use crate::random::HashMap;
 
 /// Backlog of a connected session beyond which its publishers wait.
 const CROWDED: usize = 1000;
+/// Prefixes of an owner in the store.
+const BY_PASSWORD: &str = "password:";
+const BY_TOKEN: &str = "token:";
 
 /// A message between PUBLISH and its last acknowledgement.
 #[derive(Debug)]
@@ -49,12 +52,36 @@ pub(super) struct Will {
     pub(super) delay: u32,
 }
 
+/// The user that a session belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) name: ByteString,
+    /// Whether the user came with a token, not with a password of the file.
+    pub(super) by_token: bool,
+}
+
+impl Owner {
+    /// The owner as the store keeps it.
+    pub(super) fn to_stored(&self) -> Arc<str> {
+        Arc::from(format!("{}{}", if self.by_token { BY_TOKEN } else { BY_PASSWORD }, self.name))
+    }
+
+    /// The owner from the text in the store.
+    pub(super) fn from_stored(text: &str) -> Self {
+        let (name, by_token) = match text.strip_prefix(BY_TOKEN) {
+            Some(name) => (name, true),
+            None => (text.strip_prefix(BY_PASSWORD).unwrap_or(text), false),
+        };
+        Self { name: name.into(), by_token }
+    }
+}
+
 /// A session, as the [module](self) describes.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client_id: ByteString,
     /// The user that it belongs to, if the broker asks for credentials. No other may continue or replace it.
-    pub(super) user: Option<ByteString>,
+    pub(super) owner: Option<Owner>,
     /// The connection, if the client is connected.
     pub(super) connection: Option<u64>,
     /// Session expiry interval in seconds; `u32::MAX` never expires.
@@ -102,7 +129,7 @@ impl Session {
     pub(super) fn new(client_id: ByteString, expiry: u32) -> Self {
         Self {
             client_id,
-            user: None,
+            owner: None,
             connection: None,
             expiry,
             durable: false,

@@ -47,8 +47,8 @@ pub struct SessionRow {
     pub will: Option<Bytes>,
     /// Will delay interval in seconds.
     pub will_delay: u32,
-    /// The user that made the session, if the broker asks for credentials.
-    pub user: Option<Arc<str>>,
+    /// The user that made the session, if the broker asks for credentials: `password:` or `token:`, and the name.
+    pub owner: Option<Arc<str>>,
 }
 
 /// A row of a session's queue.
@@ -128,7 +128,7 @@ impl Op {
                         row.ends_ms.map(|ms| ms as i64),
                         row.will.as_deref(),
                         row.will_delay,
-                        row.user,
+                        row.owner,
                     ])?;
             }
             Self::DropSession(id) => {
@@ -257,7 +257,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
             ends_ms: row.get::<_, Option<i64>>(3)?.map(|ms| ms as u64),
             will: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
             will_delay: row.get(5)?,
-            user: row.get::<_, Option<String>>(6)?.map(Into::into),
+            owner: row.get::<_, Option<String>>(6)?.map(Into::into),
         })
     })?;
     for row in rows {
