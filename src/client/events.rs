@@ -76,9 +76,17 @@ impl std::fmt::Debug for dyn ConsumerEvents {
 #[derive(Debug)]
 pub(super) struct Signal {
     armed: AtomicBool,
-    /// Why it has ended, and whether that is for good.
-    ended: Mutex<Option<(Error, bool)>>,
+    ended: Mutex<Ended>,
     events: Arc<dyn ConsumerEvents>,
+}
+
+/// Why a consumer has ended.
+#[derive(Debug, Default)]
+struct Ended {
+    /// For good.
+    for_good: Option<Error>,
+    /// Until [`Signal::resume`], by the partition that has stopped it.
+    stops: Vec<(u64, Error)>,
 }
 
 impl Signal {
@@ -106,24 +114,76 @@ impl Signal {
 
     /// Ends the consumer with `error`.
     pub(super) fn end(&self, error: Error) {
-        *self.ended.lock() = Some((error.clone(), true));
+        self.ended.lock().for_good = Some(error.clone());
         self.events.closed(error);
         self.ring();
     }
 
-    /// Ends the consumer with `error` until [`Self::resume`].
-    pub(super) fn stop(&self, error: Error) {
-        self.ended.lock().get_or_insert_with(|| (error, false));
-        self.ring();
+    /// Ends the consumer with an `error` of `partition`, until [`Self::resume`]. [`Self::ring`] is to follow.
+    pub(super) fn stop(&self, partition: u64, error: Error) {
+        self.ended.lock().stops.push((partition, error));
     }
 
-    /// Has the consumer go on after [`Self::stop`].
-    pub(super) fn resume(&self) {
-        self.ended.lock().take_if(|(_, for_good)| !*for_good);
+    /// Has the consumer go on after [`Self::stop`], unless another partition has stopped it too.
+    pub(super) fn resume(&self, partition: u64) {
+        self.ended.lock().stops.retain(|(stopped, _)| *stopped != partition);
     }
 
     /// Why the consumer has ended, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended.lock().as_ref().map(|(error, _)| error.clone())
+        let ended = self.ended.lock();
+        ended.for_good.as_ref().or_else(|| ended.stops.first().map(|(_, error)| error)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    struct Quiet;
+
+    impl ConsumerEvents for Quiet {
+        fn readable(&self) {}
+
+        fn closed(&self, _: Error) {}
+    }
+
+    fn signal() -> Signal {
+        Signal::new(Arc::new(Quiet))
+    }
+
+    fn error(text: &'static str) -> Error {
+        Error::new(ErrorKind::Protocol, text)
+    }
+
+    fn ended(signal: &Signal) -> Option<String> {
+        signal.ended().map(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn a_consumer_goes_on_when_each_partition_that_stopped_it_has_resumed() {
+        let signal = signal();
+        signal.stop(1, error("of 1"));
+        signal.stop(2, error("of 2"));
+        assert_eq!(ended(&signal).as_deref(), Some("of 1"));
+        signal.resume(1);
+        assert_eq!(ended(&signal).as_deref(), Some("of 2"), "it names what still stops it");
+        signal.resume(1);
+        assert_eq!(ended(&signal).as_deref(), Some("of 2"));
+        signal.resume(2);
+        assert_eq!(ended(&signal), None);
+    }
+
+    #[test]
+    fn a_consumer_that_has_ended_for_good_does_not_resume() {
+        let signal = signal();
+        signal.stop(1, error("stopped"));
+        signal.end(error("for good"));
+        signal.stop(2, error("later"));
+        assert_eq!(ended(&signal).as_deref(), Some("for good"));
+        signal.resume(1);
+        signal.resume(2);
+        assert_eq!(ended(&signal).as_deref(), Some("for good"));
     }
 }

@@ -215,11 +215,12 @@ impl<S: Subscription> Receiver<S> {
         self.caller.run(py, 1, operation(self.source(py)?.clone()))
     }
 
-    /// As [`Self::run`], for an operation that moves the subscription: messages taken ahead are dropped, unless it fails
-    /// before it has moved anything.
+    /// As [`Self::run`], for an operation that moves the subscription in the partitions whose messages are `moving`:
+    /// those taken ahead are dropped, unless it fails before it has moved their partition.
     pub(super) fn run_moving<F>(
         &self,
         py: Python<'_>,
+        moving: impl Fn(&S::Message) -> bool + Send + 'static,
         operation: impl FnOnce(S) -> F + Send + 'static,
     ) -> PyResult<Py<PyAny>>
     where
@@ -227,10 +228,14 @@ impl<S: Subscription> Receiver<S> {
     {
         let receives = Arc::clone(self.receives(py)?);
         self.caller.run(py, 1, async move {
-            let (ahead, moves) = (receives.take_ahead(), receives.source.moves());
-            let moved = operation(receives.source.clone()).await;
-            if moved.is_err() && receives.source.moves() == moves {
-                receives.restore(ahead);
+            let source = &receives.source;
+            let ahead = receives.take_ahead(moving);
+            let moves: Vec<u64> = ahead.iter().map(|message| source.moves(message)).collect();
+            let moved = operation(source.clone()).await;
+            if moved.is_err() {
+                let stays =
+                    |(message, before): (_, u64)| (source.moves(&message) == before).then_some(message);
+                receives.restore(ahead.into_iter().zip(moves).filter_map(stays).collect());
             }
             moved
         })

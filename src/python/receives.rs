@@ -45,8 +45,9 @@ pub(super) trait Source: Send + Sync + 'static {
     /// them again.
     fn put_back(&self, _messages: Vec<Self::Message>) {}
 
-    /// Counts moves of the subscription whose messages the broker delivers again.
-    fn moves(&self) -> u64 {
+    /// Counts the seeks that have begun in the partition of `message`: what was taken before one is delivered again,
+    /// or not wanted any more.
+    fn moves(&self, _message: &Self::Message) -> u64 {
         0
     }
 
@@ -179,9 +180,12 @@ impl<S: Source> Receives<S> {
         }
     }
 
-    /// Takes what was taken ahead, while the subscription may move.
-    pub(super) fn take_ahead(&self) -> VecDeque<S::Message> {
-        std::mem::take(&mut self.state().ahead)
+    /// Takes the messages taken ahead for which `moving` is true, while the subscription may move.
+    pub(super) fn take_ahead(&self, moving: impl Fn(&S::Message) -> bool) -> VecDeque<S::Message> {
+        let mut state = self.state();
+        let (moving, rest) = std::mem::take(&mut state.ahead).into_iter().partition(moving);
+        state.ahead = rest;
+        moving
     }
 
     /// Puts back what [`Self::take_ahead`] took: the subscription has not moved.

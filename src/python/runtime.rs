@@ -14,6 +14,7 @@ use pyo3::types::PyCFunction;
 
 use crate::client::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::python::exit;
 
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -36,6 +37,7 @@ pub(super) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let bump = PyCFunction::new_closure(py, None, None, |_, _| -> PyResult<()> {
         GENERATION.fetch_add(1, Ordering::AcqRel);
         RUNNING.store(ptr::null_mut(), Ordering::Release);
+        exit::forked();
         Ok(())
     })?;
     let options = pyo3::types::PyDict::new(py);

@@ -234,6 +234,8 @@ pub struct Consumer {
     /// Time before which the flow control rules allow no get.
     rest: Instant,
     priority: Option<i32>,
+    /// Number of seeks.
+    moves: u64,
     offset: Option<i64>,
     max_offset: Option<i64>,
     behind: Option<i64>,
@@ -260,6 +262,7 @@ impl Consumer {
             acknowledging: Vec::new(),
             wait: FIRST_WAIT,
             priority: None,
+            moves: 0,
             offset: None,
             max_offset: None,
             behind: None,
@@ -726,6 +729,7 @@ impl Consumer {
 
     /// Moves the group: [`Event::SeekDone`] reports when the broker has taken note.
     pub fn seek(&mut self, now: Instant, to: Start) {
+        self.moves += 1;
         self.clear_queue();
         match &mut self.state {
             State::Left => self.refuse_seek(true),
@@ -733,6 +737,11 @@ impl Consumer {
             State::Calling { seek, .. } => *seek = Some(to),
             _ => self.begin_seek(now, to),
         }
+    }
+
+    /// Number of calls of [`Self::seek`].
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
 
     fn begin_seek(&mut self, now: Instant, to: Start) {

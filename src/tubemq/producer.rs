@@ -130,6 +130,8 @@ struct BrokerQueue {
     messages: BTreeSet<u64>,
     /// Time until which the broker is not used.
     pause: Option<Instant>,
+    /// Why the last attempt to reach or use it failed; named by timeouts.
+    trouble: Option<Error>,
 }
 
 /// Backoff of a partition that refused a message.
@@ -163,8 +165,6 @@ pub struct Producer {
     events: VecDeque<Event>,
     /// Brokers that a connection is needed to.
     wants: Vec<u32>,
-    /// Why the last attempt to reach or use a broker failed; named by timeouts.
-    trouble: Option<Error>,
 }
 
 impl Producer {
@@ -182,7 +182,6 @@ impl Producer {
             sent: 0,
             events: VecDeque::new(),
             wants: Vec::new(),
-            trouble: None,
         }
     }
 
@@ -197,8 +196,12 @@ impl Producer {
         self.partitions = partitions;
         let brokers: BTreeSet<u32> = self.partitions.iter().map(|partition| partition.broker).collect();
         for broker in &brokers {
-            let new = BrokerQueue { link: LinkState::Down, messages: BTreeSet::new(), pause: None };
-            self.queues.entry(*broker).or_insert(new);
+            self.queues.entry(*broker).or_insert(BrokerQueue {
+                link: LinkState::Down,
+                messages: BTreeSet::new(),
+                pause: None,
+                trouble: None,
+            });
         }
         // A connection that is still up may have outstanding responses.
         self.queues.retain(|broker, queue| {
@@ -277,13 +280,15 @@ impl Producer {
         if let Some(queue) = self.queues.get_mut(&broker) {
             queue.link = LinkState::Up;
             queue.pause = None;
-            self.trouble = None;
+            queue.trouble = None;
         }
     }
 
-    /// Notes why a broker could not be reached.
-    pub fn note_trouble(&mut self, error: Error) {
-        self.trouble = Some(error);
+    /// Notes why `broker` could not be reached.
+    pub fn note_trouble(&mut self, broker: u32, error: Error) {
+        if let Some(queue) = self.queues.get_mut(&broker) {
+            queue.trouble = Some(error);
+        }
     }
 
     /// Handles the loss of the connection to `broker`, or a failed attempt. No other one is requested before `pause`
@@ -362,7 +367,9 @@ impl Producer {
                 }));
                 if !self.backoffs.is_empty() {
                     self.backoffs.remove(&partition);
-                    self.trouble = None;
+                    if let Some(queue) = self.queues.get_mut(&partition.broker) {
+                        queue.trouble = None;
+                    }
                 }
                 self.settle();
             }
@@ -407,7 +414,7 @@ impl Producer {
                 return self.settle();
             }
         }
-        self.trouble = Some(error);
+        self.note_trouble(partition.broker, error);
         match code {
             Some(Code::ServiceUnavailable) => {
                 if let Some(queue) = self.queues.get_mut(&partition.broker) {
@@ -513,7 +520,8 @@ impl Producer {
                 let mut text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
                 if self.partitions.is_empty() {
                     text.push_str("; the master states no partition of the topic that accepts messages");
-                } else if let Some(error) = &self.trouble {
+                } else if let Some(error) = self.queues.get(&broker).and_then(|queue| queue.trouble.as_ref())
+                {
                     text.push_str(&format!("; the last attempt failed: {error}"));
                 }
                 entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));

@@ -409,7 +409,7 @@ async fn connect(core: Weak<Core>, broker: u32) {
     let now = clock::now();
     let new = || BrokerLink { connection: None, backoff: Backoff::new(shared.options.max_backoff) };
     if let Err(error) = &got {
-        core.machine().note_trouble(error.clone());
+        core.machine().note_trouble(broker, error.clone());
     }
     let connected = got.is_ok_and(|connection| {
         let mut host = connection.session().lock();

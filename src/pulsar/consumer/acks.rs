@@ -18,7 +18,7 @@ const MAX_BATCHES: usize = 10_000;
 
 /// Values of `CommandAck.AckType`.
 const INDIVIDUAL: i32 = 0;
-const CUMULATIVE: i32 = 1;
+pub(super) const CUMULATIVE: i32 = 1;
 
 /// Messages of a batch that are not yet acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -317,6 +317,12 @@ impl Acks {
             self.through = None;
             self.last_sent = None;
         }
+    }
+
+    /// Sends the cumulative acknowledgement again: the ACK that was taken for it has not been written.
+    pub(super) fn unsend(&mut self) {
+        self.through_changed = self.through.is_some();
+        self.last_sent = None;
     }
 
     /// Discards all state, after a seek.

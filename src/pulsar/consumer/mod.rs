@@ -37,7 +37,7 @@ mod acks;
 mod chunks;
 mod entry;
 
-use acks::{AckGroup, Acks, Entry, order};
+use acks::{AckGroup, Acks, CUMULATIVE, Entry, order};
 pub use chunks::DEFAULT_MAX_CHUNKED;
 use chunks::{CHUNK_TIMEOUT, Chunks};
 
@@ -265,12 +265,19 @@ impl Consumer {
         }
     }
 
-    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were sent. The broker closes
+    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written. The broker closes
     /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
     /// delivers next is to be delivered, even if it has been acknowledged.
     pub fn closed_by_broker(&mut self) {
+        let is_cumulative =
+            |command: &Command| matches!(command, Command::Ack(ack) if ack.ack_type == CUMULATIVE);
+        let unwritten = self.immediate.iter().any(is_cumulative);
         self.detach();
-        self.acks.forget_sent();
+        if unwritten {
+            self.acks.unsend();
+        } else {
+            self.acks.forget_sent();
+        }
     }
 
     /// Whether the consumer is subscribed on a connection.

@@ -489,15 +489,26 @@ fn what_is_delivered_after_the_broker_closed_the_consumer_is_not_acknowledged_ag
 
 #[test]
 fn a_cumulative_ack_that_was_not_sent_survives_a_close_by_the_broker() {
-    let now = Instant::now();
-    let mut c = consumer(Options::default());
-    give(&mut c, 0, single("x")).unwrap();
-    let id = take(&mut c)[0].id;
-    c.ack_cumulative(now, &id).unwrap();
-    c.closed_by_broker();
-    c.attach();
-    c.flush_acks();
-    assert!(written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))));
+    for flushed in [false, true] {
+        let now = Instant::now();
+        let mut c = consumer(Options::default());
+        give(&mut c, 0, single("x")).unwrap();
+        let id = take(&mut c)[0].id;
+        c.ack_cumulative(now, &id).unwrap();
+        if flushed {
+            // Queued, and not written.
+            c.flush_acks();
+        }
+        c.closed_by_broker();
+        c.attach();
+        give(&mut c, 0, single("x")).unwrap();
+        assert_eq!(c.available(), 0, "flushed {flushed}: it is acknowledged");
+        c.flush_acks();
+        assert!(
+            written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))),
+            "flushed {flushed}"
+        );
+    }
 }
 
 #[test]

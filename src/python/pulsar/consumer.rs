@@ -38,7 +38,12 @@ consumer_class! {
                 PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
             })?),
         };
-        self.0.run_moving(py, move |consumer| async move { consumer.seek(to).await })
+        // A message is of one partition, and the others stay where they are.
+        let topic = self.0.source(py)?.sought_topic(&to);
+        let moving = move |message: &core::Message| {
+            topic.as_ref().is_none_or(|topic| *topic == message.entry.topic)
+        };
+        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
     }
 
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -57,8 +62,8 @@ impl Source for native::Consumer {
         self.take(max, out).map(drop)
     }
 
-    fn moves(&self) -> u64 {
-        self.moves()
+    fn moves(&self, message: &core::Message) -> u64 {
+        self.moves(&message.entry.topic)
     }
 
     fn arm(&self) -> bool {

@@ -26,7 +26,11 @@ consumer_class! {
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let to = seek_to(position)?;
-        self.0.run_moving(py, move |consumer| async move { consumer.seek(to).await })
+        let moving = move |message: &Message| match to {
+            SeekTo::All(_) => true,
+            SeekTo::One(partition, _) => message.pack.location.partition == partition,
+        };
+        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
     }
 
     /// Stops or resumes fetching from partitions, given as pairs of broker and partition; from all without any.
@@ -76,6 +80,10 @@ impl Source for Consumer {
 
     fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
         self.take(max, out).map(drop)
+    }
+
+    fn moves(&self, message: &Message) -> u64 {
+        self.moves(message)
     }
 
     fn arm(&self) -> bool {

@@ -415,3 +415,28 @@ proptest! {
         prop_assert_eq!(ended, pushed);
     }
 }
+
+#[test]
+fn a_timeout_names_the_trouble_of_its_own_broker_only() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(2, 0)]);
+    for payload in ["a", "b"] {
+        push(&mut producer, now, payload, None);
+    }
+    producer.attach(2);
+    let sent = send_all(&mut producer, now, 2);
+    assert_eq!(sent.len(), 1);
+    producer.note_trouble(1, Error::new(ErrorKind::ConnectFailed, "no route to broker 1"));
+    producer.handle_timeout(now + TIMEOUT);
+    let failed: Vec<Error> = std::iter::from_fn(|| producer.poll_event())
+        .filter_map(|event| match event {
+            Event::Failed { error, .. } => Some(error),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(failed.len(), 2);
+    for (number, error) in failed.iter().enumerate() {
+        let of_broker_2 = sent[0].0 == number as u64;
+        assert_eq!(error.message().contains("no route to broker 1"), !of_broker_2, "{error}");
+    }
+}

@@ -12,6 +12,7 @@ import penstock
 from penstock import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
+from support.pulsar.harness import PulsarService
 
 
 async def filled(producer: Any, count: int = 10) -> list[Any]:
@@ -90,6 +91,23 @@ async def test_what_was_fetched_ahead_does_not_come_after_a_seek(client: Any, to
         await consumer.receive(timeout=10)
         await consumer.seek(ids[89])
         assert payloads(await receive(consumer, 10)) == numbered(100)[90:]
+        await nothing(consumer)
+
+
+async def test_a_seek_to_an_id_leaves_the_other_partitions_where_they_are(
+    client: Any, service: PulsarService
+) -> None:
+    topic = service.topic(partitions=2)
+    async with client.consumer(topic, "s") as consumer:
+        for number, name in enumerate("ab"):
+            async with client.producer(f"{topic}-partition-{number}", batching=False) as producer:
+                await gather(*[producer.send(f"{name}{i}".encode()) for i in range(5)])
+        # Unless it has to wait, `async for` takes what has arrived ahead.
+        first, second = await anext(aiter(consumer)), await anext(aiter(consumer))
+        await consumer.seek(second.id)
+        rest = payloads(await receive(consumer, 8))
+        sent = [f"{name}{i}".encode() for name in "ab" for i in range(5)]
+        assert sorted(rest) == [payload for payload in sent if payload not in (first.data, second.data)]
         await nothing(consumer)
 
 

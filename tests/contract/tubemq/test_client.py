@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from datetime import UTC, datetime
@@ -135,6 +136,37 @@ async def test_positions(tube: TubeMqService) -> None:
         assert await first_of(name, "first", b"f") == b"f"
         await producer.send_many([b"skipped"] * 5)
         assert await first_of(name, "max", b"g") == b"g"
+
+
+async def test_a_seek_to_a_position_leaves_the_other_partitions_where_they_are(tube: TubeMqService) -> None:
+    topic = tube.topic(partitions=2)
+    async with connect(tube) as client, client.producer(topic) as producer:
+        places = await producer.send_many(numbered(10))
+        async with client.consumer(topic, group(), position="first") as consumer:
+            await ready(consumer, 2)
+            # Unless it has to wait, `async for` takes what has arrived ahead.
+            first, second = await anext(aiter(consumer)), await anext(aiter(consumer))
+            await consumer.ack(first)
+            await consumer.seek(places[numbered(10).index(second.data)])
+            rest = sorted(payloads(await take(consumer, 9)))
+            assert rest == [payload for payload in numbered(10) if payload != first.data]
+            assert await consumer.receive_many(10, timeout=0.3) == []
+
+
+async def test_what_was_taken_before_a_seek_does_not_come_after_one_that_another_replaced(
+    tube: TubeMqService,
+) -> None:
+    topic = tube.topic()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        await producer.send_many(numbered(10))
+        async with client.consumer(topic, group(), position="first") as consumer:
+            # Unless it has to wait, `async for` takes what has arrived ahead.
+            assert [(await anext(aiter(consumer))).data for _ in range(2)] == numbered(10)[:2]
+            # The first one fails after it has moved the partition.
+            seeks = (consumer.seek("first"), consumer.seek("first"))
+            await asyncio.gather(*seeks, return_exceptions=True)
+            assert payloads(await take(consumer, 10)) == numbered(10)
+            assert await consumer.receive_many(10, timeout=0.3) == []
 
 
 async def test_seek_lag_and_pause(tube: TubeMqService) -> None:

@@ -229,6 +229,30 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """,
         0,
     ),
+    "fork_while_a_function_supplies_a_token": (
+        """
+import os, sys, threading, time
+import penstock
+called, release = threading.Event(), threading.Event()
+
+def token():
+    called.set()
+    release.wait()
+    return "token"
+connecting = threading.Thread(target=lambda: penstock.blocking.connect(sys.argv[1], token=token).close())
+connecting.start()
+called.wait()
+print(time.time(), flush=True)
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        sys.exit(6)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+release.set()
+connecting.join()
+""",
+        0,
+    ),
     "blocking_returns": (BLOCKING + "ending()\n", 0),
     "blocking_sys_exit": (BLOCKING + "ending()\nsys.exit(3)\n", 3),
     "blocking_exception": (BLOCKING + "ending()\nraise RuntimeError('planned')\n", 1),

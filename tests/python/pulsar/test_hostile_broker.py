@@ -353,6 +353,47 @@ async def test_an_entry_that_cannot_be_read_is_told(
     assert entries == {"skip": [0], "fail": [], "discard": [1, 2]}[policy]
 
 
+async def test_a_seek_goes_on_behind_an_unreadable_entry_of_a_topic_that_has_ended() -> None:
+    topics: dict[int, str] = {}
+    peers: list[Peer] = []
+    sought: list[str] = []
+
+    def subscribe(peer: Peer, fields: Fields, rest: bytes) -> None:
+        topic = fields[1][0].decode().rsplit("/", 1)[1]
+        if topic == "damaged" and peers:
+            peer.send(frame(wire.ERROR, {1: fields[5][0], 2: 11, 3: "the topic was deleted"}))
+            return
+        topics[fields[4][0]] = topic
+        peer.send(frame(wire.SUCCESS, {1: fields[5][0]}))
+
+    def deliver(peer: Peer, fields: Fields, rest: bytes) -> None:
+        number = fields[1][0]
+        if topics[number] == "damaged":
+            peers.append(peer)
+            peer.send(frame(wire.MESSAGE, {1: number, 2: {1: 1, 2: 0}}, rest=entry(crc=1)))
+        elif sought:
+            peer.send(frame(wire.MESSAGE, {1: number, 2: {1: 2, 2: 0}}, rest=entry(b"behind")))
+
+    def seek(peer: Peer, fields: Fields, rest: bytes) -> None:
+        sought.append(topics[fields[1][0]])
+        closed = frame(wire.CLOSE_CONSUMER, {1: fields[1][0], 2: Huge})
+        peer.send(closed, frame(wire.SUCCESS, {1: fields[2][0]}))
+
+    with lying({wire.SUBSCRIBE: subscribe, wire.FLOW: deliver, wire.SEEK: seek}) as broker:
+        async with (
+            connect(broker.url) as client,
+            client.consumer(["damaged", "whole"], "s", unreadable="fail") as consumer,
+        ):
+            with pytest.raises(errors.ChecksumError, match="cannot be read"):
+                await consumer.receive(timeout=PATIENCE)
+            (number,) = (number for number, topic in topics.items() if topic == "damaged")
+            peers[0].send(frame(wire.CLOSE_CONSUMER, {1: number, 2: Huge}))
+            await until(lambda: client.stats()["ended_topics"] == 1)
+            await consumer.seek("earliest")
+            assert sought == ["whole"]
+            assert (await consumer.receive(timeout=PATIENCE)).data == b"behind"
+
+
 async def test_a_token_supplier_that_fails_at_a_reconnect_is_asked_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

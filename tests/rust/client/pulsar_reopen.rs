@@ -4,14 +4,14 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use penstock::client::Engine;
 use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
 use penstock::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::pulsar::{Client, SeekTo};
-use penstock::error::{Error, Result};
+use penstock::error::{Error, ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame};
 use penstock::pulsar::{MessageId, Outgoing, pb};
@@ -332,6 +332,26 @@ fn a_producer_that_waits_for_its_turn_survives_a_cut_after_the_operation_timeout
         let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
         assert_eq!(broker.opened(), 2);
         producer.close(true).await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn partitions_of_a_producer_that_closes_wait_for_receipts_side_by_side() {
+    // It answers no SEND.
+    let broker = Broker::start_with(&[Act::Accept], 8, false);
+    run(async {
+        let options =
+            ClientOptions { url: broker.url.clone(), operation_timeout: LIMIT, ..ClientOptions::default() };
+        let client = Client::connect(options).await?;
+        let options = ProducerOptions { batching: false, send_timeout: None, ..ProducerOptions::default() };
+        let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
+        for _ in 0..8 {
+            producer.push(&Outgoing { payload: b"x", ..Outgoing::default() }, false)?;
+        }
+        let began = Instant::now();
+        assert_eq!(producer.close(true).await.unwrap_err().kind(), ErrorKind::Timeout);
+        assert!(began.elapsed() < LIMIT * 4, "one after the other takes 8 times the limit");
         client.close().await
     });
 }

@@ -228,35 +228,44 @@ impl Consumer {
     /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
     pub async fn seek(&self, to: SeekTo) -> Result<()> {
         self.check_open()?;
-        match &to {
-            SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
-                let part = &self.0.parts[self.part_index(topic, id)?];
-                part.seek(to).await?;
-            }
-            _ => {
-                let mut seeks = JoinSet::new();
-                for part in self.living() {
-                    let (part, to) = (Arc::clone(part), to.clone());
-                    seeks.spawn(async move { part.seek(to).await });
-                }
-                let mut first = Ok(());
-                while let Some(sought) = seeks.join_next().await {
-                    let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-                    first = first.and(sought.unwrap_or_else(ended));
-                }
-                first?;
-            }
+        // The topics that have ended cannot be moved past an entry that could not be read.
+        for part in self.0.parts.iter().filter(|part| part.has_ended()) {
+            self.0.signal.resume(part.id);
         }
-        // A seek past an entry that could not be read goes on where that had ended the consumer.
-        if self.0.parts.iter().all(|part| !part.machine().has_failed()) {
-            self.0.signal.resume();
+        if let Some(part) = self.sought(&to)? {
+            return part.seek(to).await;
         }
-        Ok(())
+        let mut seeks = JoinSet::new();
+        for part in self.living() {
+            let (part, to) = (Arc::clone(part), to.clone());
+            seeks.spawn(async move { part.seek(to).await });
+        }
+        let mut first = Ok(());
+        while let Some(sought) = seeks.join_next().await {
+            let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+            first = first.and(sought.unwrap_or_else(ended));
+        }
+        first
     }
 
-    /// Number of seeks that have begun, over all partitions.
-    pub fn moves(&self) -> u64 {
-        self.0.parts.iter().map(|part| part.machine().moves()).sum()
+    /// The partition that a seek moves; `None` if it moves all.
+    fn sought(&self, to: &SeekTo) -> Result<Option<&Arc<PartitionConsumer>>> {
+        match to {
+            SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
+                self.part_index(topic, id).map(|index| Some(&self.0.parts[index]))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Topic of the partition that a seek moves; `None` if it moves all, or fails.
+    pub fn sought_topic(&self, to: &SeekTo) -> Option<Arc<str>> {
+        self.sought(to).ok().flatten().map(|part| Arc::clone(&part.topic))
+    }
+
+    /// Number of seeks that have begun in a partition, given by its full topic name.
+    pub fn moves(&self, topic: &Arc<str>) -> u64 {
+        self.0.by_topic.get(topic).map_or(0, |index| self.0.parts[*index].machine().moves())
     }
 
     /// Deletes the subscription and closes the consumer.

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, FIRST_PERMITS, Options as MachineOptions, Unreadable};
+use crate::pulsar::consumer::{Consumer as Machine, FIRST_PERMITS, Options as MachineOptions};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
 use crate::pulsar::{MessageId, hot, pb};
@@ -89,7 +89,6 @@ pub(super) struct PartitionConsumer {
     others: Arc<Others>,
     task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
-    policy: Unreadable,
     /// Entries of the client that could not be read.
     counted: Arc<AtomicU64>,
     warned: AtomicBool,
@@ -143,7 +142,6 @@ impl PartitionConsumer {
             others,
             task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
-            policy: options.unreadable,
             counted: Arc::clone(&shared.unreadable),
             warned: AtomicBool::new(false),
         }
@@ -156,9 +154,6 @@ impl PartitionConsumer {
             log::warn(&format!(
                 "{error}; the others are counted as unreadable_entries in stats() of the client"
             ));
-        }
-        if self.policy == Unreadable::Fail {
-            self.signal.stop(error);
         }
     }
 
@@ -287,6 +282,8 @@ impl PartitionConsumer {
                 return Err(error.with_topic(Arc::clone(&self.topic)));
             }
         }
+        // A seek past an entry that could not be read goes on where that had ended the consumer.
+        self.signal.resume(self.id);
         Ok(())
     }
 
@@ -338,7 +335,14 @@ impl ConsumerRoute for PartitionConsumer {
     fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
         let mut machine = self.machine();
         let handled = machine.handle_message(now, delivery, payload);
-        let readable = machine.available() > 0;
+        let failed = handled.is_err() && machine.has_failed();
+        if let Err(error) = &handled
+            && failed
+        {
+            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes later.
+            self.signal.stop(self.id, error.clone());
+        }
+        let readable = failed || machine.available() > 0;
         drop(machine);
         if let Err(error) = handled {
             self.unreadable(error);

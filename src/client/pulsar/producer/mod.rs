@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::ProducerOptions;
@@ -177,8 +178,15 @@ impl Producer {
         self.flush();
         let mut result = Ok(());
         if wait {
+            // Side by side, so that one that has to be given up costs the others no time.
+            let mut settling = JoinSet::new();
             for part in &self.0.parts {
-                result = result.and(part.settle(self.0.patience).await);
+                let (part, patience) = (Arc::clone(part), self.0.patience);
+                settling.spawn(async move { part.settle(patience).await });
+            }
+            while let Some(settled) = settling.join_next().await {
+                let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+                result = result.and(settled.unwrap_or_else(ended));
             }
         }
         for part in &self.0.parts {

@@ -292,6 +292,11 @@ impl Consumer {
         })
     }
 
+    /// Number of seeks that have begun in the partition of `message`, since this consumer holds it.
+    pub fn moves(&self, message: &Message) -> u64 {
+        self.part(message).map_or(0, |part| part.machine().moves())
+    }
+
     /// Stops fetching from partitions, or resumes; `None` means all, also those assigned later. Fetched messages are
     /// still delivered, and the partitions stay held.
     pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
