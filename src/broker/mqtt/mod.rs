@@ -748,6 +748,10 @@ impl Protocol for Broker {
                 self.wakes.push_back(id);
             }
         }
+        // A message that the store still reports is not sent any more, and must not count as sent: it stays.
+        for session in self.sessions.values_mut() {
+            session.connection = None;
+        }
     }
 
     fn used_bytes(&self) -> u64 {

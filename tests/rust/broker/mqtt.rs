@@ -474,6 +474,38 @@ fn the_identifier_of_a_qos_2_message_is_on_disk_before_its_publish_leaves() {
 }
 
 #[test]
+fn a_message_whose_identifier_reaches_the_disk_after_the_shutdown_began_stays_in_its_session() {
+    // The socket is closed before the last report of the store, or after it.
+    for closed_first in [true, false] {
+        let mut bench = Bench::new();
+        let (peer, _, _) = bench.resume("s");
+        bench.subscribe(&peer, "t", Q2);
+        let publisher = bench.connect("p");
+        bench.held = true;
+        bench.tell(&publisher, Packet::Publish(publish("t", Q2, 1, "x"))).unwrap();
+        bench.write(bench.unwritten());
+        assert_eq!(bench.one(&publisher), Packet::PubRec(Ack::new(id(1))));
+        assert_ne!(bench.unwritten(), 0, "the identifier");
+        bench.broker.shut_down(bench.now);
+        assert_eq!(bench.ended(&peer), Reason::ServerShuttingDown);
+        if closed_first {
+            bench.drop_peer(peer.id);
+        }
+        bench.write(usize::MAX);
+        assert_eq!(bench.hear(&peer), [], "DISCONNECT was the last packet");
+        bench.kill(usize::MAX);
+        bench.held = false;
+        let (peer, present, heard) = bench.resume("s");
+        assert!(present);
+        let [Packet::Publish(again)] = &heard[..] else { panic!("{closed_first}: {heard:?}") };
+        assert_eq!(again.payload, "x");
+        let packet_id = again.packet_id.unwrap();
+        let released = bench.ask(&peer, Packet::PubRec(Ack::new(packet_id)));
+        assert_eq!(released, Packet::PubRel(Ack::new(packet_id)));
+    }
+}
+
+#[test]
 fn connack_leaves_when_the_session_is_on_disk() {
     let mut bench = Bench::new();
     bench.held = true;
