@@ -1,10 +1,11 @@
-//! The production client of Pulsar against the production broker on its SQLite store: reconnecting supervisors, pools, lookups,
-//! partitions, drivers, hubs and the writer, on a simulated network, disk and clock.
+//! The production clients of Pulsar and MQTT against the production broker on its SQLite store: reconnecting supervisors, pools,
+//! lookups, partitions, sessions, drivers, hubs and the writer, on a simulated network, disk and clock.
 //!
 //! Every run follows from its seed. Two runs of a seed have the same trace; a test holds that for some of them.
 
 mod faults;
 mod host;
+mod mqtt;
 mod network;
 mod pulsar;
 mod trace;

@@ -1,0 +1,492 @@
+//! Publishers and subscribers of MQTT with kept sessions: every publication ends in one outcome, what is acknowledged
+//! reaches every session, in order, with QoS 2 once; every future ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use penstock::broker::{MqttOptions, Options, PulsarOptions};
+use penstock::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
+use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use penstock::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
+use penstock::error::{Error, ErrorKind};
+use penstock::mqtt::frame::Decoder;
+use penstock::mqtt::packet::SubscribeOptions;
+use penstock::mqtt::topic::Filter;
+use penstock::mqtt::{QoS, Version};
+use tokio::sync::Notify;
+
+use super::faults::Swarm;
+use super::host::{self, Host, Run, Setting, ends, violate};
+use super::network::Tap;
+use super::trace;
+use crate::pulsar::disk::{Name, name_of, payload};
+use crate::support::chance::Chance;
+
+const PORT: u16 = 1883;
+const CONNECT: u8 = 1;
+const DISCONNECT: u8 = 14;
+/// Seeds that `make test` plays.
+const SEEDS: u64 = 30;
+/// Seeds that once failed: what the store reported while the broker stopped counted as delivered, and was removed. They are
+/// played in every run.
+const ONCE_FAILED: &[u64] = &[6, 17, 34, 63, 87];
+/// Virtual seconds within which everything settles once it is healed.
+const PATIENCE: u64 = 300;
+
+/// Follows the packets of a connection and knows the last one that the client sent.
+#[derive(Default)]
+struct Watch {
+    input: [BytesMut; 2],
+    last: Option<u8>,
+    /// Whether the broker sent DISCONNECT.
+    ended: bool,
+}
+
+impl Tap for Watch {
+    fn see(&mut self, up: bool, bytes: &[u8]) -> Result<(), String> {
+        self.input[usize::from(up)].extend_from_slice(bytes);
+        loop {
+            let frame = Decoder::new(16 << 20).next(&mut self.input[usize::from(up)]);
+            let Some(frame) = frame.map_err(|violation| violation.message)? else { return Ok(()) };
+            let kind = frame.first >> 4;
+            if up {
+                if self.last.is_none() != (kind == CONNECT) {
+                    return Err(format!("packet {kind} behind {:?}", self.last));
+                }
+                self.last = Some(kind);
+            } else {
+                if self.ended {
+                    return Err(format!("packet {kind} behind DISCONNECT of the broker"));
+                }
+                self.ended = kind == DISCONNECT;
+            }
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        const NAMES: [&str; 16] = [
+            "0",
+            "CONNECT",
+            "CONNACK",
+            "PUBLISH",
+            "PUBACK",
+            "PUBREC",
+            "PUBREL",
+            "PUBCOMP",
+            "SUBSCRIBE",
+            "SUBACK",
+            "UNSUBSCRIBE",
+            "UNSUBACK",
+            "PINGREQ",
+            "PINGRESP",
+            "DISCONNECT",
+            "AUTH",
+        ];
+        self.last.map_or("before CONNECT", |last| NAMES[usize::from(last)])
+    }
+}
+
+fn tap(_: u16) -> Option<Box<dyn Tap>> {
+    Some(Box::<Watch>::default())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Pending,
+    Stored,
+    Unknown,
+}
+
+#[derive(Default)]
+struct Session {
+    received: BTreeMap<Name, u32>,
+    last: BTreeMap<(u8, u8), u64>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    pushes: BTreeMap<Name, (Fate, QoS)>,
+    sessions: Vec<Session>,
+}
+
+struct World {
+    quota: u64,
+    options: ClientOptions,
+    ledger: RefCell<Ledger>,
+    subscribed: Cell<usize>,
+    healed: Cell<bool>,
+    draining: Cell<bool>,
+    done: Cell<bool>,
+}
+
+/// The same outcome of messages in a row.
+type Outcome = (Vec<Name>, Result<Receipt, Error>);
+
+#[derive(Default)]
+struct Sink {
+    pending: Mutex<BTreeMap<usize, VecDeque<Name>>>,
+    outcomes: Mutex<Vec<Outcome>>,
+    closed: Mutex<Option<Error>>,
+    changed: Notify,
+}
+
+impl ProducerEvents for Sink {
+    fn sent(&self, slot: usize, outcome: SendOutcome) {
+        let (count, result) = match outcome {
+            SendOutcome::Stored { count, receipt } => (count, Ok(receipt)),
+            SendOutcome::Failed { count, error } => (count, Err(error)),
+        };
+        let mut pending = self.pending.lock().unwrap();
+        let pending = pending.entry(slot).or_default();
+        if count as usize > pending.len() {
+            violate(format!("{count} outcomes for {} publications", pending.len()));
+            return;
+        }
+        let names = pending.drain(..count as usize).collect();
+        self.outcomes.lock().unwrap().push((names, result));
+        self.changed.notify_one();
+    }
+
+    fn room(&self) {
+        self.changed.notify_one();
+    }
+
+    fn closed(&self, error: Error) {
+        *self.closed.lock().unwrap() = Some(error);
+        self.changed.notify_one();
+    }
+}
+
+#[derive(Default)]
+struct Ready {
+    notify: Notify,
+    closed: Mutex<Option<Error>>,
+}
+
+impl ConsumerEvents for Ready {
+    fn readable(&self) {
+        self.notify.notify_one();
+    }
+
+    fn closed(&self, error: Error) {
+        *self.closed.lock().unwrap() = Some(error);
+        self.notify.notify_one();
+    }
+}
+
+impl World {
+    async fn connect(&self, id: &str, chance: &mut Chance) -> Option<Client> {
+        let options = ClientOptions { client_id: id.into(), ..self.options.clone() };
+        while !host::is_violated() {
+            match ends(120, "connect", Client::connect(options.clone())).await {
+                Ok(Ok(client)) => return Some(client),
+                Ok(Err(error)) => trace::event(format_args!("{id} is not connected: {error}")),
+                Err(late) => violate(late),
+            }
+            tokio::time::sleep(chance.micros(300_000)).await;
+        }
+        None
+    }
+
+    /// Waits for what ends once everything is healed: the faults may last for longer than anything may take.
+    async fn settles<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let late = async {
+            while !self.healed.get() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(PATIENCE)).await;
+        };
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            () = late => None,
+        }
+    }
+
+    fn settle(&self, who: u8, sink: &Sink) {
+        for (names, result) in std::mem::take(&mut *sink.outcomes.lock().unwrap()) {
+            let mut ledger = self.ledger.borrow_mut();
+            for name in &names {
+                let (fate, _) = ledger.pushes.get_mut(name).expect("published");
+                if *fate != Fate::Pending {
+                    violate(format!("{name:?} has a second outcome"));
+                }
+                *fate = match &result {
+                    Ok(Receipt::Reason(reason)) if !reason.is_error() => Fate::Stored,
+                    _ => Fate::Unknown,
+                };
+            }
+            match result {
+                Ok(receipt) => trace::event(format_args!("publisher {who}: {names:?} {receipt:?}")),
+                Err(error) => {
+                    trace::event(format_args!("publisher {who}: {names:?} failed: {error}"));
+                    // The broker says that its disk broke; or a session that was never written is gone.
+                    if error.kind() != ErrorKind::Closed && !error.to_string().contains("the store failed") {
+                        violate(format!("{names:?} failed: {error}"));
+                    }
+                }
+            }
+        }
+        if let Some(error) = sink.closed.lock().unwrap().take()
+            && error.kind() != ErrorKind::Closed
+        {
+            violate(format!("publisher {who} ended for good: {error}"));
+        }
+    }
+
+    async fn publish(self: Rc<Self>, who: u8, mut chance: Chance) {
+        let Some(client) = self.connect(&format!("publisher-{who}"), &mut chance).await else { return };
+        let sink = Arc::new(Sink::default());
+        let options = ProducerOptions { max_pending: chance.within(1, 60), ..ProducerOptions::default() };
+        let producer: Producer = match client.producer(&format!("t/{who}"), options, sink.clone()) {
+            Ok(producer) => producer,
+            Err(error) => return violate(format!("producer: {error}")),
+        };
+        let mut next = 0;
+        while next < self.quota && !host::is_violated() {
+            let mut full = false;
+            for _ in 0..chance.within(1, 12).min((self.quota - next) as usize) {
+                let name = (who, next);
+                let qos = if chance.percent(50) { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                let bytes = payload(name, chance.below(300));
+                let message = Outgoing { payload: &bytes, qos: Some(qos), ..Outgoing::default() };
+                match producer.push(&message, chance.percent(30)) {
+                    Ok(slot) => {
+                        self.ledger.borrow_mut().pushes.insert(name, (Fate::Pending, qos));
+                        sink.pending.lock().unwrap().entry(slot).or_default().push_back(name);
+                        next += 1;
+                    }
+                    Err(error) if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) => {
+                        full = true;
+                        break;
+                    }
+                    Err(error) => {
+                        violate(format!("{name:?} was refused: {error}"));
+                        break;
+                    }
+                }
+            }
+            if full {
+                if self.settles(sink.changed.notified()).await.is_none() {
+                    violate(format!("publisher {who} waits for room for ever"));
+                }
+            } else {
+                let most = if chance.percent(10) { 2_000_000 } else { 100_000 };
+                tokio::time::sleep(chance.micros(most)).await;
+            }
+            self.settle(who, &sink);
+        }
+        let answered = async {
+            while producer.pending() > 0 && !host::is_violated() {
+                sink.changed.notified().await;
+                self.settle(who, &sink);
+            }
+        };
+        if self.settles(answered).await.is_none() {
+            violate(format!("publisher {who} has {} without an outcome", producer.pending()));
+        }
+        self.settle(who, &sink);
+        if client.memory_used() != 0 && !host::is_violated() {
+            violate(format!("publisher {who} is done, and {} bytes wait", client.memory_used()));
+        }
+        match ends(PATIENCE, "close of a client", client.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => violate(format!("close of publisher {who}: {error}")),
+            Err(late) => violate(late),
+        }
+    }
+
+    fn receive(&self, at: usize, message: &Message) {
+        let name = match name_of(&message.publish().payload) {
+            Ok(name) => name,
+            Err(broken) => return violate(broken),
+        };
+        let mut ledger = self.ledger.borrow_mut();
+        let ledger = &mut *ledger;
+        let Some((_, qos)) = ledger.pushes.get(&name) else {
+            return violate(format!("{name:?} was received and never published"));
+        };
+        trace::event(format_args!("session {at} gets {name:?} {qos:?}"));
+        let session = &mut ledger.sessions[at];
+        let count = session.received.entry(name).or_default();
+        *count += 1;
+        if *count > 1 {
+            if *qos == QoS::ExactlyOnce {
+                violate(format!("{name:?} with QoS 2 came {count} times to session {at}"));
+            }
+            return;
+        }
+        // Messages of one QoS keep their order.
+        if let Some(last) = session.last.insert((name.0, *qos as u8), name.1).filter(|last| *last > name.1) {
+            violate(format!("{name:?} came to session {at} behind {last}"));
+        }
+    }
+
+    async fn subscribe(self: Rc<Self>, at: usize, mut chance: Chance) {
+        let Some(client) = self.connect(&format!("subscriber-{at}"), &mut chance).await else { return };
+        let ready = Arc::new(Ready::default());
+        let consumer = loop {
+            let options = ConsumerOptions {
+                filters: vec![(
+                    Filter::parse("t/#").expect("valid"),
+                    SubscribeOptions::qos(QoS::ExactlyOnce),
+                )],
+                auto_ack: chance.percent(30),
+            };
+            match ends(120, "subscribe", client.consumer(options, ready.clone())).await {
+                Ok(Ok(consumer)) => break consumer,
+                Ok(Err(error)) => trace::event(format_args!("subscriber {at} is refused: {error}")),
+                Err(late) => return violate(late),
+            }
+            if host::is_violated() {
+                return;
+            }
+            tokio::time::sleep(chance.micros(500_000)).await;
+        };
+        self.subscribed.set(self.subscribed.get() + 1);
+        trace::event(format_args!("subscriber {at} is open"));
+        self.take(at, &consumer, &ready, &mut chance).await;
+        if let Some(error) = ready.closed.lock().unwrap().take() {
+            violate(format!("subscriber {at} ended for good: {error}"));
+        }
+        let _ = ends(PATIENCE, "close of a consumer", consumer.close()).await.map_err(violate);
+        let _ = ends(PATIENCE, "close of a client", client.close()).await.map_err(violate);
+    }
+
+    async fn take(&self, at: usize, consumer: &Consumer, ready: &Ready, chance: &mut Chance) {
+        let mut held: Vec<Message> = Vec::new();
+        while !self.done.get() && !host::is_violated() {
+            let mut messages: Vec<Message> = Vec::new();
+            match consumer.take(chance.within(1, 50), &mut messages) {
+                Ok(0) => {
+                    if consumer.arm() {
+                        let _ = tokio::time::timeout(Duration::from_secs(1), ready.notify.notified()).await;
+                    }
+                }
+                Ok(count) => trace::event(format_args!("subscriber {at} takes {count}")),
+                Err(error) => return violate(format!("a consumer ended for good: {error}")),
+            }
+            messages.iter().for_each(|message| self.receive(at, message));
+            held.extend(messages);
+            let acknowledged = if self.draining.get() || chance.percent(60) {
+                held.len()
+            } else {
+                chance.below(held.len() + 1)
+            };
+            if let Err(error) = consumer.ack(&held[..acknowledged]) {
+                violate(format!("an acknowledgement was refused: {error}"));
+            }
+            held.drain(..acknowledged);
+            if chance.percent(10) && !self.draining.get() {
+                tokio::time::sleep(chance.micros(1_500_000)).await;
+            }
+        }
+    }
+
+    fn missing(&self) -> Vec<(usize, Name)> {
+        let ledger = self.ledger.borrow();
+        let mut missing = Vec::new();
+        for (at, session) in ledger.sessions.iter().enumerate() {
+            for (name, (fate, _)) in &ledger.pushes {
+                if *fate == Fate::Stored && !session.received.contains_key(name) {
+                    missing.push((at, *name));
+                }
+            }
+        }
+        missing
+    }
+}
+
+fn setting(chance: &mut Chance) -> Setting {
+    let mqtt = MqttOptions { port: Some(PORT), ..MqttOptions::default() };
+    let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
+    Setting {
+        slowness,
+        options: Options { mqtt, pulsar: PulsarOptions::default(), ..Options::default() },
+        tap,
+    }
+}
+
+async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
+    let swarm = Swarm::draw(&mut chance);
+    trace::event(format_args!("{swarm:?}"));
+    let options = ClientOptions {
+        url: format!("mqtt://broker.test:{PORT}"),
+        version: Some(if chance.percent(75) { Version::V5 } else { Version::V3_1_1 }),
+        clean_start: false,
+        session_expiry: u32::MAX,
+        keep_session: true,
+        keep_alive: chance.within(1, 8) as u16,
+        connect_timeout: Duration::from_millis(chance.within(1000, 5000) as u64),
+        operation_timeout: Duration::from_millis(chance.within(2000, 10_000) as u64),
+        max_backoff: Duration::from_millis(chance.within(200, 3000) as u64),
+        max_inflight: chance.within(1, 100) as u16,
+        receive_maximum: chance.within(1, 100) as u16,
+        ..ClientOptions::default()
+    };
+    let mut ledger = Ledger::default();
+    let subscribers = chance.within(1, 4);
+    ledger.sessions.resize_with(subscribers, Session::default);
+    let world = Rc::new(World {
+        quota: chance.within(50, 160) as u64,
+        options,
+        ledger: RefCell::new(ledger),
+        subscribed: Cell::new(0),
+        healed: Cell::new(false),
+        draining: Cell::new(false),
+        done: Cell::new(false),
+    });
+    let mut subscribing = Vec::new();
+    for at in 0..subscribers {
+        subscribing.push(tokio::task::spawn_local(world.clone().subscribe(at, Chance::new(chance.next()))));
+    }
+    while world.subscribed.get() < subscribers && !host::is_violated() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut writing = Vec::new();
+    for who in 0..chance.within(2, 5) as u8 {
+        writing.push(tokio::task::spawn_local(world.clone().publish(who, Chance::new(chance.next()))));
+    }
+    swarm.rage(&host, 100, Chance::new(chance.next())).await;
+    host.heal();
+    world.healed.set(true);
+    for writer in writing {
+        ends(PATIENCE, "a publisher", writer).await?.map_err(|_| "a publisher panicked")?;
+    }
+    world.draining.set(true);
+    let settled = async {
+        while !host::is_violated() && !world.missing().is_empty() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(PATIENCE), settled).await.is_err() {
+        let missing = world.missing();
+        let some = &missing[..missing.len().min(10)];
+        return Err(format!("{} messages are missing, as {some:?} (session, name)", missing.len()));
+    }
+    // A repeated message of QoS 2 would come now.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.done.set(true);
+    for subscriber in subscribing {
+        ends(PATIENCE, "a subscriber", subscriber).await?.map_err(|_| "a subscriber panicked")?;
+    }
+    Ok(())
+}
+
+fn run(seed: u64) -> Result<Run, String> {
+    host::play(seed, setting, script)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_qos_2_comes_once() {
+    super::play(SEEDS, 0, 1, ONCE_FAILED, run);
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    super::replay(0..10, run);
+}
