@@ -149,8 +149,12 @@ pub struct Connection {
     transmit: Transmit,
     /// Total number of bytes queued so far.
     queued: u64,
-    /// Number of bytes received of an incomplete packet.
+    /// Number of bytes received of an incomplete packet, or from where publications are held.
     unread: usize,
+    /// Number of publications of QoS 1 and 2 that may still be taken out of the input.
+    room: usize,
+    /// Whether the input begins with a publication for which there was no room.
+    held: bool,
 }
 
 impl Connection {
@@ -178,6 +182,8 @@ impl Connection {
             transmit: Transmit::default(),
             queued: 0,
             unread: 0,
+            room: usize::MAX,
+            held: false,
         };
         connection.timers.set(HANDSHAKE, now + timeout);
         connection.queue(now, &Packet::Connect(Box::new(connect)))?;
@@ -462,12 +468,21 @@ impl Machine for Connection {
             self.timers.stop(PING);
         }
         loop {
+            let acknowledged = input.first().is_some_and(|first| is_acknowledged(*first));
+            self.held = acknowledged && self.room == 0;
+            if self.held {
+                self.unread = input.len();
+                return Ok(());
+            }
             let packet = match self.decoder.next(input) {
                 Ok(None) => {
                     self.unread = input.len();
                     return Ok(());
                 }
-                Ok(Some(frame)) => Packet::decode(&frame, self.version, Sender::Server),
+                Ok(Some(frame)) => {
+                    self.room -= usize::from(acknowledged);
+                    Packet::decode(&frame, self.version, Sender::Server)
+                }
                 Err(violation) => Err(violation),
             };
             match packet.map_err(Ended::from).and_then(|packet| self.handle_packet(packet)) {
@@ -527,6 +542,22 @@ impl Connection {
     pub fn pause_reading(&mut self) {
         self.timers.stop(PING);
     }
+
+    /// Limits the number of publications of QoS 1 and 2 taken out of the input from now on. The next one, and what
+    /// follows it, stays there: see [`Self::is_holding`].
+    pub fn set_room(&mut self, room: usize) {
+        self.room = room;
+    }
+
+    /// Whether the input begins with a publication for which there was no room. It is not to grow until there is.
+    pub fn is_holding(&self) -> bool {
+        self.held
+    }
+}
+
+/// Whether a packet with this first byte is a PUBLISH of QoS 1 or 2.
+fn is_acknowledged(first: u8) -> bool {
+    first >> 4 == 3 && first & 0b110 != 0
 }
 
 /// Topic aliases that we assigned. The least recently used one is reassigned first.

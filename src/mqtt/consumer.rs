@@ -48,6 +48,8 @@ pub struct Consumer {
     received: HashMap<PacketId, Received>,
     /// Number of answered entries in `received`, kept as a counter because each PUBLISH needs it.
     answered: usize,
+    /// Number of arrivals that are not acknowledged, kept as a counter because each turn of the driver needs it.
+    unacknowledged: usize,
     /// Token of the next message.
     next: Token,
     /// Receive maximum that we announced (MQTT 5).
@@ -61,6 +63,7 @@ impl Consumer {
             arrivals: VecDeque::new(),
             received: HashMap::default(),
             answered: 0,
+            unacknowledged: 0,
             next: 1,
             receive_maximum,
         }
@@ -68,7 +71,14 @@ impl Consumer {
 
     /// Number of messages delivered and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
-        self.arrivals.iter().filter(|arrival| !arrival.acked).count()
+        self.unacknowledged
+    }
+
+    /// Number of messages that may still come without exceeding the receive maximum. At least 1 while there is nothing
+    /// to acknowledge: only what the server sends can make room then.
+    pub fn room(&self) -> usize {
+        let room = usize::from(self.receive_maximum).saturating_sub(self.unanswered());
+        room.max(usize::from(self.arrivals.is_empty()))
     }
 
     /// Handles CONNACK. Without a session the broker reuses its packet identifiers from the start.
@@ -83,6 +93,7 @@ impl Consumer {
     /// Handles the end of the connection: unanswered messages will be redelivered.
     pub fn detach(&mut self) {
         self.arrivals.clear();
+        self.unacknowledged = 0;
         for received in self.received.values_mut().filter(|received| received.acked) {
             self.answered += usize::from(!std::mem::replace(&mut received.answered, true));
         }
@@ -101,7 +112,12 @@ impl Consumer {
         {
             self.answered -= usize::from(std::mem::take(&mut received.answered));
             let (token, acked) = (received.token, received.acked);
-            self.arrivals.retain(|arrival| arrival.token != token);
+            self.arrivals.retain(|arrival| {
+                let other = arrival.token != token;
+                self.unacknowledged -= usize::from(!other && !arrival.acked);
+                other
+            });
+            self.unacknowledged += usize::from(!acked);
             self.arrivals.push_back(Arrival { id, qos: publish.qos, token, acked });
             self.release(now, connection);
             return Ok(None);
@@ -122,6 +138,7 @@ impl Consumer {
             self.received.insert(id, Received { token, acked: false, answered: false });
         }
         self.arrivals.push_back(Arrival { id, qos: publish.qos, token, acked: false });
+        self.unacknowledged += 1;
         Ok(Some(token))
     }
 
@@ -151,7 +168,7 @@ impl Consumer {
             return;
         };
         let arrival = &mut self.arrivals[index];
-        arrival.acked = true;
+        self.unacknowledged -= usize::from(!std::mem::replace(&mut arrival.acked, true));
         if arrival.qos == QoS::ExactlyOnce
             && let Some(received) = self.received.get_mut(&arrival.id)
         {
@@ -261,6 +278,10 @@ mod tests {
                 _ => {}
             }
             assert_eq!(consumer.unanswered(), recount(&consumer));
+            let unacknowledged = consumer.arrivals.iter().filter(|arrival| !arrival.acked).count();
+            assert_eq!(consumer.unacknowledged(), unacknowledged);
+            let room = 8_usize.saturating_sub(recount(&consumer));
+            assert_eq!(consumer.room(), room.max(consumer.arrivals.is_empty().into()));
         }
         assert!(refused > 100, "the maximum was rarely reached: {refused}");
     }

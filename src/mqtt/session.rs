@@ -137,6 +137,11 @@ impl Session {
         self.consumer.unacknowledged()
     }
 
+    /// Number of messages that may still come: see [`Consumer::room`].
+    pub fn room(&self) -> usize {
+        self.consumer.room()
+    }
+
     /// Whether an answer of the broker is outstanding, so that reading must continue.
     pub fn awaits_answers(&self) -> bool {
         self.awaits_acknowledgements()

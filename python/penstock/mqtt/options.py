@@ -122,7 +122,9 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.whole(1, 65535),
             1000,
-            "Receive Maximum: QoS 1 and 2 messages in flight to this client (MQTT 5).",
+            "Receive Maximum: QoS 1 and 2 messages in flight to this client (MQTT 5). Of a broker that"
+            " exceeds it, or has none (MQTT 3), as many are read ahead of acknowledgements, but at least"
+            " 32,768.",
         ),
     ]
     topic_alias_maximum: Annotated[

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::client::log;
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::shared::{Link, Server, Shared};
 use crate::clock;
@@ -41,10 +42,9 @@ const TURN: usize = 256 << 10;
 /// on the same socket.
 const OVERDRAFT: usize = 4;
 
-/// Messages of QoS 1 and 2 that are unacknowledged at which the socket is not read any more. Far enough below the most
-/// that a session can hold for what one read brings.
-const UNACKNOWLEDGED: usize = 1 << 15;
-const UNACKNOWLEDGED_AWAITING: usize = 3 << 14;
+/// Number of unacknowledged messages of QoS 1 and 2, or the receive maximum if that is larger, above which the socket is
+/// only read for answers. A server that exceeds it ignores the receive maximum, or has none (MQTT 3).
+const UNACKNOWLEDGED: u16 = 1 << 15;
 
 /// Host of the driver: the protocol, with the session behind it.
 #[derive(Debug)]
@@ -59,6 +59,10 @@ pub(super) struct Attached {
     /// Set when the session finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
+    /// Whether an answer of the server was outstanding in the last turn.
+    awaits_answers: bool,
+    /// Whether the application has to acknowledge messages before more are read.
+    full: bool,
 }
 
 impl Attached {
@@ -131,8 +135,8 @@ impl Host for Attached {
         // Cleared before looking, so that a push after the look wakes the driver again.
         self.shared.notified.store(false, Ordering::Release);
         let mut more = false;
+        let mut session = self.shared.session();
         if self.protocol.is_ready() {
-            let mut session = self.shared.session();
             let waiting = (unwritten + self.protocol.transmit().len()) as u64;
             session.handle_written(self.protocol.queued() - waiting);
             if unwritten < WRITE_HIGH_WATER {
@@ -143,6 +147,27 @@ impl Host for Attached {
             }
             self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
+        }
+        // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
+        // than a session can hold would end the connection, and all of it would come again.
+        let (unacknowledged, room) = (session.unacknowledged(), session.room());
+        self.awaits_answers = session.awaits_answers();
+        drop(session);
+        self.protocol.set_room(room);
+        let limit = self.shared.options.receive_maximum.max(UNACKNOWLEDGED);
+        let holds = self.protocol.is_holding();
+        let stuck = holds && room == 0 || unacknowledged > usize::from(limit) && !self.awaits_answers;
+        // Acknowledgements wake the driver.
+        self.full = holds || stuck;
+        // There is room for what was held.
+        more |= holds && room > 0;
+        if stuck && unacknowledged > 0 && !self.shared.was_full.swap(true, Ordering::Relaxed) {
+            let maximum = self.shared.options.receive_maximum;
+            log::warn(&format!(
+                "{unacknowledged} messages are not acknowledged, and nothing more is read until the application \
+                 acknowledges some, answers to its own messages included: acknowledge sooner, or raise the option \
+                 receive_maximum, which is {maximum}, up to 65535",
+            ));
         }
         if !self.events.is_empty() {
             let mut events = std::mem::take(&mut self.events);
@@ -158,18 +183,11 @@ impl Host for Attached {
     /// Reading stops while messages wait to be taken. The server's answers arrive on the same socket, so it goes on
     /// for longer while the session waits for some.
     fn reads(&self) -> bool {
-        let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
-        let (unacknowledged, awaits_answers) = {
-            let session = self.shared.session();
-            (session.unacknowledged(), session.awaits_answers())
-        };
-        // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
-        // than a session can hold would end the connection, and all of it would come again.
-        if unacknowledged >= if awaits_answers { UNACKNOWLEDGED_AWAITING } else { UNACKNOWLEDGED } {
-            // Acknowledgements wake the driver.
+        if self.full {
             return false;
         }
-        if unread < room || unread < room * OVERDRAFT && awaits_answers {
+        let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
+        if unread < room || unread < room * OVERDRAFT && self.awaits_answers {
             return true;
         }
         self.shared.paused.store(true, Ordering::Release);
@@ -426,6 +444,8 @@ async fn run(
         challenges,
         broken: None,
         closing: false,
+        awaits_answers: false,
+        full: false,
     }));
     *shared.link.lock() = Some(Arc::clone(&session) as _);
     let result = {

@@ -76,7 +76,9 @@ pub struct ClientOptions {
     pub max_backoff: Duration,
     /// Limit on publications of QoS 1 and 2 in flight; the server may set a lower one.
     pub max_inflight: u16,
-    /// Receive maximum: publications of QoS 1 and 2 that the server may have in flight to us. MQTT 5 only.
+    /// Receive maximum: publications of QoS 1 and 2 that the server may have in flight to us. The server is told in
+    /// MQTT 5 only. Beyond it, or beyond 32,768 if it is smaller, nothing is read until some are acknowledged, except
+    /// while answers are awaited: then the limit is 65,535.
     pub receive_maximum: u16,
     /// Topic aliases that the server may use. MQTT 5 only.
     pub topic_alias_maximum: u16,

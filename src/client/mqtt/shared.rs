@@ -84,6 +84,8 @@ pub(super) struct Shared {
     pub(super) unread: Arc<AtomicUsize>,
     /// The socket is not read until some of them are taken.
     pub(super) paused: AtomicBool,
+    /// The application has been warned that it has to acknowledge before more is read.
+    pub(super) was_full: AtomicBool,
     next_owner: AtomicU64,
     next_subscription: AtomicU32,
     /// Why there is no connection.
@@ -126,6 +128,7 @@ impl Shared {
             budget: Arc::new(Budget::new(options.memory_limit)),
             unread: Arc::default(),
             paused: AtomicBool::new(false),
+            was_full: AtomicBool::new(false),
             next_owner: AtomicU64::new(1),
             next_subscription: AtomicU32::new(1),
             trouble: Mutex::default(),

@@ -285,6 +285,36 @@ fn a_client_that_does_not_read_expects_no_pingresp() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
+/// The input keeps the held publication, and everything behind it, until there is room.
+#[test]
+fn without_room_a_publication_is_held_and_answers_before_it_are_not() {
+    let mut client = kept_alive(60, accepted());
+    let now = client.now;
+    let packets = [
+        delivery(Q1, 1, "taken"),
+        delivery(Q0, 0, "not counted"),
+        pubrel(id(9)),
+        delivery(Q2, 2, "held"),
+        pubrel(id(8)),
+    ];
+    let mut input = bytes::BytesMut::new();
+    packets.iter().for_each(|packet| input.extend_from_slice(&super::encode(packet, V5)));
+    let connection = client.connection();
+    let mut heard = |room: usize, input: &mut bytes::BytesMut| {
+        connection.set_room(room);
+        connection.handle_input(now, input).unwrap();
+        let events = std::iter::from_fn(|| connection.poll_event()).count();
+        (events, connection.is_holding())
+    };
+    assert_eq!(heard(1, &mut input), (3, true));
+    assert_eq!(heard(0, &mut input), (0, true));
+    assert_eq!(heard(1, &mut input), (2, false));
+    assert!(input.is_empty());
+    // Without room, answers alone are taken.
+    input.extend_from_slice(&super::encode(&pubrel(id(7)), V5));
+    assert_eq!(heard(0, &mut input), (1, false));
+}
+
 /// 3.2.2.3: properties that CONNACK omits have the standard's defaults, separately for each connection.
 #[test]
 fn limits_are_the_servers_and_die_with_the_connection() {

@@ -410,7 +410,10 @@ async def test_a_broker_that_closes_after_each_packet_does_not_stop_what_gets_th
         assert not any(code.is_error for code in codes)
 
 
-async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknowledged() -> None:
+@pytest.mark.parametrize(("maximum", "awaits"), [(1000, False), (65_535, False), (65_535, True)])
+async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknowledged(
+    maximum: int, awaits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """More than a session can hold would end the connection, and all would come again."""
     total = 80_000
     acked = 0
@@ -428,12 +431,17 @@ async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknow
         acked += 1
 
     liar = Liar(V5, {wire.SUBSCRIBE: subscribed, wire.PUBACK: ack}, times=9)
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with (
+        liar.up() as url,
+        penstock.connect(url, receive_maximum=maximum, **options(V5)) as client,
+    ):
         async with client.consumer("t") as consumer:
+            answer = asyncio.ensure_future(client.publish("a", b"x", qos=1)) if awaits else None
             # The client reads as much as it wants before the first acknowledgement.
-            left = -1
-            while left != (left := peers[0].writer.transport.get_write_buffer_size()):
-                await asyncio.sleep(0.2)
+            with caplog.at_level("WARNING", "penstock"):
+                async with asyncio.timeout(PATIENCE):
+                    while not any("receive_maximum" in record.message for record in caplog.records):
+                        await asyncio.sleep(0.05)
             received = 0
             while received < total:
                 messages = await consumer.receive_many(10_000, timeout=PATIENCE)
@@ -442,6 +450,42 @@ async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknow
                 received += len(messages)
                 for message in messages:
                     consumer.ack(message)
+            async with asyncio.timeout(PATIENCE):
+                while acked < total:
+                    await asyncio.sleep(0.01)
+            if answer is not None:
+                assert not (await within(answer)).is_error
+    assert liar.connections == 1
+    assert sum("receive_maximum" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("total", [40_000, 65_535])
+async def test_as_many_messages_as_the_receive_maximum_can_be_collected_before_the_first_acknowledgement(
+    total: int,
+) -> None:
+    acked = 0
+
+    def subscribed(peer: Peer, packet: Packet) -> None:
+        liar.honest(peer, packet)
+        for i in range(total):
+            peer.send(wire.publish("t", b"%d" % i, 1, i + 1))
+
+    def ack(_peer: Peer, _packet: Packet) -> None:
+        nonlocal acked
+        acked += 1
+
+    liar = Liar(V5, {wire.SUBSCRIBE: subscribed, wire.PUBACK: ack}, times=9)
+    async with liar.up() as url, penstock.connect(url, receive_maximum=65_535, **options(V5)) as client:
+        async with client.consumer("t") as consumer:
+            collected: list[Any] = []
+            while len(collected) < total:
+                more = await consumer.receive_many(total - len(collected), timeout=PATIENCE)
+                assert more, len(collected)
+                collected += more
+            assert bytes(collected[-1].data) == b"%d" % (total - 1)
+            # PUBACK belongs to the test, so that a publication of QoS 2 shows that answers arrive.
+            assert not (await within(client.publish("a", b"x", qos=2))).is_error
+            consumer.ack_many(collected)
             async with asyncio.timeout(PATIENCE):
                 while acked < total:
                     await asyncio.sleep(0.01)
