@@ -80,7 +80,8 @@ async def client(service: PulsarService) -> AsyncIterator[Any]:
 
 @pytest.fixture(scope="session")
 def embedded_mqtt() -> Iterator[EmbeddedMqtt]:
-    """The embedded broker with MQTT, in memory. On a loaded machine any subscriber is slow: nothing may be dropped then."""
+    """The embedded broker with MQTT, in memory. It drops nothing for a subscriber that a loaded machine makes
+    slow."""
     yield from running(lambda: EmbeddedMqtt(mqtt_slow_subscriber="wait"))
 
 
