@@ -41,6 +41,10 @@ impl Job for Change {
         self.op.apply(db)
     }
 
+    fn apply_after(&self, db: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
+        self.op.apply_after(db, removed)
+    }
+
     fn stands_alone(&self) -> bool {
         self.op.stands_alone()
     }
