@@ -67,8 +67,12 @@ def run(given: argparse.Namespace) -> int:
 
 def _tell(text: str) -> None:
     """Writes to stderr. The broker goes on if that is closed."""
-    with contextlib.suppress(OSError):
+    try:
         print(f"penstock broker: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its end.
+        with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _watch(broker: Broker, failures: list[str]) -> None:
