@@ -66,9 +66,15 @@ async def test_a_consumer_goes_on_after_an_unload(real_pulsar: RealPulsar) -> No
             for round_ in range(5):
                 sent = [b"%d-%d" % (round_, i) for i in range(50)]
                 await producer.send_many(sent)
-                messages = await receive(consumer, 50)
-                assert sorted(payloads(messages)) == sorted(sent)
-                await consumer.ack_many(messages)
+                got: list[bytes] = []
+                while len(got) < len(sent):
+                    messages = await consumer.receive_many(100, timeout=30)
+                    assert messages, f"{len(got)} of {len(sent)} messages arrived"
+                    await consumer.ack_many(messages)
+                    # Earlier ones may come again: a broker that unloads while it makes the file of a cursor
+                    # logs that it closes it at the acknowledged position, and recovers the one before.
+                    got += [payload for payload in payloads(messages) if payload in sent]
+                assert sorted(got) == sorted(sent)
                 await asyncio.to_thread(real_pulsar.unload, topic)
 
 
