@@ -3,6 +3,7 @@
 //!
 //! Every run follows from its seed. Two runs of a seed have the same trace; a test holds that for some of them.
 
+mod events;
 mod faults;
 mod host;
 mod mqtt;

@@ -2,23 +2,23 @@
 //! reaches every session, in order, with QoS 2 once; every future ends.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use penstock::broker::{MqttOptions, Options, PulsarOptions};
-use penstock::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
+use penstock::client::events::Receipt;
 use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
-use penstock::error::{Error, ErrorKind};
+use penstock::error::ErrorKind;
 use penstock::mqtt::frame::Decoder;
 use penstock::mqtt::packet::SubscribeOptions;
 use penstock::mqtt::topic::Filter;
 use penstock::mqtt::{QoS, Version};
-use tokio::sync::Notify;
 
+use super::events::{Ready, Sink};
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, violate};
 use super::network::Tap;
@@ -123,61 +123,6 @@ struct World {
     done: Cell<bool>,
 }
 
-/// The same outcome of messages in a row.
-type Outcome = (Vec<Name>, Result<Receipt, Error>);
-
-#[derive(Default)]
-struct Sink {
-    pending: Mutex<BTreeMap<usize, VecDeque<Name>>>,
-    outcomes: Mutex<Vec<Outcome>>,
-    closed: Mutex<Option<Error>>,
-    changed: Notify,
-}
-
-impl ProducerEvents for Sink {
-    fn sent(&self, slot: usize, outcome: SendOutcome) {
-        let (count, result) = match outcome {
-            SendOutcome::Stored { count, receipt } => (count, Ok(receipt)),
-            SendOutcome::Failed { count, error } => (count, Err(error)),
-        };
-        let mut pending = self.pending.lock().unwrap();
-        let pending = pending.entry(slot).or_default();
-        if count as usize > pending.len() {
-            violate(format!("{count} outcomes for {} publications", pending.len()));
-            return;
-        }
-        let names = pending.drain(..count as usize).collect();
-        self.outcomes.lock().unwrap().push((names, result));
-        self.changed.notify_one();
-    }
-
-    fn room(&self) {
-        self.changed.notify_one();
-    }
-
-    fn closed(&self, error: Error) {
-        *self.closed.lock().unwrap() = Some(error);
-        self.changed.notify_one();
-    }
-}
-
-#[derive(Default)]
-struct Ready {
-    notify: Notify,
-    closed: Mutex<Option<Error>>,
-}
-
-impl ConsumerEvents for Ready {
-    fn readable(&self) {
-        self.notify.notify_one();
-    }
-
-    fn closed(&self, error: Error) {
-        *self.closed.lock().unwrap() = Some(error);
-        self.notify.notify_one();
-    }
-}
-
 impl World {
     async fn connect(&self, id: &str, chance: &mut Chance) -> Option<Client> {
         let options = ClientOptions { client_id: id.into(), ..self.options.clone() };
@@ -207,8 +152,8 @@ impl World {
         }
     }
 
-    fn settle(&self, who: u8, sink: &Sink) {
-        for (names, result) in std::mem::take(&mut *sink.outcomes.lock().unwrap()) {
+    fn settle(&self, who: u8, sink: &Sink<Name>) {
+        for (names, result) in sink.outcomes() {
             let mut ledger = self.ledger.borrow_mut();
             for name in &names {
                 let (fate, _) = ledger.pushes.get_mut(name).expect("published");
@@ -231,7 +176,7 @@ impl World {
                 }
             }
         }
-        if let Some(error) = sink.closed.lock().unwrap().take()
+        if let Some(error) = sink.end()
             && error.kind() != ErrorKind::Closed
         {
             violate(format!("publisher {who} ended for good: {error}"));
@@ -257,7 +202,7 @@ impl World {
                 match producer.push(&message, chance.percent(30)) {
                     Ok(slot) => {
                         self.ledger.borrow_mut().pushes.insert(name, (Fate::Pending, qos));
-                        sink.pending.lock().unwrap().entry(slot).or_default().push_back(name);
+                        sink.pushed(slot, name);
                         next += 1;
                     }
                     Err(error) if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) => {
@@ -350,7 +295,7 @@ impl World {
         self.subscribed.set(self.subscribed.get() + 1);
         trace::event(format_args!("subscriber {at} is open"));
         self.take(at, &consumer, &ready, &mut chance).await;
-        if let Some(error) = ready.closed.lock().unwrap().take() {
+        if let Some(error) = ready.end() {
             violate(format!("subscriber {at} ended for good: {error}"));
         }
         let _ = ends(PATIENCE, "close of a consumer", consumer.close()).await.map_err(violate);

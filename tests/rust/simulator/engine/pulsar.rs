@@ -2,14 +2,13 @@
 //! order and, with deduplication, once; what a receipt confirmed does not come back; every future ends.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use penstock::broker::{Options, PulsarOptions};
-use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
 use penstock::client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::pulsar::{Client, Consumer, Producer};
 use penstock::compression::Compression;
@@ -18,9 +17,9 @@ use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::Decoder;
 use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::{Message, MessageId, Outgoing};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::events::{Ready, Sink};
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, violate};
 use super::network::Tap;
@@ -151,61 +150,6 @@ struct World {
     done: Cell<bool>,
 }
 
-/// The same outcome of messages in a row.
-type Outcome = (Vec<Name>, Result<(), Error>);
-
-/// Outcomes of one producer's handle.
-struct Sink {
-    pending: Mutex<BTreeMap<usize, VecDeque<Name>>>,
-    outcomes: Mutex<Vec<Outcome>>,
-    closed: Mutex<Option<Error>>,
-    changed: Notify,
-}
-
-impl ProducerEvents for Sink {
-    fn sent(&self, slot: usize, outcome: SendOutcome) {
-        let (count, result) = match outcome {
-            SendOutcome::Stored { count, .. } => (count, Ok(())),
-            SendOutcome::Failed { count, error } => (count, Err(error)),
-        };
-        let mut pending = self.pending.lock().unwrap();
-        let pending = pending.entry(slot).or_default();
-        if count as usize > pending.len() {
-            violate(format!("{count} outcomes for {} pushes", pending.len()));
-            return;
-        }
-        let names = pending.drain(..count as usize).collect();
-        self.outcomes.lock().unwrap().push((names, result));
-        self.changed.notify_one();
-    }
-
-    fn room(&self) {
-        self.changed.notify_one();
-    }
-
-    fn closed(&self, error: Error) {
-        *self.closed.lock().unwrap() = Some(error);
-        self.changed.notify_one();
-    }
-}
-
-#[derive(Default)]
-struct Ready {
-    notify: Notify,
-    closed: Mutex<Option<Error>>,
-}
-
-impl ConsumerEvents for Ready {
-    fn readable(&self) {
-        self.notify.notify_one();
-    }
-
-    fn closed(&self, error: Error) {
-        *self.closed.lock().unwrap() = Some(error);
-        self.notify.notify_one();
-    }
-}
-
 /// Errors that say that something is wrong with the engine and not with network, broker or disk.
 fn check_error(what: &str, error: &Error) {
     if matches!(error.kind(), ErrorKind::Protocol | ErrorKind::InvalidArgument | ErrorKind::FrameTooLarge) {
@@ -232,7 +176,7 @@ impl World {
         who: u8,
         by_key: bool,
         client: &Client,
-        sink: &Arc<Sink>,
+        sink: &Arc<Sink<Name>>,
         chance: &mut Chance,
     ) -> Option<Producer> {
         let plan = &self.plan;
@@ -251,7 +195,7 @@ impl World {
         };
         let options = ProducerOptions { batching: options.batching && !plan.chunking, ..options };
         while !host::is_violated() {
-            sink.closed.lock().unwrap().take();
+            sink.end();
             let opening = client.producer(topic, options.clone(), sink.clone());
             match ends(90, "opening a producer", opening).await {
                 Ok(Ok(producer)) => return Some(producer),
@@ -266,8 +210,8 @@ impl World {
         None
     }
 
-    fn settle(&self, who: u8, sink: &Sink) {
-        for (names, result) in std::mem::take(&mut *sink.outcomes.lock().unwrap()) {
+    fn settle(&self, who: u8, sink: &Sink<Name>) {
+        for (names, result) in sink.outcomes() {
             let mut ledger = self.ledger.borrow_mut();
             for name in &names {
                 let push = ledger.pushes.get_mut(name).expect("pushed");
@@ -277,7 +221,7 @@ impl World {
                 push.fate = if result.is_ok() { Fate::Stored } else { Fate::Unknown };
             }
             match result {
-                Ok(()) => trace::event(format_args!("writer {who}: {} stored", names.len())),
+                Ok(_) => trace::event(format_args!("writer {who}: {} stored", names.len())),
                 Err(error) => {
                     trace::event(format_args!("writer {who}: {} failed: {error}", names.len()));
                     let expected = match error.kind() {
@@ -291,7 +235,7 @@ impl World {
                 }
             }
         }
-        if let Some(error) = sink.closed.lock().unwrap().take()
+        if let Some(error) = sink.end()
             && error.kind() != ErrorKind::Closed
         {
             violate(format!("writer {who} ended for good: {error}"));
@@ -303,12 +247,7 @@ impl World {
         let mut next = 0;
         let mut handle = 0;
         while next < self.plan.quota && !host::is_violated() {
-            let sink = Arc::new(Sink {
-                pending: Mutex::default(),
-                outcomes: Mutex::default(),
-                closed: Mutex::default(),
-                changed: Notify::new(),
-            });
+            let sink = Arc::new(Sink::default());
             let by_key = chance.percent(20);
             let Some(producer) = self.open_producer(who, by_key, &client, &sink, &mut chance).await else {
                 return;
@@ -333,7 +272,7 @@ impl World {
                             let order = 8 * handle + if by_key { 1 + key as u32 } else { 0 };
                             let push = Push { fate: Fate::Pending, order };
                             self.ledger.borrow_mut().pushes.insert(name, push);
-                            sink.pending.lock().unwrap().entry(slot).or_default().push_back(name);
+                            sink.pushed(slot, name);
                             next += 1;
                         }
                         Err(error)
@@ -377,7 +316,7 @@ impl World {
                 }
             }
             self.settle(who, &sink);
-            for name in std::mem::take(&mut *sink.pending.lock().unwrap()).into_values().flatten() {
+            for name in sink.unanswered() {
                 if let Some(push) = self.ledger.borrow_mut().pushes.get_mut(&name) {
                     push.fate = Fate::Unknown;
                 }
@@ -467,7 +406,7 @@ impl World {
             trace::event(format_args!("reader {at}.{index} is open"));
             let lives = if self.plan.drops { chance.within(1, 400) } else { usize::MAX };
             self.take(at, &consumer, &ready, opened, (lives, cumulative), &mut chance).await;
-            if let Some(error) = ready.closed.lock().unwrap().take() {
+            if let Some(error) = ready.end() {
                 violate(format!("reader {at}.{index} ended for good: {error}"));
             }
             if self.done.get() || chance.percent(60) {
