@@ -25,6 +25,12 @@ pub type HashMap<K, V> = std::collections::HashMap<K, V, Hash>;
 /// A hash set of the standard library. Its order is random, and in a simulation repeatable.
 pub type HashSet<T> = std::collections::HashSet<T, Hash>;
 
+/// Number of this process, as a part of names.
+#[cfg(not(feature = "simulation"))]
+pub fn process() -> u32 {
+    std::process::id()
+}
+
 #[cfg(feature = "simulation")]
 mod simulation {
     use std::cell::Cell;
@@ -51,6 +57,11 @@ mod simulation {
         z ^ z >> 31
     }
 
+    /// Number of this process, and on a thread with a seed always the same.
+    pub fn process() -> u32 {
+        if STATE.get().is_some() { 1 } else { std::process::id() }
+    }
+
     /// Hasher of maps and sets.
     #[derive(Clone, Copy, Debug)]
     pub struct Hash(u64);
@@ -73,7 +84,7 @@ mod simulation {
 }
 
 #[cfg(feature = "simulation")]
-pub use simulation::{Hash, bits, seed};
+pub use simulation::{Hash, bits, process, seed};
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@
 //! With the feature `simulation`, tests replace names, sockets and threads by their own (`simulation`).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -95,6 +95,20 @@ pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
         return network.resolve(host, port).await;
     }
     Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+/// The address of this host on the route to another.
+pub(crate) fn own_address_towards(to: SocketAddr) -> io::Result<IpAddr> {
+    #[cfg(feature = "simulation")]
+    if simulation::network().is_some() {
+        return Ok(to.ip());
+    }
+    // Sends nothing: connecting a UDP socket only looks the route up.
+    let any: IpAddr =
+        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Runs a function that may block on a thread of its own.

@@ -366,7 +366,8 @@ impl ProducerRoute for Core {
         let pause = {
             let mut links = self.links.lock();
             links.get_mut(&broker).map_or(Duration::ZERO, |link| {
-                if link.connection.take().is_some_and(|(_, since)| since.elapsed() >= STEADY) {
+                let lived = |(_, since)| now.saturating_duration_since(since) >= STEADY;
+                if link.connection.take().is_some_and(lived) {
                     link.backoff.reset();
                 }
                 link.backoff.pause()

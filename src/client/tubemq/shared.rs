@@ -15,7 +15,7 @@ use crate::client::tubemq::options::ClientOptions;
 use crate::client::until;
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::resolve;
+use crate::net::{own_address_towards, resolve};
 use crate::net::url::{Address, ServiceUrl};
 use crate::random;
 use crate::sync::Mutex;
@@ -55,7 +55,7 @@ pub(super) struct Shared {
 /// Name of a client at masters and brokers, which display the address and the process id. It contains no `_`, because
 /// servers parse what is behind the last one.
 pub(super) fn client_id(host: &str) -> String {
-    let (process, bits) = (std::process::id(), random::bits());
+    let (process, bits) = (random::process(), random::bits());
     format!("{host}-{process}-{}-{bits:016x}-penstock-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
 }
 
@@ -64,10 +64,7 @@ async fn own_address(address: &Address) -> std::net::Ipv4Addr {
     let found = async {
         let to = resolve(&address.host, address.port).await.ok()?;
         let to = to.into_iter().find(std::net::SocketAddr::is_ipv4)?;
-        // Sends nothing: connecting a UDP socket only looks the route up.
-        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        socket.connect(to).ok()?;
-        match socket.local_addr().ok()?.ip() {
+        match own_address_towards(to).ok()? {
             std::net::IpAddr::V4(own) => Some(own),
             std::net::IpAddr::V6(_) => None,
         }

@@ -301,7 +301,7 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
             }
         }
         drop(part);
-        if since.elapsed() >= STEADY {
+        if clock::now().saturating_duration_since(since) >= STEADY {
             backoff.reset();
         }
         tokio::time::sleep(backoff.pause()).await;
