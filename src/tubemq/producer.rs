@@ -32,7 +32,7 @@ use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
 #[cfg(test)]
 mod tests;
 
-/// Number of refusals after which a message fails. Requests to retry later do not count.
+/// Number of refusals after which a message fails. Requests to retry later and expired visit tokens do not count.
 const MAX_REFUSALS: u32 = 5;
 /// Pause of a partition after its first refusal, doubled with each further one up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -405,7 +405,12 @@ impl Producer {
         let index = (number - self.first) as usize;
         let entry = &mut self.entries[index];
         let partition = entry.partition;
-        let later = matches!(code, Some(Code::ReceiveOverflow | Code::ServiceUnavailable));
+        // A visit token that has expired, or that a master issued before it restarted, says nothing about the message: the
+        // next heartbeat to the master brings another.
+        let later = matches!(
+            code,
+            Some(Code::ReceiveOverflow | Code::ServiceUnavailable | Code::CertificateFailure)
+        );
         if !later {
             entry.refusals += 1;
             let hopeless = matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS;

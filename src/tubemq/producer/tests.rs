@@ -233,6 +233,26 @@ fn a_refusal_that_does_not_pass_fails_the_message() {
     assert_eq!(producer.pending_messages(), 0);
 }
 
+/// A master that restarts issues other tokens, and the client learns of them when it can reach the master again.
+#[test]
+fn an_expired_visit_token_fails_no_message() {
+    let mut now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "a", Some("key"));
+    attach(&mut producer, 1);
+    for _ in 0..2 * MAX_REFUSALS {
+        let (number, _) = producer.poll_request(now, 1, &VISIT).expect("it is tried again");
+        producer.handle_answer(now, number, answer(415, 0));
+        let asks = std::iter::from_fn(|| producer.poll_event()).collect::<Vec<_>>();
+        assert!(matches!(asks[..], [Event::Refresh]), "a token is needed: {asks:?}");
+        now = producer.poll_timeout().unwrap();
+        producer.handle_timeout(now);
+    }
+    let (number, _) = producer.poll_request(now, 1, &VISIT).expect("it is tried again");
+    producer.handle_answer(now, number, answer(200, 7));
+    assert_eq!(outcomes(&mut producer), [Ok(7)]);
+}
+
 #[test]
 fn a_message_waits_no_longer_than_it_may() {
     let now = Instant::now();
