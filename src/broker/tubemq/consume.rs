@@ -3,6 +3,10 @@
 //! A client holds a partition while it sends heartbeats or gets. The messages of one get are a pack: the next
 //! get, or a commit, states whether the pack was consumed; if not, it is delivered again. With
 //! `manualCommitOffset`, gets advance without that, and a commit covers everything delivered.
+//!
+//! A confirmation does not name its pack: it means the last one. Calls of a connection that its client has given up may
+//! arrive late, when another pack is the last one. Therefore calls are refused on a connection that is older than the
+//! last one on which the client used the partition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +43,7 @@ impl Broker {
         let result =
             self.check_visit(call_id, request.auth_info.as_ref()).and_then(|user| match request.op_type {
                 REGISTER => self.take_partition(call_id, user, &request),
-                UNREGISTER => self.leave_partition(&user, &request),
+                UNREGISTER => self.leave_partition(call_id, &user, &request),
                 other => Err((Code::BadRequest, format!("unknown operation {other}"))),
             });
         let response = match result {
@@ -83,6 +87,9 @@ impl Broker {
             let text = "another client of the group holds the partition";
             return Err((Code::PartitionOccupied, text.to_owned()));
         }
+        if let Some(lease) = partition.leases.get(&group).filter(|lease| lease.client == request.client_id) {
+            check_late(lease, call_id, Code::PartitionOccupied)?;
+        }
         let (first, end) = (partition.log.first(), partition.log.committed());
         let before = partition.offsets.get(&group).map(|position| position.next);
         let next = match (request.curr_offset, before) {
@@ -112,13 +119,16 @@ impl Broker {
 
     fn leave_partition(
         &mut self,
+        call_id: CallId,
         user: &str,
         request: &pb::RegisterRequestC2b,
     ) -> Result<(i64, Option<i64>), Refusal> {
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
-        let pack = held(&mut partition.leases, &group, &request.client_id, user)?.pack;
+        let lease = held(&mut partition.leases, &group, &request.client_id, user)?;
+        check_late(lease, call_id, Code::NoNode)?;
+        let pack = lease.pack;
         partition.leases.remove(&group);
         if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
             partition.set_offset(&group, end);
@@ -162,7 +172,10 @@ impl Broker {
                 None => Err((Code::NoNode, String::new())),
             };
             match lease {
-                Ok(lease) => (lease.expires, lease.connection) = (expires, call_id.connection),
+                Ok(lease) => {
+                    lease.expires = expires;
+                    lease.connection = lease.connection.max(call_id.connection);
+                }
                 Err((code, _)) => failure_info.push(format!("{}:{info}", code as i32)),
             }
         }
@@ -204,7 +217,8 @@ impl Broker {
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         let lease = held(&mut partition.leases, &group, &request.client_id, &user)?;
         check_connection(lease, bound)?;
-        lease.expires = expires;
+        check_late(lease, call_id, Code::NoNode)?;
+        (lease.expires, lease.connection) = (expires, call_id.connection);
         let (first, end) = (partition.log.first(), partition.log.committed());
         let unread = Position { next: first, touched_ms: 0 };
         let known = &mut partition.offsets.entry(group.clone()).or_insert(unread).next;
@@ -307,7 +321,8 @@ impl Broker {
         let lease = held(&mut partition.leases, &group, &request.client_id, &user)
             .map_err(|(_, text)| (Code::Unauthorized, text))?;
         check_connection(lease, bound)?;
-        lease.expires = expires;
+        check_late(lease, call_id, Code::Unauthorized)?;
+        (lease.expires, lease.connection) = (expires, call_id.connection);
         let pack = lease.pack.take().filter(|_| request.last_pack_consumed == Some(true));
         if let Some(end) = pack {
             partition.set_offset(&group, end);
@@ -317,6 +332,14 @@ impl Broker {
         let next = partition.offset(&group).unwrap_or_else(|| partition.log.first());
         Ok((offset_of(next), offset_of(partition.log.committed())))
     }
+}
+
+/// Refuses a call on a connection that its client has given up since: the client uses the partition on a later one.
+fn check_late(lease: &Lease, call_id: CallId, code: Code) -> Result<(), Refusal> {
+    if call_id.connection >= lease.connection {
+        return Ok(());
+    }
+    Err((code, "the client has used the partition on a later connection since".to_owned()))
 }
 
 /// Refuses a call that names a lease of another connection, where leases are bound to theirs. After a reconnect the

@@ -62,8 +62,8 @@ pub(super) struct Lease {
     pub(super) client: String,
     /// User of the client; no other may renew or release the lease under its id.
     pub(super) user: Arc<str>,
-    /// Connection on which the client registered, or last sent a heartbeat. Where there are users, gets and commits
-    /// come on this one only: the client id alone proves nothing.
+    /// Latest connection on which the client registered, sent a heartbeat or, without users, read. Calls on earlier ones
+    /// are late. Where there are users, gets and commits come on this one only: the client id alone proves nothing.
     pub(super) connection: u64,
     pub(super) expires: Instant,
     /// Message types that the client consumes; all if empty.

@@ -341,6 +341,28 @@ fn a_pack_comes_again_until_it_is_said_to_be_consumed() {
     assert_eq!(bench.commit(seat, "c", 0, true).curr_offset, Some(84), "twice is no harm");
 }
 
+/// The confirmation was of the pack before, and its connection was given up.
+#[test]
+fn a_call_of_a_connection_that_was_given_up_confirms_nothing() {
+    let (mut bench, old) = Bench::demo();
+    let new = bench.connect();
+    bench.produce(old, "demo", 0, b"a");
+    bench.take(old, "c", 0, |_| {});
+    assert_eq!(bodies(&bench.get(old, "c", 0, false, false)), ["a"]);
+    // The connection is lost, and with it for a while a get that confirms the pack.
+    assert_eq!(bodies(&bench.get(new, "c", 0, false, false)), ["a"]);
+    bench.produce(new, "demo", 0, b"b");
+    assert_eq!(bodies(&bench.get(new, "c", 0, true, false)), ["b"]);
+    bench.produce(new, "demo", 0, b"c");
+    assert_eq!(bench.get(old, "c", 0, true, false).err_code, 411, "it arrives late");
+    assert_eq!(bench.commit(old, "c", 0, true).err_code, 401);
+    assert_eq!(bench.take(old, "c", 0, |request| request.read_status = 2).err_code, 410, "so does a seek");
+    assert_eq!(bench.take(old, "c", 0, |request| request.op_type = 32).err_code, 411);
+    assert!(bench.beat_partitions(old, "c", &[0]).is_empty());
+    assert_eq!(bodies(&bench.get(new, "c", 0, false, false)), ["b", "c"]);
+    assert_eq!(bench.commit(new, "c", 0, true).curr_offset, Some(84));
+}
+
 #[test]
 fn with_manual_commits_gets_go_on_and_a_commit_is_of_all() {
     let (mut bench, seat) = Bench::demo();
