@@ -104,8 +104,7 @@ pub(crate) fn own_address_towards(to: SocketAddr) -> io::Result<IpAddr> {
         return Ok(to.ip());
     }
     // Sends nothing: connecting a UDP socket only looks the route up.
-    let any: IpAddr =
-        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(to)?;
     Ok(socket.local_addr()?.ip())

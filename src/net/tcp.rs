@@ -105,7 +105,8 @@ impl Tcp {
         if *reads < STREAM {
             return;
         }
-        let small = *bytes <= (STREAM * SMALL) as usize && clock::now().saturating_duration_since(*since) <= STREAM * SOON;
+        let small = *bytes <= (STREAM * SMALL) as usize
+            && clock::now().saturating_duration_since(*since) <= STREAM * SOON;
         let enough = *bytes * GATHER as usize / STREAM as usize;
         self.pace =
             if small && self.may_gather() && system::set_receive_low_water(&self.stream, enough).is_ok() {

@@ -407,10 +407,8 @@ impl Producer {
         let partition = entry.partition;
         // A visit token that has expired, or that a master issued before it restarted, says nothing about the message: the
         // next heartbeat to the master brings another.
-        let later = matches!(
-            code,
-            Some(Code::ReceiveOverflow | Code::ServiceUnavailable | Code::CertificateFailure)
-        );
+        let later =
+            matches!(code, Some(Code::ReceiveOverflow | Code::ServiceUnavailable | Code::CertificateFailure));
         if !later {
             entry.refusals += 1;
             let hopeless = matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS;

@@ -1,5 +1,6 @@
-//! The production clients of Pulsar and MQTT against the production broker on its SQLite store: reconnecting supervisors, pools,
-//! lookups, partitions, sessions, drivers, hubs and the writer, on a simulated network, disk and clock.
+//! The production clients of Pulsar, MQTT and TubeMQ against the production broker on its SQLite store: reconnecting
+//! supervisors, pools, lookups, partitions, sessions, drivers, hubs and the writer, on a simulated network, disk and
+//! clock.
 //!
 //! Every run follows from its seed. Two runs of a seed have the same trace; a test holds that for some of them.
 
@@ -10,6 +11,7 @@ mod mqtt;
 mod network;
 mod pulsar;
 mod trace;
+mod tubemq;
 
 use std::collections::{BTreeMap, BTreeSet};
 
