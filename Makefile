@@ -10,6 +10,7 @@
 # make wheel    the abi3 wheel, in dist/
 # make fuzz     SECONDS=60 per decoder
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
+# make golden-stores  the kept stores and outbox files of the present format, in tests/golden
 # make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
 # make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs: against all of a file
 # make simulate SEEDS=10000    clients and broker on a simulated network, disk and clock
@@ -48,7 +49,7 @@ TWO := --numprocesses 2
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -237,6 +238,10 @@ mutants:
 
 crashes:
 	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --features broker --test simdisk -- --nocapture
+
+# For a new format only. The files of earlier formats stay as they are.
+golden-stores:
+	@WRITE_GOLDEN_STORES=1 cargo test --quiet --features simulation --test broker --test client -- _formats --test-threads 1
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

@@ -402,9 +402,10 @@ fn connect(options: &OutboxOptions) -> Result<Connection> {
         }
         (APPLICATION, version) => {
             return Err(Error::new(
-                ErrorKind::Unsupported,
+                ErrorKind::UnsupportedVersion,
                 format!(
-                    "it has format {version} of a newer version of this software; this version reads format {FORMAT}"
+                    "it has format {version}, and this version supports up to {FORMAT}: use the version that wrote the \
+                     file"
                 ),
             ));
         }

@@ -8,6 +8,7 @@ mod process;
 mod pulsar;
 mod pulsar_life;
 mod pulsar_replay;
+mod store_formats;
 mod tubemq;
 
 #[path = "../support/mod.rs"]

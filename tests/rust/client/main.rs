@@ -2,5 +2,6 @@
 
 #[cfg(feature = "broker")]
 mod mqtt_outbox;
+mod mqtt_outbox_formats;
 mod mqtt_outbox_store;
 mod pulsar_reopen;

@@ -263,7 +263,7 @@ fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     assert_eq!(Outbox::open(&options, reporting().0).unwrap_err().kind(), ErrorKind::Persistence);
     edit("PRAGMA user_version = 2");
     let error = Outbox::open(&options, reporting().0).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
     assert!(error.message().contains("format 2"), "{error}");
 }
 
