@@ -167,7 +167,8 @@ fn used_pages(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |pragma: &str| -> rusqlite::Result<u64> {
         connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map(|n| n.max(0) as u64)
     };
-    Ok((number("page_count")? - number("freelist_count")?) * number("page_size")?)
+    // The numbers of a damaged file need not fit each other.
+    Ok(number("page_count")?.saturating_sub(number("freelist_count")?) * number("page_size")?)
 }
 
 /// A change to be written.

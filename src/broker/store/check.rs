@@ -1,4 +1,4 @@
-//! A check of a whole store while no broker runs: every entry is read and verified.
+//! A check of a whole store while no broker runs: every row is read and verified.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::database::{Directory, prepare};
 use super::entries::{Stored, entry_key, sequence_of};
+use super::rows;
 use crate::broker::log::Source as _;
 use crate::broker::log::cursor::Cursor;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +43,7 @@ pub fn check(path: &Path) -> Result<Checked> {
             checked.damage.push(format!("the database: {line}"));
         }
     }
+    checked.damage.extend(rows::damage(&db, SQLITE_LINES as usize));
     let mut stored = Stored::new(directory.connect(Sync::Full)?);
     let mut topics = db.prepare("SELECT id, domain, name, first, next FROM topic WHERE partitions = 0")?;
     let rows = topics.query_map([], |row| {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::rows::{long, number, sum_of as row_sum};
 use crate::broker::log::cursor::Cursor;
 use crate::broker::log::{BATCH, Entry, Last, Source, unreadable};
 use crate::checksum::crc32c;
@@ -74,26 +75,34 @@ pub(super) fn remove_entries(
     if let Some(rest) = remove_some(db, start, end, removed)? {
         // Two removals of one topic may leave ranges that begin with the same entry.
         db.prepare_cached(
-            "INSERT INTO garbage VALUES (?1, ?2) \
-             ON CONFLICT (start) DO UPDATE SET \"end\" = max(\"end\", excluded.\"end\")",
+            "INSERT INTO garbage VALUES (?1, ?2, ?3) \
+             ON CONFLICT (start) DO UPDATE SET \"end\" = excluded.\"end\", sum = excluded.sum \
+             WHERE excluded.\"end\" > \"end\"",
         )?
-        .execute([rest, end])?;
+        .execute(params![rest, end, garbage_sum(rest, end)])?;
     }
     Ok(())
+}
+
+fn garbage_sum(start: i64, end: i64) -> u32 {
+    row_sum("garbage", &[number(start), number(end)])
 }
 
 /// Deletes some garbage in a transaction of its own. Returns whether there was any.
 pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
     let next = || {
-        db.prepare_cached("SELECT start, \"end\" FROM garbage LIMIT 1")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+        db.prepare_cached("SELECT start, \"end\", sum FROM garbage LIMIT 1")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?)))
             .optional()
+            // A damaged range may have entries that are needed. It stays, and so does everything behind it: the next
+            // start tells of it.
+            .map(|found| found.filter(|(start, end, sum)| *sum == i64::from(garbage_sum(*start, *end))))
     };
     let Some(mut range) = next()? else { return Ok(false) };
     let transaction = db.unchecked_transaction()?;
     let mut removed = 0;
     for _ in 0..RANGES_AT_ONCE {
-        let (start, end) = range;
+        let (start, end, _) = range;
         transaction.prepare_cached("DELETE FROM garbage WHERE start = ?1")?.execute([start])?;
         remove_entries(&transaction, start, end, &mut removed)?;
         if removed > REMOVED_AT_ONCE {
@@ -169,8 +178,19 @@ pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqli
 
 /// Notes how long brokers have run on the store.
 pub(super) fn set_run_ms(db: &Connection, run_ms: u64) -> rusqlite::Result<()> {
-    db.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE key = 'run_ms'")?
-        .execute([run_ms as i64])
+    db.prepare_cached("UPDATE meta SET value = ?1, sum = ?2 WHERE key = 'run_ms' AND value < ?1")?
+        .execute(params![run_ms as i64, meta_sum("run_ms", run_ms as i64)])
+        .map(drop)
+}
+
+fn meta_sum(key: &str, value: i64) -> u32 {
+    row_sum("meta", &[key.into(), number(value)])
+}
+
+/// Sets a number of the store itself.
+pub(super) fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2, ?3)")?
+        .execute(params![key, value, meta_sum(key, value)])
         .map(drop)
 }
 
@@ -182,12 +202,14 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
         most = most.max(db.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0));
     }
     let mut topics = db.prepare("SELECT id FROM topic WHERE partitions = 0")?;
-    let mut last =
-        db.prepare("SELECT run_ms FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?;
+    let mut last = db.prepare("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?;
     for topic in topics.query_map([], |row| row.get::<_, i64>(0))? {
         let topic = topic? as u64;
-        let newest = last.query_row([entry_key(topic, 0), entry_key(topic + 1, 0)], |row| row.get(0));
-        most = most.max(newest.optional()?.unwrap_or(0));
+        let newest: Option<i64> =
+            last.query_row([entry_key(topic, 0), entry_key(topic + 1, 0)], |row| row.get(0))?;
+        // By a damaged entry everything might be too old at once. It is told of when it is read.
+        let newest = newest.and_then(|id| Stored::read_one(db, topic, sequence_of(id)).ok());
+        most = most.max(newest.map_or(0, |entry| entry.run_ms as i64));
     }
     Ok(most.max(0) as u64)
 }
@@ -199,10 +221,19 @@ pub(super) fn insert_topic(
     name: &str,
     partitions: u32,
 ) -> rusqlite::Result<()> {
-    db.prepare_cached("INSERT INTO topic VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0)")?
-        .execute(params![id as i64, domain, name, partitions])?;
-    db.prepare_cached("INSERT OR REPLACE INTO meta VALUES ('next_topic', ?1)")?.execute([id as i64 + 1])?;
-    Ok(())
+    let sum = row_sum("topic", &[long(id), domain.into(), name.into(), number(partitions)]);
+    db.prepare_cached("INSERT INTO topic VALUES (?1, ?2, ?3, ?4, 0, 0, 0, 0, ?5, ?6, ?7)")?.execute(
+        params![id as i64, domain, name, partitions, sum, epoch_sum(id, 0), trim_sum(id, 0, 0, 0)],
+    )?;
+    set_meta(db, "next_topic", id as i64 + 1)
+}
+
+pub(super) fn epoch_sum(id: u64, epoch: u64) -> u32 {
+    row_sum("topic.epoch_sum", &[long(id), long(epoch)])
+}
+
+pub(super) fn trim_sum(id: u64, first: u64, next: u64, next_index: u64) -> u32 {
+    row_sum("topic.trim_sum", &[long(id), long(first), long(next), long(next_index)])
 }
 
 /// Creates a topic at start, before the writer runs. Returns its id.
@@ -412,7 +443,9 @@ fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry> {
         Ok((entry, row.get(10)?))
     };
     let (entry, sum) = read().map_err(|error| unreadable(sequence, error))?;
-    if sum.is_some_and(|sum| sum != sum_of(topic, &entry)) {
+    // Entries of a store from before there were checksums have no time either. A flipped bit can make a NULL of a checksum,
+    // and then the time is read from the wrong place.
+    if sum.map_or(entry.run_ms != 0, |sum| sum != sum_of(topic, &entry)) {
         return Err(unreadable(sequence, "its checksum does not match"));
     }
     Ok(entry)

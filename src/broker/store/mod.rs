@@ -6,6 +6,7 @@
 //! * [`entries`]: topics, entries, cursors, producers and schemas
 //! * [`mqtt`]: MQTT's sessions, queues and retained messages
 //! * [`check`](mod@check): reads and verifies a whole store
+//! * `rows`: checksums of the rows of all tables but that of the entries
 //! * `usage`: bytes in use
 
 pub mod check;
@@ -14,6 +15,7 @@ pub mod entries;
 pub mod mqtt;
 mod op;
 pub(super) mod queue;
+mod rows;
 mod usage;
 
 pub use database::{Database, Directory, backup, prepare};

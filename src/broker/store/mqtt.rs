@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::broker::log::{Entry, TopicIds};
 use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
+use crate::broker::store::rows::{blob, long, number, sum_of};
 use crate::error::Result;
 
 /// Domain of the log in the topic table.
@@ -120,7 +122,19 @@ impl Op {
                     .execute([entry_key(*log, *sequence)])?;
             }
             Self::Session(row) => {
-                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+                let sum = sum_of(
+                    "session",
+                    &[
+                        long(row.id),
+                        (&*row.client_id).into(),
+                        number(row.expiry),
+                        row.ends_ms.map_or(ValueRef::Null, long),
+                        blob(row.will.as_deref()),
+                        number(row.will_delay),
+                        row.owner.as_deref().map_or(ValueRef::Null, Into::into),
+                    ],
+                );
+                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
                     .execute(params![
                         row.id as i64,
                         row.client_id,
@@ -129,6 +143,7 @@ impl Op {
                         row.will.as_deref(),
                         row.will_delay,
                         row.owner,
+                        sum,
                     ])?;
             }
             Self::DropSession(id) => {
@@ -139,8 +154,16 @@ impl Op {
                 db.prepare_cached("DELETE FROM session WHERE id = ?1")?.execute([*id as i64])?;
             }
             Self::Subscribe(session, filter, options, id) => {
-                db.prepare_cached("INSERT OR REPLACE INTO subscription VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![*session as i64, filter, options, id])?;
+                let values =
+                    [long(*session), (&**filter).into(), number(*options), id.map_or(ValueRef::Null, number)];
+                db.prepare_cached("INSERT OR REPLACE INTO subscription VALUES (?1, ?2, ?3, ?4, ?5)")?
+                    .execute(params![
+                        *session as i64,
+                        filter,
+                        options,
+                        id,
+                        sum_of("subscription", &values)
+                    ])?;
             }
             Self::Unsubscribe(session, filter) => {
                 db.prepare_cached("DELETE FROM subscription WHERE session = ?1 AND filter = ?2")?
@@ -148,39 +171,52 @@ impl Op {
             }
             Self::Enqueue(session, row) => {
                 let ids: Vec<u8> = row.ids.iter().flat_map(|id| id.to_be_bytes()).collect();
-                db.prepare_cached("INSERT INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?.execute(
+                let ids = (!ids.is_empty()).then_some(&ids[..]);
+                let values =
+                    [long(*session), long(row.position), long(row.sequence), number(row.flags), blob(ids)];
+                db.prepare_cached("INSERT INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(
                     params![
                         *session as i64,
                         row.position as i64,
                         row.sequence as i64,
                         row.flags,
-                        (!ids.is_empty()).then_some(ids),
+                        ids,
                         row.packet_id,
                         row.released,
+                        sum_of("queue", &values),
+                        state_sum(*session, row.position, row.packet_id, row.released),
                     ],
                 )?;
             }
             Self::InFlight(session, position, packet_id, released) => {
                 db.prepare_cached(
-                    "UPDATE queue SET packet_id = ?3, released = ?4 WHERE session = ?1 AND position = ?2",
+                    "UPDATE queue SET packet_id = ?3, released = ?4, state_sum = ?5 WHERE session = ?1 AND position = ?2",
                 )?
-                .execute(params![*session as i64, *position as i64, packet_id, released])?;
+                .execute(params![
+                    *session as i64,
+                    *position as i64,
+                    packet_id,
+                    released,
+                    state_sum(*session, *position, *packet_id, *released),
+                ])?;
             }
             Self::Dequeue(session, position) => {
                 db.prepare_cached("DELETE FROM queue WHERE session = ?1 AND position = ?2")?
                     .execute([*session as i64, *position as i64])?;
             }
             Self::Received(session, packet_id) => {
-                db.prepare_cached("INSERT OR REPLACE INTO inflight VALUES (?1, ?2)")?
-                    .execute(params![*session as i64, packet_id])?;
+                let sum = sum_of("inflight", &[long(*session), number(*packet_id)]);
+                db.prepare_cached("INSERT OR REPLACE INTO inflight VALUES (?1, ?2, ?3)")?
+                    .execute(params![*session as i64, packet_id, sum])?;
             }
             Self::Released(session, packet_id) => {
                 db.prepare_cached("DELETE FROM inflight WHERE session = ?1 AND packet_id = ?2")?
                     .execute(params![*session as i64, packet_id])?;
             }
             Self::Retain(topic, sequence) => {
-                db.prepare_cached("INSERT OR REPLACE INTO retained VALUES (?1, ?2)")?
-                    .execute(params![topic, *sequence as i64])?;
+                let sum = sum_of("retained", &[(&**topic).into(), long(*sequence)]);
+                db.prepare_cached("INSERT OR REPLACE INTO retained VALUES (?1, ?2, ?3)")?
+                    .execute(params![topic, *sequence as i64, sum])?;
             }
             Self::Unretain(topic) => {
                 db.prepare_cached("DELETE FROM retained WHERE topic = ?1")?.execute([topic])?;
@@ -188,6 +224,11 @@ impl Op {
         }
         Ok(())
     }
+}
+
+/// Checksum of what [`Op::InFlight`] changes.
+fn state_sum(session: u64, position: u64, packet_id: u16, released: bool) -> u32 {
+    sum_of("queue.state_sum", &[long(session), long(position), number(packet_id), number(released)])
 }
 
 /// A stored session.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use super::entries::{entry_key, insert_entry, insert_topic, remove_entries};
+use super::entries::{entry_key, epoch_sum, insert_entry, insert_topic, remove_entries, trim_sum};
 use super::mqtt;
+use super::rows::{long, number, sum_of};
 use crate::broker::log::Entry;
 use crate::sqlite::Job;
 
@@ -146,24 +147,57 @@ impl Job for Op {
                 remove_entries(db, entry_key(id as u64, 0), entry_key(id as u64 + 1, 0), removed)?;
             }
             Self::Epoch { topic, epoch } => {
-                db.execute("UPDATE topic SET epoch = ?2 WHERE id = ?1", [*topic as i64, *epoch as i64])?;
+                db.execute(
+                    "UPDATE topic SET epoch = ?2, epoch_sum = ?3 WHERE id = ?1",
+                    params![*topic as i64, *epoch as i64, epoch_sum(*topic, *epoch)],
+                )?;
             }
             Self::Append { topic, entry, producer } => {
                 insert_entry(db, *topic, entry)?;
                 if let Some((name, last)) = producer {
-                    db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4)")?
-                        .execute(params![*topic as i64, name, last, entry.run_ms as i64])?;
+                    let values = [long(*topic), (&**name).into(), number(*last), long(entry.run_ms)];
+                    db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)")?
+                        .execute(params![
+                            *topic as i64,
+                            name,
+                            last,
+                            entry.run_ms as i64,
+                            sum_of("producer", &values)
+                        ])?;
                 }
             }
             Self::Trim { topic, first, next, next_index } => {
-                db.prepare_cached("UPDATE topic SET first = ?2, next = ?3, next_index = ?4 WHERE id = ?1")?
-                    .execute([*topic as i64, *first as i64, *next as i64, *next_index as i64])?;
+                db.prepare_cached(
+                    "UPDATE topic SET first = ?2, next = ?3, next_index = ?4, trim_sum = ?5 WHERE id = ?1",
+                )?
+                .execute(params![
+                    *topic as i64,
+                    *first as i64,
+                    *next as i64,
+                    *next_index as i64,
+                    trim_sum(*topic, *first, *next, *next_index),
+                ])?;
                 remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first), removed)?;
             }
             Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
-                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
-                    params![*topic as i64, subscription, *kind, *below as i64, state, *touched_ms as i64],
-                )?;
+                let values = [
+                    long(*topic),
+                    (&**subscription).into(),
+                    number(*kind),
+                    long(*below),
+                    (&state[..]).into(),
+                    long(*touched_ms),
+                ];
+                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+                    .execute(params![
+                        *topic as i64,
+                        subscription,
+                        *kind,
+                        *below as i64,
+                        state,
+                        *touched_ms as i64,
+                        sum_of("cursor", &values),
+                    ])?;
             }
             Self::DropCursor { topic, subscription } => {
                 db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
@@ -175,11 +209,9 @@ impl Job for Op {
             }
             Self::Run(run_ms) => super::entries::set_run_ms(db, *run_ms)?,
             Self::Schema { name, version, data } => {
-                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3)")?.execute(params![
-                    name,
-                    *version as i64,
-                    &data[..]
-                ])?;
+                let sum = sum_of("schema", &[(&**name).into(), long(*version), (&data[..]).into()]);
+                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3, ?4)")?
+                    .execute(params![name, *version as i64, &data[..], sum])?;
             }
             Self::DropSchema { name } => {
                 db.execute("DELETE FROM schema WHERE name = ?1", [name])?;

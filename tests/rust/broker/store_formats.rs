@@ -16,7 +16,7 @@ use penstock::error::ErrorKind;
 use penstock::sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
-const PRESENT: u32 = 5;
+const PRESENT: u32 = 6;
 /// Topics by their ids. The domain of MQTT has one log for all messages.
 const LOG: u64 = 1;
 const ORDERS: u64 = 2;

@@ -139,22 +139,33 @@ fn pages(directory: &Path, image: &Image) -> BTreeMap<usize, String> {
     rows.collect::<rusqlite::Result<_>>().unwrap()
 }
 
+/// Whether a broker may start with a flipped bit in this table: it holds no rows with checksums, or its rows are verified
+/// when they are read.
+fn unsummed(table: &str) -> bool {
+    matches!(table, "entry" | "sqlite_schema" | "(free)")
+}
+
 #[test]
 #[allow(clippy::print_stdout, reason = "what was tried")]
 fn a_flipped_bit_is_found_or_does_no_harm_and_never_a_panic() {
     let (directory, image, clients) = written(4);
     let path = directory.path();
     let tables = pages(path, &image);
+    let rows: Vec<_> = tables.iter().filter(|(_, name)| !unsummed(name)).map(|(page, _)| *page).collect();
     let mut outcomes = BTreeMap::<(String, &str), usize>::new();
     for seed in 300 * scripts().start..300 * scripts().end {
         let chance = &mut Chance::new(seed);
         let mut flipped = image.clone();
         let file = flipped.0.get_mut("broker.db").unwrap();
-        // Rows are at the ends of their pages.
-        let at = match chance.below(file.len()) {
-            at if chance.percent(50) => at,
-            at => at / PAGE * PAGE + PAGE - 1 - chance.below(200),
+        let page = if chance.percent(40) {
+            chance.below(file.len() / PAGE)
+        } else {
+            rows[chance.below(rows.len())] - 1
         };
+        // Most of a page is empty.
+        let used: Vec<_> =
+            (page * PAGE..(page + 1) * PAGE).filter(|at| file[*at] != 0 || chance.percent(1)).collect();
+        let at = used.get(chance.below(used.len())).copied().unwrap_or(page * PAGE);
         let bit = 1 << chance.below(8);
         file[at] ^= bit;
         let place = format!("byte {at} ^ {bit}");
@@ -183,6 +194,7 @@ fn a_flipped_bit_is_found_or_does_no_harm_and_never_a_panic() {
             }
             Some((file, text)) => {
                 assert!(!file.starts_with("src"), "{table}, {place}: the broker panics: {text}");
+                assert!(unsummed(&table), "{table}, {place}: the broker has started: {text}");
                 if table == "entry" {
                     assert!(!text.starts_with("altered"), "{table}, {place}: {text}");
                     assert!(!sound, "{table}, {place}: it was not found: {text}");

@@ -1,27 +1,19 @@
 //! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained message.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::BytesMut;
-use penstock::mqtt::packet::{Ack, PacketId, Publish, Subscribe, SubscribeOptions};
+use penstock::mqtt::packet::{Publish, Subscribe, SubscribeOptions};
 use penstock::mqtt::{Packet, Properties, QoS, Reason, Sender, Version, frame};
 
 use crate::node::MQTT;
 use crate::support::chance::Chance;
-use crate::support::mqtt::{Q1, Q2, encode, id, lasting, publish, retained, text};
+use crate::support::mqtt::{Exchange, Q1, Q2, encode, id, lasting, publish, retained, text};
 use crate::world::World;
 
 /// Publications in flight.
 const WINDOW: usize = 6;
 const RETAINED: &str = "r/last";
-
-#[derive(Clone, Debug)]
-struct Outgoing {
-    packet_id: PacketId,
-    publish: Publish,
-    /// Whether PUBREC has arrived.
-    released: bool,
-}
 
 /// A client with a session that lasts.
 #[derive(Clone, Debug, Default)]
@@ -36,11 +28,7 @@ struct Session {
     input: BytesMut,
     /// Packets to be sent.
     up: VecDeque<Packet>,
-    outgoing: Vec<Outgoing>,
-    next_packet_id: u16,
-    /// Payloads in order of arrival, without duplicates that QoS 2 recognised.
-    got: Vec<(QoS, String)>,
-    incoming: BTreeSet<PacketId>,
+    exchange: Exchange,
     subscribed: bool,
 }
 
@@ -97,60 +85,12 @@ impl Session {
                 assert_eq!(ack.reason, Reason::Success, "{}", self.name);
                 assert!(ack.session_present || !self.known, "{}: the session is lost", self.name);
                 self.ready = true;
-                for outgoing in &self.outgoing {
-                    self.up.push_back(if outgoing.released {
-                        Packet::PubRel(Ack::new(outgoing.packet_id))
-                    } else {
-                        Packet::Publish(Publish { dup: true, ..outgoing.publish.clone() })
-                    });
-                }
+                self.up.extend(self.exchange.again());
             }
             Packet::SubAck(_) => self.subscribed = true,
-            Packet::PubAck(ack) => {
-                assert!(!ack.reason.is_error(), "{ack:?}");
-                let at = self.outgoing.iter().position(|o| o.packet_id == ack.packet_id).unwrap();
-                return Some(self.outgoing.remove(at).publish);
-            }
-            Packet::PubRec(ack) => {
-                assert!(!ack.reason.is_error(), "{ack:?}");
-                let outgoing = self.outgoing.iter_mut().find(|o| o.packet_id == ack.packet_id).unwrap();
-                outgoing.released = true;
-                self.up.push_back(Packet::PubRel(Ack::new(ack.packet_id)));
-            }
-            Packet::PubComp(ack) => {
-                let at = self.outgoing.iter().position(|o| o.packet_id == ack.packet_id).unwrap();
-                return Some(self.outgoing.remove(at).publish);
-            }
-            Packet::Publish(publish) => {
-                let packet_id = publish.packet_id.expect("nothing is sent with QoS 0");
-                if publish.qos == Q1 {
-                    self.got.push((Q1, text(&publish)));
-                    self.up.push_back(Packet::PubAck(Ack::new(packet_id)));
-                } else {
-                    if self.incoming.insert(packet_id) {
-                        self.got.push((Q2, text(&publish)));
-                    } else {
-                        assert!(publish.dup, "{}: {packet_id} for another message", self.name);
-                    }
-                    self.up.push_back(Packet::PubRec(Ack::new(packet_id)));
-                }
-            }
-            Packet::PubRel(ack) => {
-                self.incoming.remove(&ack.packet_id);
-                self.up.push_back(Packet::PubComp(Ack::new(ack.packet_id)));
-            }
-            other => panic!("{}: {other:?}", self.name),
+            packet => return self.exchange.hear(packet, &mut self.up),
         }
         None
-    }
-
-    fn free_id(&mut self) -> u16 {
-        loop {
-            self.next_packet_id = self.next_packet_id % 1000 + 1;
-            if self.outgoing.iter().all(|o| o.packet_id.get() != self.next_packet_id) {
-                return self.next_packet_id;
-            }
-        }
     }
 }
 
@@ -210,10 +150,10 @@ pub fn set_up(world: &mut World) {
 fn send(world: &mut World, chance: &mut Chance) {
     let client = &mut world.clients.mqtt;
     let publisher = &mut client.publisher;
-    if publisher.outgoing.len() >= WINDOW {
+    if publisher.exchange.outgoing.len() >= WINDOW {
         return;
     }
-    let packet_id = publisher.free_id();
+    let packet_id = publisher.exchange.free_id();
     let publish = if chance.percent(15) {
         client.retained += 1;
         retained(RETAINED, Q1, packet_id, &payload("r", client.retained))
@@ -223,7 +163,7 @@ fn send(world: &mut World, chance: &mut Chance) {
         client.sent.push((qos, text.clone()));
         publish("t/a", qos, packet_id, &text)
     };
-    publisher.outgoing.push(Outgoing { packet_id: id(packet_id), publish: publish.clone(), released: false });
+    publisher.exchange.send(&publish);
     let peer = publisher.peer.unwrap();
     tell(world, peer, Packet::Publish(publish));
 }
@@ -250,18 +190,22 @@ pub fn verify(world: &mut World) {
     let text = payload("t", world.clients.mqtt.sent.len());
     world.clients.mqtt.sent.push((Q2, text.clone()));
     let publisher = &mut world.clients.mqtt.publisher;
-    let packet_id = publisher.free_id();
+    let packet_id = publisher.exchange.free_id();
     let publish = publish("t/a", Q2, packet_id, &text);
-    publisher.outgoing.push(Outgoing { packet_id: id(packet_id), publish: publish.clone(), released: false });
+    publisher.exchange.send(&publish);
     let peer = publisher.peer.unwrap();
     tell(world, peer, Packet::Publish(publish));
     finish(world);
 
     let client = &world.clients.mqtt;
-    assert!(client.publisher.outgoing.is_empty(), "not answered: {:?}", client.publisher.outgoing);
+    assert!(
+        client.publisher.exchange.outgoing.is_empty(),
+        "not answered: {:?}",
+        client.publisher.exchange.outgoing
+    );
     let mut times = BTreeMap::<&str, usize>::new();
     let mut last = BTreeMap::new();
-    for (qos, text) in &client.subscriber.got {
+    for (qos, text) in &client.subscriber.exchange.got {
         let seen = times.entry(text).or_default();
         *seen += 1;
         let expected =
@@ -280,7 +224,7 @@ pub fn verify(world: &mut World) {
     connect(world, 2, "watcher");
     subscribe(world, 2, "r/#");
     let client = &world.clients.mqtt;
-    match &client.watcher.got[..] {
+    match &client.watcher.exchange.got[..] {
         [] => assert_eq!(client.retained, 0, "the retained message is lost"),
         [(_, text)] => {
             assert!(Some(number(text)) >= client.retained_acked && number(text) <= client.retained, "{text}")

@@ -7,10 +7,10 @@
 //!
 //! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::{Ack, Connect, PacketId, Publish};
+use penstock::mqtt::packet::Connect;
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::chance::Chance;
@@ -20,13 +20,6 @@ use crate::support::seeds::{self, play, trace};
 const STEPS: usize = 400;
 /// Messages that a publisher has in flight.
 const WINDOW: usize = 8;
-
-/// A message that is not completed yet.
-struct Outgoing {
-    packet_id: PacketId,
-    publish: Publish,
-    released: bool,
-}
 
 #[derive(Default)]
 struct Client {
@@ -38,12 +31,8 @@ struct Client {
     ready: bool,
     up: VecDeque<Packet>,
     down: VecDeque<Packet>,
-    outgoing: Vec<Outgoing>,
-    next_packet_id: u16,
     published: u32,
-    /// Payloads in order of arrival, without duplicates that QoS 2 recognised.
-    got: Vec<(QoS, String)>,
-    incoming: BTreeSet<PacketId>,
+    exchange: Exchange,
 }
 
 impl Client {
@@ -57,24 +46,18 @@ impl Client {
     }
 
     fn publish(&mut self, chance: &mut Chance) {
-        if self.outgoing.len() >= WINDOW {
+        if self.exchange.outgoing.len() >= WINDOW {
             return;
         }
-        let packet_id = loop {
-            self.next_packet_id = self.next_packet_id.wrapping_add(1);
-            match PacketId::new(self.next_packet_id) {
-                Some(free) if self.outgoing.iter().all(|o| o.packet_id != free) => break free,
-                _ => {}
-            }
-        };
+        let packet_id = self.exchange.free_id();
         let qos = if chance.percent(50) { Q1 } else { Q2 };
         self.published += 1;
         let payload = format!("{} {}", self.name, self.published);
-        let publish = publish(&format!("t/{}", self.name), qos, packet_id.get(), &payload);
+        let publish = publish(&format!("t/{}", self.name), qos, packet_id, &payload);
+        self.exchange.send(&publish);
         if self.ready {
-            self.up.push_back(Packet::Publish(publish.clone()));
+            self.up.push_back(Packet::Publish(publish));
         }
-        self.outgoing.push(Outgoing { packet_id, publish, released: false });
     }
 
     fn hear(&mut self, packet: Packet) {
@@ -84,43 +67,9 @@ impl Client {
                 assert_eq!(ack.reason, Reason::Success, "{}", self.name);
                 assert!(ack.session_present, "{}: the session is lost", self.name);
                 self.ready = true;
-                for outgoing in &self.outgoing {
-                    self.up.push_back(if outgoing.released {
-                        Packet::PubRel(Ack::new(outgoing.packet_id))
-                    } else {
-                        Packet::Publish(Publish { dup: true, ..outgoing.publish.clone() })
-                    });
-                }
+                self.up.extend(self.exchange.again());
             }
-            Packet::PubAck(ack) => {
-                self.outgoing.retain(|o| o.packet_id != ack.packet_id || o.publish.qos != Q1)
-            }
-            Packet::PubRec(ack) => {
-                if let Some(outgoing) = self.outgoing.iter_mut().find(|o| o.packet_id == ack.packet_id) {
-                    outgoing.released = true;
-                    self.up.push_back(Packet::PubRel(Ack::new(ack.packet_id)));
-                }
-            }
-            Packet::PubComp(ack) => self.outgoing.retain(|o| o.packet_id != ack.packet_id || !o.released),
-            Packet::Publish(publish) => {
-                let packet_id = publish.packet_id.expect("nothing is sent with QoS 0");
-                if publish.qos == Q1 {
-                    self.got.push((Q1, text(&publish)));
-                    self.up.push_back(Packet::PubAck(Ack::new(packet_id)));
-                } else {
-                    if self.incoming.insert(packet_id) {
-                        self.got.push((Q2, text(&publish)));
-                    } else {
-                        assert!(publish.dup, "{}: {packet_id} for another message", self.name);
-                    }
-                    self.up.push_back(Packet::PubRec(Ack::new(packet_id)));
-                }
-            }
-            Packet::PubRel(ack) => {
-                self.incoming.remove(&ack.packet_id);
-                self.up.push_back(Packet::PubComp(Ack::new(ack.packet_id)));
-            }
-            other => panic!("{}: {other:?}", self.name),
+            packet => drop(self.exchange.hear(packet, &mut self.up)),
         }
     }
 }
@@ -278,8 +227,8 @@ impl World {
     fn check(mut self) {
         let mut sent: BTreeMap<String, (QoS, u32)> = BTreeMap::new();
         for publisher in &self.clients[..2] {
-            assert!(publisher.outgoing.is_empty(), "{} was not answered", publisher.name);
-            assert!(publisher.published > 0 || publisher.got.is_empty());
+            assert!(publisher.exchange.outgoing.is_empty(), "{} was not answered", publisher.name);
+            assert!(publisher.published > 0 || publisher.exchange.got.is_empty());
             for number in 1..=publisher.published {
                 sent.insert(format!("{} {number}", publisher.name), (Q1, number));
             }
@@ -287,7 +236,7 @@ impl World {
         for subscriber in &self.clients[2..] {
             let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
             let mut last: BTreeMap<(&str, QoS), u32> = BTreeMap::new();
-            for (qos, payload) in &subscriber.got {
+            for (qos, payload) in &subscriber.exchange.got {
                 let times = seen.entry(payload).or_default();
                 *times += 1;
                 assert!(*qos == Q1 || *times == 1, "{}: {payload} twice", subscriber.name);

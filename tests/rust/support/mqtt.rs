@@ -1,6 +1,6 @@
 //! An MQTT broker without socket and clock, on a real database, driven by hand.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::{self, Directory, Op, StoreUsage, Stored, prepare};
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::mqtt::packet::{
-    Ack, ConnAck, Connect, Disconnect, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
+    Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
 };
 use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
 use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
@@ -341,4 +341,102 @@ pub fn message(packet: Packet) -> Publish {
 
 pub fn text(publish: &Publish) -> String {
     String::from_utf8(publish.payload.to_vec()).unwrap()
+}
+
+/// A message that is not completed yet.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    pub packet_id: PacketId,
+    pub publish: Publish,
+    /// Whether PUBREC has arrived.
+    pub released: bool,
+}
+
+/// A client's messages of QoS 1 and 2 in both directions, over all connections of its session.
+#[derive(Clone, Debug, Default)]
+pub struct Exchange {
+    pub outgoing: Vec<Outgoing>,
+    /// Payloads in order of arrival, without duplicates that QoS 2 recognised.
+    pub got: Vec<(QoS, String)>,
+    /// Identifiers of QoS 2 between PUBLISH and PUBREL.
+    incoming: BTreeSet<PacketId>,
+    last_packet_id: u16,
+}
+
+impl Exchange {
+    /// A packet identifier that is not in use.
+    pub fn free_id(&mut self) -> u16 {
+        loop {
+            self.last_packet_id = self.last_packet_id % 60_000 + 1;
+            if self.outgoing.iter().all(|outgoing| outgoing.packet_id.get() != self.last_packet_id) {
+                return self.last_packet_id;
+            }
+        }
+    }
+
+    /// Notes a message that is sent for the first time.
+    pub fn send(&mut self, publish: &Publish) {
+        let packet_id = publish.packet_id.expect("nothing is sent with QoS 0");
+        self.outgoing.push(Outgoing { packet_id, publish: publish.clone(), released: false });
+    }
+
+    /// Packets that begin a new connection.
+    pub fn again(&self) -> impl Iterator<Item = Packet> {
+        self.outgoing.iter().map(|outgoing| {
+            if outgoing.released {
+                Packet::PubRel(Ack::new(outgoing.packet_id))
+            } else {
+                Packet::Publish(Publish { dup: true, ..outgoing.publish.clone() })
+            }
+        })
+    }
+
+    /// Takes a packet of the exchange and adds the answer to `up`; gives the message that is completed by it.
+    pub fn hear(&mut self, packet: Packet, up: &mut VecDeque<Packet>) -> Option<Publish> {
+        let at = |exchange: &Self, ack: &Ack| {
+            // PUBREL was repeated, and the answer to the first one is lost.
+            let repeated = ack.reason == Reason::PacketIdentifierNotFound;
+            assert!(!ack.reason.is_error() || repeated, "{ack:?}");
+            let at = exchange.outgoing.iter().position(|outgoing| outgoing.packet_id == ack.packet_id);
+            at.unwrap_or_else(|| panic!("an answer to nothing: {ack:?}"))
+        };
+        match packet {
+            Packet::PubAck(ack) => {
+                let acked = self.outgoing.remove(at(self, &ack)).publish;
+                assert_eq!(acked.qos, Q1, "PUBACK");
+                return Some(acked);
+            }
+            Packet::PubRec(ack) => {
+                let at = at(self, &ack);
+                assert_eq!(self.outgoing[at].publish.qos, Q2, "PUBREC");
+                self.outgoing[at].released = true;
+                up.push_back(Packet::PubRel(Ack::new(ack.packet_id)));
+            }
+            Packet::PubComp(ack) => {
+                let acked = self.outgoing.remove(at(self, &ack));
+                assert!(acked.released, "PUBCOMP without PUBREC: {ack:?}");
+                return Some(acked.publish);
+            }
+            Packet::Publish(publish) => {
+                let packet_id = publish.packet_id.expect("nothing is sent with QoS 0");
+                if publish.qos == Q1 {
+                    self.got.push((Q1, text(&publish)));
+                    up.push_back(Packet::PubAck(Ack::new(packet_id)));
+                } else {
+                    if self.incoming.insert(packet_id) {
+                        self.got.push((Q2, text(&publish)));
+                    } else {
+                        assert!(publish.dup, "{packet_id} for another message");
+                    }
+                    up.push_back(Packet::PubRec(Ack::new(packet_id)));
+                }
+            }
+            Packet::PubRel(ack) => {
+                self.incoming.remove(&ack.packet_id);
+                up.push_back(Packet::PubComp(Ack::new(ack.packet_id)));
+            }
+            other => panic!("{other:?}"),
+        }
+        None
+    }
 }

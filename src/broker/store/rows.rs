@@ -1,0 +1,379 @@
+//! Checksums of rows that hold positions, sessions and promises: those of all tables but `entry`, which has its own.
+//!
+//! Columns that are written together share a checksum, because a change that reads the rest of its row to sum it up again
+//! would confirm what was damaged in it. Each checksum covers the key of its row. A row is verified when a broker starts
+//! and by the check of the store; until the next start the broker goes by what it has in memory.
+//!
+//! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight bytes at the end of
+//! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
+
+use rusqlite::Connection;
+use rusqlite::types::{Value, ValueRef};
+
+use crate::checksum::crc32c;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A table with checksums.
+struct Table {
+    name: &'static str,
+    /// Columns of the key.
+    key: &'static [&'static str],
+    /// Columns of checksums, each with the columns that it covers besides the key.
+    sums: &'static [(&'static str, &'static [&'static str])],
+}
+
+const TABLES: [Table; 11] = [
+    Table { name: "meta", key: &["key"], sums: &[("sum", &["value"])] },
+    Table {
+        name: "topic",
+        key: &["id"],
+        sums: &[
+            ("sum", &["domain", "name", "partitions"]),
+            ("epoch_sum", &["epoch"]),
+            ("trim_sum", &["first", "next", "next_index"]),
+        ],
+    },
+    Table { name: "producer", key: &["topic", "name"], sums: &[("sum", &["last_sequence", "touched_ms"])] },
+    Table {
+        name: "cursor",
+        key: &["topic", "subscription"],
+        sums: &[("sum", &["kind", "below", "state", "touched_ms"])],
+    },
+    Table { name: "schema", key: &["name", "version"], sums: &[("sum", &["data"])] },
+    Table { name: "garbage", key: &["start"], sums: &[("sum", &["\"end\""])] },
+    Table { name: "retained", key: &["topic"], sums: &[("sum", &["sequence"])] },
+    Table {
+        name: "session",
+        key: &["id"],
+        sums: &[("sum", &["client_id", "expiry", "ends_ms", "will", "will_delay", "user"])],
+    },
+    Table { name: "subscription", key: &["session", "filter"], sums: &[("sum", &["options", "identifier"])] },
+    Table {
+        name: "queue",
+        key: &["session", "position"],
+        sums: &[("sum", &["sequence", "flags", "ids"]), ("state_sum", &["packet_id", "released"])],
+    },
+    Table { name: "inflight", key: &["session", "packet_id"], sums: &[("sum", &[])] },
+];
+
+/// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's column unless it is `sum`:
+/// the values of one row never fit another table.
+pub(super) fn sum_of(name: &str, values: &[ValueRef<'_>]) -> u32 {
+    let mut sum = crc32c(0, name.as_bytes());
+    for value in values {
+        let (kind, number, bytes): (u8, i64, &[u8]) = match value {
+            ValueRef::Null => (0, 0, &[]),
+            ValueRef::Integer(number) => (1, *number, &[]),
+            ValueRef::Real(number) => (2, number.to_bits() as i64, &[]),
+            ValueRef::Text(text) => (3, text.len() as i64, text),
+            ValueRef::Blob(blob) => (4, blob.len() as i64, blob),
+        };
+        let mut head = [kind; 9];
+        head[1..].copy_from_slice(&number.to_le_bytes());
+        sum = crc32c(crc32c(sum, &head), bytes);
+    }
+    sum
+}
+
+/// A number, as SQLite has it.
+pub(super) fn number(value: impl TryInto<i64>) -> ValueRef<'static> {
+    value.try_into().map_or(ValueRef::Null, ValueRef::Integer)
+}
+
+/// A number of 64 bits without sign, which SQLite has with one.
+pub(super) fn long(value: u64) -> ValueRef<'static> {
+    ValueRef::Integer(value as i64)
+}
+
+/// A blob, or NULL.
+pub(super) fn blob(value: Option<&[u8]>) -> ValueRef<'_> {
+    value.map_or(ValueRef::Null, ValueRef::Blob)
+}
+
+impl Table {
+    /// The key's columns, then those of each checksum with the columns that it covers.
+    fn select(&self) -> String {
+        let mut columns = self.key.join(", ");
+        for (sum, covered) in self.sums {
+            for column in std::iter::once(sum).chain(*covered) {
+                columns = format!("{columns}, {column}");
+            }
+        }
+        format!("SELECT {columns} FROM {}", self.name)
+    }
+
+    /// The checksums of a row: as they are stored, and as they should be.
+    fn sums<'row>(&self, row: &'row rusqlite::Row<'_>) -> rusqlite::Result<Vec<(ValueRef<'row>, u32)>> {
+        let mut key = Vec::new();
+        for i in 0..self.key.len() {
+            key.push(row.get_ref(i)?);
+        }
+        let (mut at, mut sums) = (key.len(), Vec::with_capacity(self.sums.len()));
+        for (column, covered) in self.sums {
+            let mut values = key.clone();
+            for i in at + 1..=at + covered.len() {
+                values.push(row.get_ref(i)?);
+            }
+            let name =
+                if *column == "sum" { self.name.to_owned() } else { format!("{}.{column}", self.name) };
+            sums.push((row.get_ref(at)?, sum_of(&name, &values)));
+            at += 1 + covered.len();
+        }
+        Ok(sums)
+    }
+
+    /// Tells which row it is.
+    fn describe(&self, row: &rusqlite::Row<'_>) -> String {
+        let mut text = String::new();
+        for (i, column) in self.key.iter().enumerate() {
+            let value = match row.get_ref(i) {
+                Ok(ValueRef::Integer(number)) => number.to_string(),
+                Ok(ValueRef::Text(text)) => format!("{:?}", String::from_utf8_lossy(text)),
+                _ => "?".to_owned(),
+            };
+            text = format!("{text}{}{column} {value}", if i > 0 { ", " } else { "" });
+        }
+        format!("table {}, {text}", self.name)
+    }
+}
+
+/// The migration to format 6: adds the checksums of all rows.
+pub(super) fn add_sums(db: &Connection) -> Result<()> {
+    for table in &TABLES {
+        for (column, _) in table.sums {
+            db.execute_batch(&format!("ALTER TABLE {} ADD COLUMN {column} INTEGER", table.name))?;
+        }
+        let set: Vec<_> =
+            table.sums.iter().zip(1..).map(|((column, _), i)| format!("{column} = ?{i}")).collect();
+        let first = set.len() + 1;
+        let key: Vec<_> =
+            table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
+        let mut update =
+            db.prepare(&format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND ")))?;
+        let mut statement = db.prepare(&table.select())?;
+        let mut rows = statement.query([])?;
+        let mut sums: Vec<Vec<Value>> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut values: Vec<Value> =
+                table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
+            for i in 0..table.key.len() {
+                values.push(row.get(i)?);
+            }
+            sums.push(values);
+        }
+        for values in sums {
+            update.execute(rusqlite::params_from_iter(values))?;
+        }
+    }
+    Ok(())
+}
+
+/// Verifies all rows: a line for each that is damaged, at most `limit`. Of a table that cannot be read, the rest is not
+/// verified.
+pub(super) fn damage(db: &Connection, limit: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for table in &TABLES {
+        if let Err(error) = verify(db, table, limit, &mut lines) {
+            lines.push(format!("table {}: {}", table.name, error.message()));
+        }
+    }
+    lines.truncate(limit);
+    lines
+}
+
+fn verify(db: &Connection, table: &Table, limit: usize, lines: &mut Vec<String>) -> Result<()> {
+    let mut statement = db.prepare(&table.select())?;
+    let mut rows = statement.query([])?;
+    while lines.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        // A row without a checksum is as bad as one with a wrong one: a flipped bit can make a NULL of a number.
+        let sound = |(stored, sum): (ValueRef<'_>, u32)| stored == ValueRef::Integer(i64::from(sum));
+        if !table.sums(row)?.into_iter().all(sound) {
+            lines.push(format!("{}: its checksum does not match", table.describe(row)));
+        }
+    }
+    Ok(())
+}
+
+/// The first damaged place: in the structure of a table, where a row might not be found or be missed, or in a row.
+fn first_damage(db: &Connection) -> Result<Option<String>> {
+    for Table { name, .. } in &TABLES {
+        let sql = format!("PRAGMA integrity_check('{name}')");
+        let line: String = db.query_row(&sql, [], |row| row.get(0))?;
+        if line != "ok" {
+            return Ok(Some(format!("table {name}: {line}")));
+        }
+    }
+    Ok(damage(db, 1).pop())
+}
+
+/// Refuses a store with a damaged row: a broker would go on with other positions, sessions or promises than it had.
+pub(super) fn require_sound(db: &Connection) -> Result<()> {
+    match first_damage(db)? {
+        None => Ok(()),
+        Some(place) => Err(Error::new(
+            ErrorKind::Persistence,
+            format!(
+                "the store is damaged: {place}; `penstock broker --check` lists all such places: restore the folder from \
+                 a backup"
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::mqtt::{Op as Mqtt, QueueRow, SessionRow};
+    use super::super::{Database, Op, check};
+    use super::*;
+    use crate::broker::log::Entry;
+    use crate::broker::log::tests::entry;
+    use crate::sqlite::{Job as _, Sync};
+
+    /// Rows in all tables, each value of which can be changed.
+    fn fill(db: &Connection) {
+        let name: Arc<str> = "n".into();
+        let create =
+            |id, name: &str| Op::CreateTopic { id, domain: "tubemq", name: name.into(), partitions: 1 };
+        let queued =
+            QueueRow { position: 1, sequence: 1, flags: 1, ids: vec![7], packet_id: 0, released: false };
+        let row = SessionRow {
+            id: 3,
+            client_id: name.clone(),
+            expiry: 60,
+            ends_ms: None,
+            will: Some(vec![1; 9].into()),
+            will_delay: 5,
+            owner: Some("password:u".into()),
+        };
+        let session = vec![
+            Mqtt::Session(row.clone()),
+            Mqtt::Session(SessionRow { ends_ms: Some(1 << 40), will: None, owner: None, ..row }),
+            Mqtt::Subscribe(3, "a/#".into(), 1, None),
+            Mqtt::Subscribe(3, "b/#".into(), 1, Some(268_435_455)),
+            Mqtt::Enqueue(3, queued.clone()),
+            Mqtt::Enqueue(3, QueueRow { position: 2, ids: vec![], packet_id: 9, ..queued }),
+            Mqtt::InFlight(3, 1, 5, true),
+            Mqtt::Received(3, 65_535),
+            Mqtt::Retain("r".into(), 1),
+        ];
+        for op in [
+            create(1, "n"),
+            create(2, "gone"),
+            Op::Epoch { topic: 1, epoch: 8 },
+            Op::Append { topic: 1, entry: entry(1, 60), producer: Some((name.clone(), i64::MAX)) },
+            Op::Append { topic: 2, entry: Entry { sequence: 1, ..entry(1, 60) }, producer: None },
+            Op::Trim { topic: 1, first: u64::MAX, next: 6, next_index: 7 },
+            Op::Cursor {
+                topic: 1,
+                subscription: name.clone(),
+                kind: -1,
+                below: 4,
+                state: vec![0, 0],
+                touched_ms: 5,
+            },
+            Op::Schema { name, version: 0, data: b"x".to_vec().into() },
+            Op::Mqtt(session),
+            Op::Run(1234),
+            Op::Run(1000),
+        ] {
+            op.apply(db).unwrap();
+        }
+        for _ in 0..2 {
+            Op::DeleteTopic { id: 2 }.apply_after(db, &mut (1 << 30)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_value_of_any_row_is_found_and_keeps_the_broker_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = database.connection();
+        fill(db);
+        assert_eq!(damage(db, 9), [] as [&str; 0]);
+        let mut values = 0;
+        for table in &TABLES {
+            let mut covered: Vec<&str> = table.key.to_vec();
+            for (sum, columns) in table.sums {
+                covered.push(sum);
+                covered.extend(*columns);
+            }
+            let mut info =
+                db.prepare(&format!("SELECT count(*) FROM pragma_table_info('{}')", table.name)).unwrap();
+            let columns: i64 = info.query_row([], |row| row.get(0)).unwrap();
+            assert_eq!(covered.len() as i64, columns, "a column of {} has no checksum", table.name);
+            let rows: i64 =
+                db.query_row(&format!("SELECT count(*) FROM {}", table.name), [], |row| row.get(0)).unwrap();
+            assert!(rows > 0, "{}", table.name);
+            for column in covered {
+                for change in [
+                    format!("CAST({column} AS TEXT) || 'x'"),
+                    format!("CAST({column} AS INTEGER) + 1"),
+                    format!("CAST({column} AS INTEGER) | 1 << 62"),
+                    format!("CAST({column} AS BLOB)"),
+                    "NULL".to_owned(),
+                    "0".to_owned(),
+                ] {
+                    let change_all = format!(
+                        "UPDATE {} SET {column} = {change} WHERE {column} IS NOT {change}",
+                        table.name
+                    );
+                    let transaction = db.unchecked_transaction().unwrap();
+                    // What the tables do not allow is not in the file, or found by SQLite's own check.
+                    if let Ok(changed) = transaction.execute(&change_all, []) {
+                        let found = damage(db, 100);
+                        assert_eq!(found.len(), changed, "{change_all}: {found:#?}");
+                        let begin = format!("table {}, {} ", table.name, table.key[0]);
+                        assert!(found.iter().all(|line| line.starts_with(&begin)), "{found:?}");
+                        values += changed;
+                    }
+                }
+            }
+        }
+        assert!(values > 200, "{values}");
+
+        db.execute("UPDATE cursor SET below = 5", []).unwrap();
+        drop(database);
+        let place = "table cursor, topic 1, subscription \"n\": its checksum does not match";
+        let error = Database::open(directory.path(), Sync::Os).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Persistence);
+        assert!(error.message().contains(place) && error.message().contains("--check"), "{error}");
+        assert_eq!(check::check(directory.path()).unwrap().damage, [place]);
+    }
+
+    #[test]
+    fn a_change_beside_a_damaged_value_does_not_confirm_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = database.connection();
+        fill(db);
+        db.execute_batch("UPDATE topic SET partitions = 3; UPDATE queue SET sequence = 9 WHERE position = 1")
+            .unwrap();
+        for op in [
+            Op::Epoch { topic: 1, epoch: 9 },
+            Op::Trim { topic: 1, first: 7, next: 8, next_index: 9 },
+            Op::Mqtt(vec![Mqtt::InFlight(3, 1, 6, false)]),
+            Op::CreateTopic { id: 4, domain: "tubemq", name: "next".into(), partitions: 0 },
+        ] {
+            op.apply(db).unwrap();
+        }
+        let found = damage(db, 9);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn damaged_garbage_deletes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = database.connection();
+        fill(db);
+        db.execute("UPDATE garbage SET start = 0", []).unwrap();
+        let count = || -> i64 { db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap() };
+        let before = count();
+        assert!(!Op::clean_up(db).unwrap());
+        assert_eq!((before, count()), (2, 2));
+    }
+}
