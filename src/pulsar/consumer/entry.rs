@@ -61,8 +61,7 @@ impl Consumer {
         if chunked {
             match self.chunks.take(now, &metadata, id.entry_id(), &body) {
                 Chunk::Kept | Chunk::Stray => {
-                    let behind_start = self.start.is_none_or(|start| start.admits(&id));
-                    if self.options.durable && !behind_start && self.state == State::Attached {
+                    if self.state == State::Attached && self.is_before_start(&id) && self.options.durable {
                         self.acknowledge(&id);
                     }
                     self.give_back(charge);
@@ -156,7 +155,7 @@ impl Consumer {
         } else if known {
             self.acks.redelivered(&message.id);
             self.give_back(charge);
-        } else if self.start.is_some_and(|start| !start.admits(&message.id)) {
+        } else if self.is_before_start(&message.id) {
             // The subscription starts after this message: unacknowledged it would stay in the backlog for ever.
             if self.options.durable {
                 self.acknowledge(&message.id);
@@ -165,6 +164,18 @@ impl Consumer {
         } else {
             self.queue.push_back(message);
         }
+    }
+
+    /// Whether a message is before the position at which the consumer starts.
+    fn is_before_start(&mut self, id: &MessageId) -> bool {
+        let Some(start) = self.start else { return false };
+        if self.options.durable && order(id.entry_id()) < order(start.id.entry_id()) {
+            // The broker, which has the position of a durable subscription, begins with the entry of `start`: another consumer
+            // or an administrator has moved the subscription back since.
+            self.start = None;
+            return false;
+        }
+        !start.admits(id)
     }
 
     /// Splits a batch into messages, which share its buffer.

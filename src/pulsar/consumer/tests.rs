@@ -307,6 +307,25 @@ fn what_a_seek_passed_over_does_not_stay_in_the_backlog() {
 }
 
 #[test]
+fn what_another_moves_back_before_a_seek_is_delivered_and_not_acknowledged() {
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    c.begin_seek();
+    c.end_seek(Some(MessageId::new(1, 4)), false);
+    c.detach();
+    c.attach();
+    give(&mut c, 5, single("behind")).unwrap();
+    c.closed_by_broker();
+    c.attach();
+    for entry in 2..6 {
+        give(&mut c, entry, single("again")).unwrap();
+    }
+    c.flush_acks();
+    let is_ack = |command: &Command| matches!(command, Command::Ack(_));
+    assert!(!written(&mut c).iter().any(is_ack), "nothing was handed out");
+    assert_eq!(c.available(), 4);
+}
+
+#[test]
 fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
     let mut c = consumer(Options::default());
     give(&mut c, 0, batch(3)).unwrap();
