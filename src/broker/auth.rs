@@ -121,13 +121,36 @@ mod tests {
         assert_eq!(key().verify(key().sign("x", None).as_bytes(), u64::MAX).unwrap().expires_ms, None);
     }
 
-    #[test]
-    fn a_token_is_refused_until_its_not_before_has_come() {
+    /// A token that is signed as it should be, with any claims.
+    fn signed(claims: &str) -> String {
         let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        let signed = format!("{}.{}", part(r#"{"alg":"HS256"}"#), part(r#"{"sub":"till","nbf":5}"#));
+        let signed = format!("{}.{}", part(r#"{"alg":"HS256"}"#), part(claims));
         let mut mac = key().0.clone();
         mac.update(signed.as_bytes());
-        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+    }
+
+    #[test]
+    fn a_time_in_a_token_is_a_number_of_seconds_since_1970() {
+        assert!(key().verify(signed(r#"{"sub":"till","nbf":0}"#).as_bytes(), 0).is_ok());
+        let half = key().verify(signed(r#"{"sub":"till","exp":1.5}"#).as_bytes(), 1_499).unwrap();
+        assert_eq!(half.expires_ms, Some(1_500));
+        for time in ["-1", "\"5\"", "null", "true"] {
+            let token = signed(&format!(r#"{{"sub":"till","nbf":{time}}}"#));
+            let error = key().verify(token.as_bytes(), 5_000).unwrap_err();
+            assert!(error.message().contains("not a number"), "{time}: {}", error.message());
+        }
+    }
+
+    #[test]
+    fn a_secret_has_at_least_16_bytes() {
+        assert!(TokenKey::new(&[7; 15]).is_err());
+        assert!(TokenKey::new(&[7; 16]).is_ok());
+    }
+
+    #[test]
+    fn a_token_is_refused_until_its_not_before_has_come() {
+        let token = signed(r#"{"sub":"till","nbf":5}"#);
         assert!(key().verify(token.as_bytes(), 4_999).unwrap_err().message().contains("not valid yet"));
         assert_eq!(key().verify(token.as_bytes(), 5_000).unwrap().subject, "till");
     }

@@ -424,6 +424,64 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_no_longer_charged_and_what_waits_still_is() {
+        let mut commits = commits(0);
+        for (bytes, action) in [(CONNECTION_LIMIT / 2, 1), (CONNECTION_LIMIT, 2), (1, 3)] {
+            commits.write(op());
+            assert_eq!(commits.when_written_charging(1, bytes, action), None);
+        }
+        assert!(!commits.may_read(1));
+        assert_eq!(written(&mut commits, 1), [1]);
+        assert!(!commits.may_read(1), "the second and the third wait, and are a byte too many");
+        assert_eq!(written(&mut commits, 1), [2]);
+        assert!(commits.may_read(1));
+        commits.write(op());
+        assert_eq!(commits.when_written_charging(1, CONNECTION_LIMIT, 4), None);
+        assert!(!commits.may_read(1), "the byte of the third still counts");
+        assert_eq!(written(&mut commits, 2), [3, 4]);
+        assert!(commits.may_read(1));
+    }
+
+    #[test]
+    fn each_may_have_as_much_in_memory_as_the_limits_say() {
+        let mut commits = commits(0);
+        commits.write(op());
+        let connections = (TOTAL_LIMIT / CONNECTION_LIMIT) as u64;
+        for connection in 0..connections {
+            assert_eq!(commits.when_written_charging(connection, CONNECTION_LIMIT, 0), None);
+        }
+        assert!((0..=connections).all(|connection| commits.may_read(connection)));
+        assert_eq!(commits.when_written_charging(connections, 1, 0), None);
+        assert!((0..=connections).all(|connection| !commits.may_read(connection)));
+        // What is done leaves exactly the limit.
+        let mut commits = self::commits(0);
+        commits.write(op());
+        assert_eq!(commits.when_written_charging(9, 1, 0), None);
+        commits.write(op());
+        assert_eq!(commits.when_written_charging(9, TOTAL_LIMIT, 1), None);
+        assert!(!commits.may_read(8));
+        assert_eq!(written(&mut commits, 1), [0]);
+        assert_eq!(commits.take_resumed(), BTreeSet::from([8]));
+        assert!(commits.may_read(8));
+    }
+
+    #[test]
+    fn what_a_protocol_has_in_memory_counts_until_it_ends() {
+        let usage = StoreUsage::default();
+        let mut one: Commits<u32> = Commits::new(usage.clone(), false, 0);
+        let mut other: Commits<u32> = Commits::new(usage.clone(), false, 0);
+        one.set_used(5);
+        other.set_used(7);
+        assert_eq!((one.used(), one.used_by_others(), other.used_by_others()), (12, 7, 5));
+        one.set_used(2);
+        assert_eq!((other.used(), other.used_by_others()), (9, 2));
+        drop(one);
+        assert_eq!((other.used(), other.used_by_others()), (7, 0));
+        let stored: Commits<u32> = Commits::new(StoreUsage::default(), true, 11);
+        assert_eq!(stored.used(), 11, "the store is not empty when it is opened");
+    }
+
+    #[test]
     fn all_together_may_not_have_too_much_in_memory() {
         let mut commits = commits(0);
         commits.write(op());

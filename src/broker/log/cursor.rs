@@ -247,6 +247,7 @@ mod tests {
                 let expected = (sequence..).find(|s| !model.contains(s)).unwrap();
                 prop_assert_eq!(cursor.next_unacked(sequence), expected);
             }
+            prop_assert_eq!(Some(cursor.below()), (0..).find(|s| !model.contains(s)));
             prop_assert_eq!(cursor.below() + cursor.acked_past(), model.len() as u64);
             prop_assert_eq!(Cursor::decode(cursor.below(), &cursor.encode()).unwrap(), cursor);
         }
@@ -265,6 +266,43 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_has_as_many_messages_as_it_says() {
+        for count in [1, 63, 64, 65, 127, 128, 129] {
+            let mut cursor = Cursor::default();
+            // A client that sets bits beyond the batch leaves only the messages that exist.
+            assert!(!cursor.ack_partial(0, &[-1; 3], count));
+            assert_eq!(cursor.remaining(0, count).0, count);
+            let bits: u32 = cursor.remaining(0, u32::MAX).0;
+            assert_eq!(bits, count, "bits of messages that do not exist would keep the batch for ever");
+            let mut words = vec![0_i64; count.div_ceil(64) as usize];
+            *words.last_mut().unwrap() = 1 << ((count - 1) % 64);
+            assert!(!cursor.ack_partial(0, &words, count), "the last message of {count} is left");
+            assert_eq!(cursor.remaining(0, count), (1, words.clone()));
+            *words.last_mut().unwrap() = 0;
+            assert!(cursor.ack_partial(0, &words, count));
+        }
+    }
+
+    #[test]
+    fn a_batch_stays_partly_acknowledged_until_the_cursor_has_passed_it() {
+        let mut cursor = Cursor::default();
+        for sequence in 0..3 {
+            cursor.ack_partial(sequence, &[0b10], 2);
+        }
+        assert!(cursor.ack_below(1));
+        assert_eq!(cursor.remaining(0, 2), (2, vec![]), "it is forgotten with the entry");
+        assert_eq!(cursor.remaining(1, 2), (1, vec![0b10]));
+        cursor.ack(1);
+        assert_eq!(cursor.remaining(2, 2), (1, vec![0b10]));
+        assert_eq!(cursor.partial_words, 1);
+        assert!(!cursor.ack_below(2) && cursor.ack_below(3));
+        assert_eq!((cursor.below(), cursor.partial_words), (3, 0));
+        cursor.reset(1, &[0b10]);
+        assert_eq!(cursor.remaining(1, 2), (1, vec![0b10]));
+        assert!(!cursor.is_acked(1) && !cursor.is_acked(2));
+    }
+
+    #[test]
     fn claimed_batches_cost_no_more_than_the_limit_and_are_acknowledged_all_the_same() {
         let mut cursor = Cursor::default();
         let mut set = vec![0; 4_900_000];
@@ -279,6 +317,7 @@ mod tests {
             assert!(!cursor.ack_partial(2 * sequence + 1, &first, i32::MAX as u32));
         }
         assert!(cursor.encode().len() <= PARTIAL_WORDS * 8 + 4096, "{}", cursor.encode().len());
+        assert_eq!(cursor.partial_words, PARTIAL_WORDS, "as many as there is room for");
         assert_eq!(Cursor::decode(cursor.below(), &cursor.encode()).unwrap(), cursor);
         for sequence in 0..100 {
             cursor.ack(2 * sequence + 1);
@@ -287,7 +326,7 @@ mod tests {
         assert!(!cursor.ack_partial(300, &[0b10], 2), "there is room again");
         assert_eq!(cursor.remaining(300, 2), (1, vec![0b10]));
         cursor.reset(5, &set);
-        assert!(cursor.partial_words <= MAX_BATCH as usize / 64);
+        assert_eq!(cursor.partial_words, MAX_BATCH as usize / 64);
     }
 
     #[test]

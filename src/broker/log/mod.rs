@@ -324,6 +324,69 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn entries_are_numbered_and_so_are_the_messages_in_them() {
+        let mut log = Log::new(1, false, 3, 5, 20, Some(Last { sequence: 4, count: 2, batch: true }));
+        assert_eq!((log.first(), log.next(), log.next_index()), (3, 5, 20));
+        for (count, sequence, last_index) in [(10, 5, 29), (1, 6, 30), (0, 7, 31), (3, 8, 34)] {
+            let entry = log.append(entry(count, 1));
+            assert_eq!((entry.sequence, entry.last_index), (sequence, last_index));
+            assert_eq!((log.next(), log.next_index()), (sequence + 1, last_index + 1));
+        }
+        log.commit(9);
+        assert_eq!(log.last(), Some(Last { sequence: 8, count: 3, batch: true }));
+        let chunk = Entry { flags: CHUNK, ..entry(1, 1) };
+        log.append(chunk);
+        log.commit(10);
+        assert_eq!(log.last(), Some(Last { sequence: 9, count: 1, batch: false }), "a chunk is no batch");
+    }
+
+    #[test]
+    fn an_entry_is_no_longer_last_once_it_is_trimmed() {
+        let last = Some(Last { sequence: 4, count: 1, batch: false });
+        let mut log = Log::new(1, true, 0, 5, 5, last);
+        log.trim(4);
+        assert_eq!((log.first(), log.last()), (4, last));
+        log.trim(2);
+        assert_eq!(log.first(), 4, "what is trimmed does not come back");
+        log.trim(5);
+        assert_eq!((log.first(), log.last()), (5, None));
+    }
+
+    #[test]
+    fn a_stored_log_keeps_what_is_not_written_and_the_newest_of_the_rest() {
+        let mut log = Log::new(1, true, 0, 0, 0, None);
+        for _ in 0..4 {
+            log.append(entry(1, 1));
+        }
+        let each = weight(&entry(1, 1));
+        assert_eq!((each, log.cache_bytes()), (4 + size_of::<Entry>(), 4 * each));
+        log.shrink(0);
+        assert_eq!(log.cache_bytes(), 4 * each, "nothing is written yet");
+        log.commit(3);
+        assert_eq!(log.cache_bytes(), 4 * each, "it is less than what may stay");
+        log.shrink(3 * each);
+        assert_eq!(log.oldest_cached().map(|entry| entry.sequence), Some(1));
+        log.shrink(0);
+        assert_eq!(log.oldest_cached().map(|entry| entry.sequence), Some(3), "the last is not written");
+        assert_eq!(log.cache_bytes(), each);
+        let mut log = Log::new(1, false, 0, 0, 0, None);
+        log.append(entry(1, 1));
+        log.commit(1);
+        log.shrink(0);
+        assert!(log.cached(0).is_some(), "without a store the cache is all there is");
+    }
+
+    #[test]
+    fn a_store_has_numbers_for_so_many_topics_and_gives_none_twice() {
+        let ids = TopicIds::new(0);
+        assert_eq!((ids.next(), ids.clone().next(), ids.next()), (1, 2, 3));
+        let ids = TopicIds::new(TopicIds::STORED - 2);
+        assert!(ids.has_room(1) && ids.has_room(2) && !ids.has_room(3));
+        ids.next();
+        assert!(ids.has_room(1) && !ids.has_room(2));
+    }
+
+    #[test]
     fn a_time_finds_the_first_entry_not_before_it() {
         let mut log = Log::new(1, false, 0, 0, 0, None);
         for time in [10, 20, 30] {
@@ -361,6 +424,37 @@ pub(crate) mod tests {
         assert_eq!(get(100, &mut None).0, Ok(Some(100)));
         assert_eq!(get(50, &mut None).0, Ok(None));
         assert_eq!(get(101, &mut None).0, Ok(None));
+        let peek = |sequence, source: &mut _| log.peek(sequence, source).unwrap().map(|entry| entry.sequence);
+        assert_eq!((peek(7, &mut source), peek(100, &mut None)), (Some(7), Some(100)));
+        assert_eq!(peek(7, &mut None), None);
+    }
+
+    /// Counts how often it is read from. Entry 5 is lost, and it goes on with the next, as the store does.
+    struct Counted(Arc<AtomicU64>);
+
+    impl Source for Counted {
+        fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>> {
+            assert_eq!(topic, 1);
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let numbers = (from..100).filter(|n| *n != 5).take(limit.min(bytes.div_ceil(4)));
+            Ok(numbers.map(|sequence| Entry { sequence, ..entry(1, sequence) }).collect())
+        }
+    }
+
+    #[test]
+    fn a_reader_in_order_reads_ahead_and_does_not_pass_over_a_gap() {
+        let log = Log::new(1, true, 0, 100, 100, None);
+        let reads = Arc::new(AtomicU64::new(0));
+        let mut source: Option<Box<dyn Source>> = Some(Box::new(Counted(reads.clone())));
+        let mut ahead = VecDeque::new();
+        for sequence in 10..100 {
+            let entry = log.get(sequence, &mut ahead, &mut source).unwrap().unwrap();
+            assert_eq!(entry.sequence, sequence);
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 1);
+        assert_eq!(log.get(20, &mut ahead, &mut source).unwrap().unwrap().sequence, 20, "backwards");
+        assert!(log.get(5, &mut ahead, &mut source).unwrap_err().message().contains("entry 5"));
+        assert!(log.peek(5, &mut source).unwrap_err().message().contains("entry 5"));
     }
 
     #[test]

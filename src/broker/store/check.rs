@@ -213,4 +213,105 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn a_single_entry_and_those_at_the_end_of_a_log_are_missed_as_well() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let damage = |topic: u64, sql: &str, from: u64, to: u64| {
+            let name = format!("t{topic}").into();
+            Op::CreateTopic { id: topic, domain: "pulsar", name, partitions: 0 }.apply(&db).unwrap();
+            for sequence in 0..10 {
+                let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
+                Op::Append { topic, entry, producer: None }.apply(&db).unwrap();
+            }
+            if topic > 2 {
+                // A row that knows how far the log went, as after a trim.
+                Op::Trim { topic, first: 2, next: 10, next_index: 10 }.apply(&db).unwrap();
+            }
+            db.execute(sql, [entry_key(topic, from), entry_key(topic, to)]).unwrap();
+        };
+        let delete = "DELETE FROM entry WHERE id >= ?1 AND id < ?2";
+        damage(1, delete, 5, 6);
+        damage(2, "UPDATE entry SET body = x'00' WHERE id >= ?1 AND id < ?2", 9, 10);
+        damage(3, delete, 7, 10);
+        damage(4, delete, 2, 10);
+        drop(opened);
+        let Checked { entries, damage } = check(directory.path()).unwrap();
+        assert_eq!(entries, 9 + 9 + 5);
+        assert_eq!(
+            damage,
+            [
+                "pulsar t1: entry 5 is missing",
+                "pulsar t2: entry 9 cannot be read from the store: its checksum does not match",
+                "pulsar t3: entry 7 is missing (and 2 after it)",
+                "pulsar t4: entry 2 is missing (and 7 after it)",
+            ]
+        );
+    }
+
+    #[test]
+    fn messages_that_mqtt_needs_are_checked_and_so_is_the_database() {
+        use super::super::mqtt::{Op, QueueRow, SessionRow, load};
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        let log = load(&db, &crate::broker::log::TopicIds::new(1)).unwrap().log;
+        let session = SessionRow {
+            id: 1,
+            client_id: "c".into(),
+            expiry: 60,
+            ends_ms: None,
+            will: None,
+            will_delay: 0,
+            owner: None,
+        };
+        let queued = |position| QueueRow {
+            position,
+            sequence: position,
+            flags: 1,
+            ids: vec![],
+            packet_id: 0,
+            released: false,
+        };
+        let message = |sequence| Op::Append(log, Entry { sequence, ..entry(1, 60) });
+        for op in [
+            Op::Session(session),
+            message(1),
+            message(2),
+            message(3),
+            Op::Enqueue(1, queued(1)),
+            Op::Enqueue(1, queued(2)),
+            Op::Enqueue(1, queued(9)),
+            Op::Retain("r".into(), 3),
+            Op::Retain("s".into(), 8),
+        ] {
+            op.apply(&db).unwrap();
+        }
+        db.execute("UPDATE entry SET body = x'00' WHERE id = ?1", [entry_key(log, 2)]).unwrap();
+        // SQLite's own check compares the rows with the table.
+        db.execute_batch(
+            "PRAGMA writable_schema = ON;
+             UPDATE sqlite_schema SET sql = replace(sql, 'crc INTEGER', 'crc INTEGER NOT NULL') WHERE name = 'entry';
+             PRAGMA writable_schema = OFF;",
+        )
+        .unwrap();
+        drop((db, opened));
+        let Checked { entries, damage } = check(directory.path()).unwrap();
+        assert_eq!(entries, 2, "1 and 3");
+        let (pages, messages): (Vec<_>, Vec<_>) =
+            damage.iter().partition(|line| line.starts_with("the database: "));
+        assert_eq!(pages, ["the database: NULL value in entry.crc"; 3]);
+        assert_eq!(
+            messages,
+            [
+                "mqtt, the queue of client c: entry 2 cannot be read from the store: its checksum does not match",
+                "mqtt, retained on s: entry 8 cannot be read from the store: it is missing",
+                "mqtt, the queue of client c: entry 9 cannot be read from the store: it is missing",
+            ]
+        );
+    }
 }

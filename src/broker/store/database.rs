@@ -265,6 +265,67 @@ mod tests {
         assert_eq!(database.run_ms().unwrap(), 62_000, "the producer was there then");
         apply(Op::DropProducer { topic: 1, name: "p".into() });
         assert_eq!(database.run_ms().unwrap(), 61_000);
+        let entry = Entry { sequence: 1, run_ms: 63_000, ..entry };
+        apply(Op::Append { topic: 1, entry, producer: None });
+        assert_eq!(database.run_ms().unwrap(), 63_000, "an entry without a producer knows it too");
+    }
+
+    #[test]
+    fn a_producer_is_forgotten_six_hours_of_running_after_its_last_message() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        assert_eq!(database.next_topic().unwrap(), 1);
+        let apply = |op: Op| op.apply(&database.connection).unwrap();
+        apply(Op::CreateTopic { id: 7, domain: "pulsar", name: "t".into(), partitions: 0 });
+        assert_eq!(database.next_topic().unwrap(), 8);
+        const HOUR: u64 = 3_600_000;
+        for (sequence, flags) in [(0, crate::broker::log::BATCH), (1, crate::broker::log::CHUNK)] {
+            let entry = Entry { sequence, run_ms: 10 * HOUR, flags, ..entry(1, 1) };
+            apply(Op::Append { topic: 7, entry, producer: Some(("p".into(), 3)) });
+        }
+        for (run_ms, producers) in [(10 * HOUR, 1), (16 * HOUR, 1), (16 * HOUR + 1, 0)] {
+            let found = load(&database.connection, "pulsar", run_ms).unwrap();
+            assert_eq!(found.topics[0].producers.len(), producers, "{run_ms}");
+            assert_eq!(found.topics[0].last, Some(Last { sequence: 1, count: 1, batch: false }));
+            assert_eq!((found.topics[0].first, found.topics[0].next), (0, 2));
+            assert!(found.bytes >= 4096, "the tables themselves: {}", found.bytes);
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_field_of_an_entry_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let entry = Entry { last_index: 1, deliver_ms: 1, ..entry(1, 1) };
+        Op::Append { topic: 1, entry: entry.clone(), producer: None }.apply(&database.connection).unwrap();
+        let mut stored = database.reader().unwrap();
+        assert_eq!(stored.read(1, 0, 1, 1).unwrap(), [entry]);
+        for (column, good) in [
+            ("last_index", "1"),
+            ("stored_ms", "1"),
+            ("publish_ms", "1"),
+            ("deliver_ms", "1"),
+            ("count", "1"),
+            ("batch", "0"),
+            ("hash", "0"),
+            ("crc", "NULL"),
+            ("body", "CAST('body' AS BLOB)"),
+            ("run_ms", "1"),
+        ] {
+            let set = |value: &str| {
+                database.connection.execute(&format!("UPDATE entry SET {column} = {value}"), []).unwrap();
+            };
+            for bad in ["0", "1", "2", "256", "CAST('bodz' AS BLOB)"] {
+                if bad == good || (column == "body") != bad.starts_with("CAST") {
+                    continue;
+                }
+                set(bad);
+                let error = stored.read(1, 0, 1, 1).unwrap_err();
+                assert!(error.message().contains("entry 0 cannot be read"), "{column} = {bad}: {error}");
+            }
+            set(good);
+            assert_eq!(stored.read(1, 0, 1, 1).unwrap().len(), 1, "{column}");
+        }
     }
 
     #[test]

@@ -345,3 +345,91 @@ fn load_session(db: &Connection, row: SessionRow) -> Result<StoredSession> {
     let received = statement.query_map([id], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     Ok(StoredSession { row, subscriptions, queue, received })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::log::tests::entry;
+    use crate::broker::store::Database;
+    use crate::sqlite::Sync;
+
+    fn row(id: u64, client_id: &str) -> SessionRow {
+        let client_id = client_id.into();
+        SessionRow { id, client_id, expiry: 60, ends_ms: None, will: None, will_delay: 0, owner: None }
+    }
+
+    fn queued(position: u64, sequence: u64) -> QueueRow {
+        QueueRow { position, sequence, flags: 5, ids: vec![1, 1 << 24], packet_id: 0, released: false }
+    }
+
+    #[test]
+    fn sessions_and_retained_messages_are_found_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let (db, ids) = (database.connection(), TopicIds::new(5));
+        let found = load(db, &ids).unwrap();
+        assert_eq!((found.log, found.next_sequence, found.next_session), (5, 1, 1));
+        assert!(found.sessions.is_empty() && found.retained.is_empty() && found.bytes >= 4096);
+        let message = |sequence| Entry { sequence, ..entry(1, 60) };
+        let first = SessionRow {
+            ends_ms: Some(70),
+            will: Some(Bytes::from_static(b"will")),
+            will_delay: 9,
+            owner: Some("password:ann".into()),
+            ..row(3, "one")
+        };
+        for op in [
+            Op::Session(row(4, "two")),
+            Op::Session(first.clone()),
+            Op::Subscribe(3, "a/#".into(), 2, Some(7)),
+            Op::Subscribe(3, "b".into(), 1, None),
+            Op::Subscribe(4, "a/#".into(), 1, None),
+            Op::Unsubscribe(3, "b".into()),
+            Op::Received(3, 8),
+            Op::Received(3, 9),
+            Op::Released(3, 8),
+            Op::Append(5, message(1)),
+            Op::Append(5, message(2)),
+            Op::Append(5, message(3)),
+            Op::Append(5, message(4)),
+            Op::Append(5, message(5)),
+            Op::Append(5, message(6)),
+            Op::Enqueue(3, queued(10, 1)),
+            Op::Enqueue(3, queued(11, 2)),
+            Op::Enqueue(4, QueueRow { ids: vec![], ..queued(10, 2) }),
+            Op::InFlight(3, 11, 77, true),
+            Op::Dequeue(3, 10),
+            Op::Retain("r".into(), 3),
+            Op::Retain("r".into(), 4),
+            Op::Retain("s".into(), 5),
+            Op::Unretain("s".into()),
+        ] {
+            op.apply(db).unwrap();
+        }
+        let found = load(db, &ids).unwrap();
+        assert_eq!((found.log, found.next_session), (5, 5));
+        assert_eq!(found.next_sequence, 5, "what is needed no longer is removed at a start");
+        assert_eq!((found.retained, found.damage), (vec![message(4)], None));
+        assert_eq!(found.sessions.len(), 2);
+        let one = &found.sessions[0];
+        assert_eq!((&one.row, one.received.as_slice()), (&first, &[9][..]));
+        assert_eq!(one.subscriptions, [("a/#".into(), 2, Some(7))]);
+        assert_eq!(one.queue, [QueueRow { packet_id: 77, released: true, ..queued(11, 2) }]);
+        let two = &found.sessions[1];
+        assert_eq!((&two.row, two.received.as_slice()), (&row(4, "two"), &[][..]));
+        assert_eq!(two.queue, [QueueRow { ids: vec![], ..queued(10, 2) }]);
+        assert!(Stored::read_one(db, 5, 1).is_err() && Stored::read_one(db, 5, 2).is_ok());
+
+        Op::Remove(5, 4).apply(db).unwrap();
+        Op::DropSession(3).apply(db).unwrap();
+        let found = load(db, &ids).unwrap();
+        assert_eq!((found.sessions.len(), found.next_session), (1, 5));
+        assert_eq!(found.sessions[0].row.id, 4);
+        assert!(found.retained.is_empty());
+        assert!(found.damage.is_some_and(|text| text.contains("entry 4")), "it is retained and not there");
+        for table in ["subscription", "queue", "inflight"] {
+            let rest = format!("SELECT count(*) FROM {table} WHERE session = 3");
+            assert_eq!(db.query_row(&rest, [], |row| row.get::<_, i64>(0)).unwrap(), 0, "{table}");
+        }
+    }
+}

@@ -221,3 +221,66 @@ impl Job for Op {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::log::tests::entry;
+
+    fn cursor(state: Vec<u8>) -> Op {
+        Op::Cursor { topic: 1, subscription: "s".into(), kind: 0, below: 0, state, touched_ms: 0 }
+    }
+
+    #[test]
+    fn a_change_is_as_large_as_what_it_writes() {
+        let will = |len| mqtt::SessionRow {
+            id: 1,
+            client_id: "c".into(),
+            expiry: 0,
+            ends_ms: None,
+            will: Some(Bytes::from(vec![0; len])),
+            will_delay: 0,
+            owner: None,
+        };
+        let of = |len: usize| {
+            let body = Bytes::from(vec![0; len]);
+            let entry = Entry { body: body.clone(), ..entry(1, 1) };
+            [
+                Op::Append { topic: 1, entry: entry.clone(), producer: None },
+                cursor(body.to_vec()),
+                Op::Schema { name: "t".into(), version: 0, data: body },
+                Op::Mqtt(vec![mqtt::Op::Append(1, entry)]),
+                Op::Mqtt(vec![mqtt::Op::Session(will(len))]),
+                Op::Mqtt(vec![mqtt::Op::Subscribe(1, "f".repeat(len).into(), 0, None)]),
+            ]
+        };
+        for (small, large) in of(0).into_iter().zip(of(5000)) {
+            assert!((1..1000).contains(&small.size()), "a row of its own: {}", small.size());
+            assert_eq!(large.size(), small.size() + 5000);
+        }
+        assert!(Op::Run(1).size() > 0 && mqtt::Op::Dequeue(1, 1).size() > 0);
+        let both = Op::Mqtt(vec![mqtt::Op::Dequeue(1, 1), mqtt::Op::Dequeue(1, 2)]);
+        assert_eq!(both.size(), 2 * mqtt::Op::Dequeue(1, 1).size());
+    }
+
+    #[test]
+    fn only_what_nothing_else_refers_to_may_fail_alone() {
+        let name: Arc<str> = "t".into();
+        for op in [
+            Op::Epoch { topic: 1, epoch: 1 },
+            cursor(vec![]),
+            Op::DropCursor { topic: 1, subscription: "s".into() },
+            Op::Schema { name: name.clone(), version: 0, data: Bytes::new() },
+        ] {
+            assert!(op.stands_alone(), "{op:?}");
+        }
+        for op in [
+            Op::CreateTopic { id: 1, domain: "pulsar", name, partitions: 0 },
+            Op::Append { topic: 1, entry: entry(1, 1), producer: None },
+            Op::Trim { topic: 1, first: 0, next: 0, next_index: 0 },
+            Op::Mqtt(vec![mqtt::Op::Dequeue(1, 1)]),
+        ] {
+            assert!(!op.stands_alone(), "{op:?}");
+        }
+    }
+}
