@@ -1,4 +1,4 @@
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
@@ -58,6 +58,191 @@ fn outcomes(p: &mut Producer) -> Vec<(u32, bool)> {
             Event::Failed { count, .. } => (count, false),
         })
         .collect()
+}
+
+/// The SEND, its metadata as prost reads it, and its body, of each frame.
+fn sends(p: &mut Producer) -> Vec<(hot::Send, pb::MessageMetadata, Bytes)> {
+    frames(p)
+        .into_iter()
+        .map(|frame| {
+            let Command::Send(send) = frame.command else { panic!("SEND") };
+            let (metadata, body) = frame.payload.unwrap().split().unwrap();
+            (send, prost::Message::decode(metadata).unwrap(), body)
+        })
+        .collect()
+}
+
+/// A message with everything that a message can have.
+fn full(payload: &[u8]) -> Outgoing<'_> {
+    Outgoing {
+        payload,
+        key: Some("a2V5"),
+        key_is_base64: true,
+        ordering_key: Some(b"order"),
+        properties: &[("a", "1"), ("b", "2")],
+        event_time: 77,
+        deliver_at: Some(99),
+        ..Default::default()
+    }
+}
+
+/// What a SEND says of [`full`] in an entry of its own.
+fn full_metadata(payload: &[u8], sequence_id: u64) -> pb::MessageMetadata {
+    let property = |key: &str, value: &str| pb::KeyValue { key: key.into(), value: value.into() };
+    pb::MessageMetadata {
+        producer_name: "p".into(),
+        sequence_id,
+        publish_time: WALL,
+        properties: vec![property("a", "1"), property("b", "2")],
+        partition_key: Some("a2V5".into()),
+        partition_key_b64_encoded: Some(true),
+        ordering_key: Some(Bytes::from_static(b"order")),
+        uncompressed_size: Some(payload.len() as u32),
+        event_time: Some(77),
+        deliver_at_time: Some(99),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_message_alone_says_all_that_the_application_said() {
+    let mut p = producer(Options::default());
+    let now = Instant::now();
+    p.push(now, WALL, &full(b"hello")).unwrap();
+    p.push(now, WALL, &Outgoing { null_value: true, deliver_at: Some(1), ..Default::default() }).unwrap();
+    let [first, second] = sends(&mut p).try_into().unwrap();
+    let send = |sequence_id| hot::Send { producer_id: 3, sequence_id, ..Default::default() };
+    assert_eq!(first, (send(0), full_metadata(b"hello", 0), Bytes::from_static(b"hello")));
+    let bare = pb::MessageMetadata {
+        producer_name: "p".into(),
+        sequence_id: 1,
+        publish_time: WALL,
+        uncompressed_size: Some(0),
+        deliver_at_time: Some(1),
+        null_value: Some(true),
+        ..Default::default()
+    };
+    assert_eq!(second, (send(1), bare, Bytes::new()));
+}
+
+#[test]
+fn each_chunk_says_all_that_the_application_said_and_its_place() {
+    let mut p = producer(Options { chunking: true, ..Options::default() });
+    let payload: Vec<u8> = (0..2000_u32).map(|i| i as u8).collect();
+    p.push(Instant::now(), WALL, &full(&payload)).unwrap();
+    let chunks = sends(&mut p);
+    assert!(chunks.len() > 2);
+    let bytes = Bytes::from(payload.clone());
+    let mut joined = Vec::new();
+    for (id, (send, metadata, body)) in chunks.iter().enumerate() {
+        assert_eq!(*send, hot::Send { producer_id: 3, is_chunk: Some(true), ..Default::default() });
+        let expected = pb::MessageMetadata {
+            uuid: Some("p-0".into()),
+            num_chunks_from_msg: Some(chunks.len() as i32),
+            total_chunk_msg_size: Some(2000),
+            chunk_id: Some(id as i32),
+            ..full_metadata(&payload, 0)
+        };
+        assert_eq!(*metadata, expected);
+        let size = prost::Message::encoded_len(metadata) + body.len();
+        assert!(size <= 1000, "{size} bytes, more than the broker takes");
+        assert!(
+            id + 1 == chunks.len() || size > 500,
+            "{size} bytes, less than half of what the broker takes"
+        );
+        joined.extend_from_slice(body);
+    }
+    assert_eq!(joined, bytes);
+}
+
+#[test]
+fn a_batch_says_what_its_messages_share_and_the_broker_how_many_they_are() {
+    let mut p = producer(Options { compression: Compression::Lz4, ..Options::default() });
+    let message = Outgoing { deliver_at: None, ..full(&[7; 100]) };
+    let now = Instant::now();
+    for _ in 0..4 {
+        p.push(now, WALL, &message).unwrap();
+    }
+    p.flush();
+    let [(send, metadata, body)] = sends(&mut p).try_into().unwrap();
+    let command = hot::Send {
+        producer_id: 3,
+        num_messages: Some(4),
+        highest_sequence_id: Some(3),
+        ..Default::default()
+    };
+    assert_eq!(send, command);
+    let size = metadata.uncompressed_size.unwrap();
+    let expected = pb::MessageMetadata {
+        producer_name: "p".into(),
+        publish_time: WALL,
+        partition_key: Some("a2V5".into()),
+        partition_key_b64_encoded: Some(true),
+        ordering_key: Some(Bytes::from_static(b"order")),
+        compression: Some(pb::CompressionType::Lz4 as i32),
+        uncompressed_size: Some(size),
+        num_messages_in_batch: Some(4),
+        highest_sequence_id: Some(3),
+        ..Default::default()
+    };
+    assert_eq!(metadata, expected);
+    assert!((400..1000).contains(&size) && body.len() < 400);
+    let plain = crate::compression::decompress(Compression::Lz4, &body, size as usize, 1 << 20).unwrap();
+    assert_eq!(plain.len(), size as usize);
+
+    push(&mut p, b"x").unwrap();
+    receipt(&mut p, 3).unwrap();
+    let [(send, metadata, _)] = sends(&mut p).try_into().unwrap();
+    assert_eq!(send, hot::Send { producer_id: 3, sequence_id: 4, ..Default::default() });
+    assert_eq!((metadata.num_messages_in_batch, metadata.highest_sequence_id), (Some(1), None));
+}
+
+#[test]
+fn a_message_as_large_as_the_broker_takes_is_sent_and_one_byte_more_is_not() {
+    let of = |size: usize| {
+        let mut p = producer(Options { batching: false, ..Options::default() });
+        push(&mut p, &vec![0; size]).map(|_| sends(&mut p).remove(0).1)
+    };
+    let metadata = of(900).unwrap();
+    let room = 1000 - prost::Message::encoded_len(&metadata);
+    assert!(of(room).is_ok());
+    assert_eq!(of(room + 1).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+}
+
+#[test]
+fn nothing_is_sent_while_there_is_no_connection_and_the_reason_is_known_until_there_is_one() {
+    let mut p = producer(Options::default());
+    push(&mut p, b"a").unwrap();
+    assert_eq!(sent(&mut p), [(0, 1)]);
+    p.detach();
+    p.note_trouble(Error::new(ErrorKind::Disconnected, "refused"));
+    push(&mut p, b"b").unwrap();
+    assert_eq!((sent(&mut p), p.trouble().unwrap().message()), (vec![], "refused"));
+    assert!(receipt(&mut p, 0).is_err(), "nothing is in flight");
+    p.attach("p", -1, 1000);
+    assert_eq!((sent(&mut p), p.trouble()), (vec![(0, 1), (1, 1)], None));
+    p.detach();
+    p.close(Error::new(ErrorKind::Closed, "closed"));
+    p.detach();
+    p.attach("p", -1, 1000);
+    assert_eq!(push(&mut p, b"c").unwrap_err().message(), "closed", "it stays closed");
+}
+
+#[test]
+fn a_batch_is_due_after_its_delay_and_not_before() {
+    let mut p = producer(Options::default());
+    let now = Instant::now();
+    for payload in [b"a", b"b", b"c"] {
+        p.push(now, WALL, &Outgoing { payload, ..Default::default() }).unwrap();
+        sent(&mut p);
+    }
+    let delay = Options::default().batch_delay;
+    p.push(now, WALL, &Outgoing { payload: b"d", ..Default::default() }).unwrap();
+    assert_eq!(p.poll_timeout(), Some(now + delay));
+    p.handle_timeout(now + delay / 2);
+    assert_eq!(sent(&mut p), []);
+    p.handle_timeout(now + delay);
+    assert_eq!(sent(&mut p).len(), 1);
 }
 
 #[test]
