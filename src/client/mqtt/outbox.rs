@@ -364,6 +364,16 @@ fn claim(path: &Path) -> Result<Connection> {
     })
 }
 
+/// Whether there is a log beside the file, which SQLite applies to it first.
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let mut magic = [0; 4];
+    // The last bit tells the byte order of the log's checksums.
+    File::open(log).is_ok_and(|mut log| log.read_exact(&mut magic).is_ok())
+        && u32::from_be_bytes(magic) & !1 == 0x377f_0682
+}
+
 /// Checks the file's header before SQLite may change a file that is not an outbox.
 fn check_header(path: &Path) -> Result<()> {
     let mut header = Vec::new();
@@ -378,7 +388,13 @@ fn check_header(path: &Path) -> Result<()> {
     let word = |at: usize| header.get(at..at + 4).map(|w| i32::from_be_bytes([w[0], w[1], w[2], w[3]]));
     // A process may have been killed when only the first page had been written.
     let new = word(68) == Some(0) && word(28).is_some_and(|pages| pages <= 1);
-    if !header.starts_with(b"SQLite format 3\0") || !new && word(68) != Some(APPLICATION) {
+    let known = if header.starts_with(b"SQLite format 3\0") {
+        new || word(68) == Some(APPLICATION)
+    } else {
+        // A power cut may have torn the first page while it was written, and the log still has the whole of it.
+        has_log(path)
+    };
+    if !known {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             "the file exists and is not an outbox: choose another path",

@@ -3,6 +3,7 @@
 //! * `disk`: files with what is synced and what is not; `vfs`: the disk as SQLite's file system
 //! * `node`: the store with all brokers on it; `pulsar`, `mqtt`, `tubemq`: their clients; `world`: both together, and the
 //!   ledger
+//! * `outbox`: the MQTT client's outbox under the same crashes
 //! * `crash`: crashes of the machine at every boundary of a script; `faults`: full and failing disks, and flipped bits
 #![allow(
     missing_docs,
@@ -17,6 +18,7 @@ mod disk_tests;
 mod faults;
 mod mqtt;
 mod node;
+mod outbox;
 mod pulsar;
 mod tubemq;
 mod vfs;

@@ -244,6 +244,25 @@ fn another_file_is_refused_and_left_as_it_was() {
 }
 
 #[test]
+fn a_first_page_that_a_power_cut_has_torn_is_restored_from_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(&directory);
+    let (outbox, _, reports) = open(&options);
+    let last = outbox.store(1, &publish(QoS::AtLeastOnce, "1")).unwrap();
+    wait(&reports, last).unwrap();
+    // As it is while the log is written to the file.
+    let log = directory.path().join("out.db-wal");
+    let (file, log_before) = (std::fs::read(&options.path).unwrap(), std::fs::read(&log).unwrap());
+    outbox.close();
+    let torn = [&[0xa5; 512], &file[file.len().min(512)..]].concat();
+    std::fs::write(&options.path, torn).unwrap();
+    assert_eq!(Outbox::open(&options, reporting().0).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    std::fs::write(&log, log_before).unwrap();
+    let (outbox, found, _) = open(&options);
+    assert_eq!((found.waiting, keys(&load(&outbox, None, 1000).unwrap())), (1, vec![1]));
+}
+
+#[test]
 fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let options = options(&directory);
