@@ -120,6 +120,9 @@ enum State {
     Seeking,
 }
 
+/// Maximum number of chunked messages whose entries are known after an acknowledgement.
+const MAX_SETTLED: usize = 100;
+
 /// Position before which messages are dropped.
 #[derive(Clone, Copy, Debug)]
 struct Start {
@@ -202,6 +205,8 @@ pub struct Consumer {
     chunks: Chunks,
     /// Other entries of each chunked message, by its last entry.
     chunked: BTreeMap<Entry, Vec<Entry>>,
+    /// The same of the latest that were acknowledged or negatively acknowledged.
+    settled: BTreeMap<Entry, Vec<Entry>>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
     /// First entry that could not be read and stays unacknowledged.
     unreadable: Option<Entry>,
@@ -230,6 +235,7 @@ impl Consumer {
             ack_due: None,
             chunks: Chunks::new(options.max_chunked_message),
             chunked: BTreeMap::new(),
+            settled: BTreeMap::new(),
             nacks: BTreeMap::new(),
             unreadable: None,
             failed: false,
@@ -350,10 +356,24 @@ impl Consumer {
     }
 
     fn acknowledge(&mut self, id: &MessageId) {
-        for first in self.chunked.remove(&id.entry_id()).into_iter().flatten() {
+        for first in self.settle_chunks(id) {
             self.acks.individual(&MessageId::new(first.0, first.1));
         }
         self.acks.individual(id);
+    }
+
+    /// Other entries of a chunked message that is acknowledged or negatively acknowledged. They are kept: the answer may get
+    /// lost, and a second acknowledgement of the last entry alone would leave the others in the backlog for ever.
+    fn settle_chunks(&mut self, id: &MessageId) -> Vec<Entry> {
+        let last = id.entry_id();
+        let Some(others) = self.chunked.remove(&last) else {
+            return self.settled.get(&last).cloned().unwrap_or_default();
+        };
+        if self.settled.len() >= MAX_SETTLED {
+            self.settled.pop_first();
+        }
+        self.settled.insert(last, others.clone());
+        others
     }
 
     /// Acknowledges this message and all before it. A chunked message that begins before it and ends after it is
@@ -398,8 +418,8 @@ impl Consumer {
         }
         let mut all = ids.to_vec();
         for id in ids {
-            let others = self.chunked.remove(&id.entry_id()).into_iter().flatten();
-            all.extend(others.map(|(ledger, entry)| MessageId::new(ledger, entry)));
+            let others = self.settle_chunks(id);
+            all.extend(others.into_iter().map(|(ledger, entry)| MessageId::new(ledger, entry)));
         }
         Ok(self.acks.take_for(&all, cumulative)?.map(|group| self.ack_command(group)))
     }
@@ -407,10 +427,10 @@ impl Consumer {
     /// Negatively acknowledges a message: its entry is redelivered after `delay`.
     pub fn nack(&mut self, now: Instant, id: &MessageId, delay: Option<Duration>) {
         let due = now + delay.unwrap_or(self.options.nack_delay);
+        // The message is only redelivered if all its chunks are.
+        let others = self.settle_chunks(id);
         let entries = self.nacks.entry(due).or_default();
         entries.insert(id.entry_id());
-        // The message is only redelivered if all its chunks are.
-        let others = self.chunked.remove(&id.entry_id()).unwrap_or_default();
         for entry in &others {
             self.chunks.hold(*entry, due + CHUNK_TIMEOUT);
         }
@@ -455,6 +475,7 @@ impl Consumer {
         self.ack_due = None;
         self.chunks.clear();
         self.chunked.clear();
+        self.settled.clear();
         self.nacks.clear();
         self.unreadable = None;
         self.failed = false;

@@ -531,6 +531,28 @@ fn a_cumulative_ack_that_was_not_sent_survives_a_close_by_the_broker() {
 }
 
 #[test]
+fn a_second_acknowledgement_of_a_chunked_message_takes_all_its_chunks() {
+    let now = Instant::now();
+    for nacked in [false, true] {
+        let mut c = consumer(Options::default());
+        for id in 0..3 {
+            give(&mut c, id as u64, chunk("u", id, 3)).unwrap();
+        }
+        let id = take(&mut c)[0].id;
+        if nacked {
+            c.nack(now, &id, None);
+        } else {
+            // Its receipt is lost with the connection.
+            c.receipt_ack(now, &[id], false).unwrap().unwrap();
+            c.detach();
+            c.attach();
+        }
+        c.ack(now, &id);
+        assert_eq!(acks(&mut c, now), [(0, vec![0, 1, 2])], "negatively acknowledged: {nacked}");
+    }
+}
+
+#[test]
 fn a_chunked_message_above_the_limit_is_unreadable() {
     let mut c = consumer(Options { max_chunked_message: 3, ..Options::default() });
     for (id, part) in [(0, "ab"), (1, "cd")] {
