@@ -17,7 +17,7 @@ use crate::client::tubemq::options::ClientOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
-use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
+use crate::net::driver::{Host, Session, drive};
 use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
@@ -31,7 +31,8 @@ const TURN: usize = 256 << 10;
 
 /// A producer, as its connections see it.
 pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
-    /// Calls what is due at `broker`, at most `room` bytes; returns the time of the next turn.
+    /// Calls what is due at `broker`, at most `room` bytes; returns the time of the next turn. Without room that is when
+    /// the socket has taken what is queued.
     fn turn(
         self: Arc<Self>,
         now: Instant,
@@ -107,8 +108,10 @@ impl Host for Attached {
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
         let visit = self.visit.info();
         let mut next = None;
+        // The driver takes what is queued when it has written what it took before. Until then more would only be queued,
+        // and a turn that is due at once would make the driver spin while the peer does not read.
+        let room = if unwritten == 0 { TURN } else { 0 };
         for (producer, broker) in self.producers.values() {
-            let room = if unwritten < WRITE_HIGH_WATER { TURN } else { 0 };
             let producer = Arc::clone(producer);
             next = earliest(next, producer.turn(now, *broker, &visit, room, &mut self.protocol));
         }
@@ -348,5 +351,48 @@ fn no_master(failures: &[(&Address, Error)]) -> Error {
     match telling.peer_text() {
         Some(text) => error.with_peer_text(text),
         None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Has more to send than there is ever room for.
+    #[derive(Debug)]
+    struct Flood;
+
+    impl ProducerRoute for Flood {
+        fn turn(
+            self: Arc<Self>,
+            now: Instant,
+            _: u32,
+            _: &pb::AuthorizedInfo,
+            room: usize,
+            _: &mut Protocol<Route>,
+        ) -> Option<Instant> {
+            (room > 0).then_some(now)
+        }
+
+        fn handle_answer(&self, _: Instant, _: u64, _: Result<Response>) {}
+
+        fn connection_lost(&self, _: Instant, _: u32) {}
+    }
+
+    /// Else the driver takes one turn after the other while the broker does not read.
+    #[test]
+    fn a_producer_sends_no_more_until_the_socket_has_taken_what_is_queued() {
+        let mut host = Attached {
+            protocol: Protocol::new(Duration::from_secs(10)),
+            producers: [(0, (Arc::new(Flood) as _, 1))].into_iter().collect(),
+            partitions: HashMap::default(),
+            visit: Arc::default(),
+            closing: false,
+        };
+        let now = clock::now();
+        assert_eq!(host.turn(now, 0), Some(now));
+        assert_eq!(host.turn(now, 1), None);
     }
 }
