@@ -108,8 +108,15 @@ impl Swarm {
         unreachable!("the weights sum up")
     }
 
+    /// Lets `count` faults happen, or awaits the end of those that the protocols of a run share.
+    pub(crate) async fn rage(&self, host: &Rc<Host>, count: usize, chance: Chance) {
+        if !super::world::shares_faults().await {
+            self.rage_alone(host, count, chance).await;
+        }
+    }
+
     /// Lets `count` faults happen.
-    pub(crate) async fn rage(&self, host: &Rc<Host>, count: usize, mut chance: Chance) {
+    pub(crate) async fn rage_alone(&self, host: &Rc<Host>, count: usize, mut chance: Chance) {
         for _ in 0..count {
             tokio::time::sleep(chance.micros(self.pause * 1000)).await;
             let fault = self.next(&mut chance);

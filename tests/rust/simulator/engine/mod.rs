@@ -12,6 +12,7 @@ mod network;
 mod pulsar;
 mod trace;
 mod tubemq;
+mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,7 +26,7 @@ use super::trace;
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
-const PORT: u16 = 1883;
+pub(super) const PORT: u16 = 1883;
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 14;
 /// Seeds that `make test` plays.
@@ -90,7 +90,7 @@ impl Tap for Watch {
     }
 }
 
-fn tap(_: u16) -> Option<Box<dyn Tap>> {
+pub(super) fn tap(_: u16) -> Option<Box<dyn Tap>> {
     Some(Box::<Watch>::default())
 }
 
@@ -346,7 +346,7 @@ impl World {
     }
 }
 
-fn setting(chance: &mut Chance) -> Setting {
+pub(super) fn setting(chance: &mut Chance) -> Setting {
     let mqtt = MqttOptions { port: Some(PORT), ..MqttOptions::default() };
     let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
     Setting {
@@ -356,7 +356,7 @@ fn setting(chance: &mut Chance) -> Setting {
     }
 }
 
-async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
+pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
     let swarm = Swarm::draw(&mut chance);
     trace::event(format_args!("{swarm:?}"));
     let options = ClientOptions {

@@ -27,7 +27,7 @@ use super::trace;
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
-const PORT: u16 = 6650;
+pub(super) const PORT: u16 = 6650;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Seeds that `make test` plays.
 const SEEDS: u64 = 30;
@@ -93,7 +93,7 @@ impl Tap for Watch {
     }
 }
 
-fn tap(_: u16) -> Option<Box<dyn Tap>> {
+pub(super) fn tap(_: u16) -> Option<Box<dyn Tap>> {
     Some(Box::<Watch>::default())
 }
 
@@ -553,7 +553,7 @@ impl World {
     }
 }
 
-fn setting(chance: &mut Chance) -> Setting {
+pub(super) fn setting(chance: &mut Chance) -> Setting {
     let pulsar = PulsarOptions {
         port: PORT,
         keep_alive: Duration::from_millis(chance.within(1000, 6000) as u64),
@@ -563,7 +563,7 @@ fn setting(chance: &mut Chance) -> Setting {
     Setting { slowness, options: Options { pulsar, ..Options::default() }, tap }
 }
 
-async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
+pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
     let swarm = Swarm::draw(&mut chance);
     let mut topics = Vec::new();
     for at in 0..chance.within(1, 3) {

@@ -620,7 +620,7 @@ pub(super) fn options(chance: &mut Chance) -> TubeMqOptions {
     }
 }
 
-fn setting(chance: &mut Chance) -> Setting {
+pub(super) fn setting(chance: &mut Chance) -> Setting {
     let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
     let options = Options { tubemq: options(chance), ..Options::default() };
     Setting { slowness, options, tap }
@@ -751,7 +751,7 @@ impl Playing {
     }
 }
 
-async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
+pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
     let swarm = Swarm::draw(&mut chance);
     trace::event(format_args!("{swarm:?}"));
     let playing = begin(&host, &mut chance).await?;
