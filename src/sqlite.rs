@@ -321,7 +321,7 @@ fn run<J: Job, R: FnMut(&[J], &Outcome)>(
         let started = clock::now();
         let mut bytes = first.size();
         batch.push(first);
-        while bytes < GATHER_BYTES && started.elapsed() < GATHER_TIME {
+        while bytes < GATHER_BYTES && clock::now().saturating_duration_since(started) < GATHER_TIME {
             let Ok(job) = queue.try_recv() else { break };
             bytes += job.size();
             batch.push(job);
