@@ -319,10 +319,24 @@ impl Acks {
         }
     }
 
-    /// Sends the cumulative acknowledgement again: the ACK that was taken for it has not been written.
-    pub(super) fn unsend(&mut self) {
-        self.through_changed = self.through.is_some();
-        self.last_sent = None;
+    /// Takes back what [`Self::take`] gave and was not written: it is sent again.
+    pub(super) fn put_back(&mut self, ack_type: i32, ids: &[IdData]) {
+        if ack_type == CUMULATIVE {
+            self.through_changed = self.through.is_some();
+            self.last_sent = None;
+            return;
+        }
+        for id in ids {
+            let entry = (id.ledger_id, id.entry_id);
+            if id.ack_set.is_empty() {
+                self.batches.remove(&entry);
+                self.partial.remove(&entry);
+                self.whole.insert(entry);
+            } else if self.batches.contains_key(&entry) {
+                // What has been acknowledged since is sent with it.
+                self.partial.insert(entry);
+            }
+        }
     }
 
     /// Discards all state, after a seek.

@@ -248,20 +248,36 @@ impl Consumer {
     }
 
     /// Handles the subscription's success: grants permits for a full queue, once.
+    /// Acknowledgements that wait go ahead of them, so that the broker does not deliver those messages again.
     pub fn attach(&mut self) {
         self.state = State::Attached;
         self.permits = Permits::default();
+        self.flush_acks();
         self.grant(self.window.size);
     }
 
-    /// Handles the end of the connection or a CLOSE_CONSUMER. Messages not taken or not acknowledged will be
-    /// redelivered; collected acknowledgements are kept.
+    /// Handles the end of the connection. Messages not taken or not acknowledged will be redelivered; acknowledgements that
+    /// were not written are kept.
     pub fn detach(&mut self) {
+        self.lose();
+    }
+
+    /// Returns whether a cumulative acknowledgement was not written.
+    fn lose(&mut self) -> bool {
         self.state = State::Detached;
         self.queue.clear();
         self.chunks.drop_pieces();
         self.permits = Permits::default();
-        self.immediate.clear();
+        let mut cumulative = false;
+        for command in std::mem::take(&mut self.immediate) {
+            // One with a reason is for an entry that is judged again when it comes again.
+            if let Command::Ack(ack) = command
+                && ack.validation_error.is_none()
+            {
+                cumulative |= ack.ack_type == CUMULATIVE;
+                self.acks.put_back(ack.ack_type, &ack.message_ids);
+            }
+        }
         // The broker redelivers everything by itself; requesting it as well would deliver it twice.
         self.nacks.clear();
         if !self.options.durable
@@ -269,19 +285,14 @@ impl Consumer {
         {
             self.start = Some(Start { id, inclusive: false });
         }
+        cumulative
     }
 
     /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written. The broker closes
     /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
     /// delivers next is to be delivered, even if it has been acknowledged.
     pub fn closed_by_broker(&mut self) {
-        let is_cumulative =
-            |command: &Command| matches!(command, Command::Ack(ack) if ack.ack_type == CUMULATIVE);
-        let unwritten = self.immediate.iter().any(is_cumulative);
-        self.detach();
-        if unwritten {
-            self.acks.unsend();
-        } else {
+        if !self.lose() {
             self.acks.forget_sent();
         }
     }

@@ -209,9 +209,9 @@ fn acks_are_gathered_for_a_time_or_a_number_and_survive_a_cut() {
     c.detach();
     assert_eq!(c.poll_timeout(), None);
     c.attach();
-    c.handle_timeout(now + Duration::from_millis(100));
     assert!(
-        matches!(&written(&mut c)[..], [Command::Flow(_), Command::Ack(ack)] if ack.message_ids.len() == 1)
+        matches!(&written(&mut c)[..], [Command::Ack(ack), Command::Flow(_)] if ack.message_ids.len() == 1),
+        "ahead of what asks for messages"
     );
     for entry in 1..4 {
         c.ack(now, &MessageId::new(1, entry));
@@ -549,6 +549,42 @@ fn a_second_acknowledgement_of_a_chunked_message_takes_all_its_chunks() {
         }
         c.ack(now, &id);
         assert_eq!(acks(&mut c, now), [(0, vec![0, 1, 2])], "negatively acknowledged: {nacked}");
+    }
+}
+
+#[test]
+fn single_acks_that_were_not_written_survive_a_close_by_the_broker_and_a_lost_connection() {
+    for (flushed, closed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let now = Instant::now();
+        let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+        c.poll_transmit(&mut Transmit::default());
+        give(&mut c, 0, single("x")).unwrap();
+        give(&mut c, 1, batch(3)).unwrap();
+        let taken = take(&mut c);
+        c.ack(now, &taken[0].id);
+        c.ack(now, &taken[1].id);
+        if flushed {
+            // Queued, and not written.
+            c.flush_acks();
+            c.ack(now, &taken[2].id);
+        }
+        if closed {
+            c.closed_by_broker()
+        } else {
+            c.detach()
+        }
+        c.attach();
+        let written = written(&mut c);
+        let [Command::Ack(ack), Command::Flow(_)] = &written[..] else {
+            panic!("the acknowledgements go ahead of what asks for messages: {written:?}")
+        };
+        let left = if flushed { 0b100 } else { 0b110 };
+        let ids: Vec<_> = ack.message_ids.iter().map(|id| (id.entry_id, id.ack_set.clone())).collect();
+        assert_eq!(ids, [(0, vec![]), (1, vec![left])], "flushed {flushed}, closed {closed}");
+        c.detach();
+        c.attach();
+        let again = self::written(&mut c);
+        assert!(matches!(&again[..], [Command::Flow(_)]), "what was written is not kept: {again:?}");
     }
 }
 
