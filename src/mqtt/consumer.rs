@@ -169,8 +169,10 @@ impl Consumer {
         };
         let arrival = &mut self.arrivals[index];
         self.unacknowledged -= usize::from(!std::mem::replace(&mut arrival.acked, true));
+        // After an early PUBREL the packet identifier may be that of another message by now.
         if arrival.qos == QoS::ExactlyOnce
             && let Some(received) = self.received.get_mut(&arrival.id)
+            && received.token == token
         {
             received.acked = true;
         }
@@ -231,6 +233,30 @@ mod tests {
         connection.handle_input(now, &mut BytesMut::from(&[0x20, 3, 0, 0, 0][..])).unwrap();
         assert!(connection.is_ready());
         connection
+    }
+
+    #[test]
+    fn an_acknowledgement_is_for_its_message_and_not_for_a_later_one_of_the_same_identifier() {
+        let now = Instant::now();
+        let mut connection = connection(now);
+        let mut consumer = Consumer::new(8);
+        let id = PacketId::new(5).unwrap();
+        let publish = Publish { qos: QoS::ExactlyOnce, packet_id: Some(id), ..Publish::default() };
+        let first = consumer.handle_publish(now, &publish, &mut connection).unwrap().unwrap();
+        // A server that does not wait for PUBREC uses the identifier again.
+        consumer.handle_pubrel(now, id, &mut connection);
+        let second = consumer.handle_publish(now, &publish, &mut connection).unwrap().unwrap();
+        consumer.ack(now, first, Some(&mut connection));
+        assert!(!consumer.received[&id].acked, "the application has not acknowledged it");
+        assert_eq!(consumer.unacknowledged(), 1);
+        // Nor after a reconnect, when the server sends it again.
+        consumer.detach();
+        consumer.attach(true);
+        consumer.ack(now, first, Some(&mut connection));
+        assert_eq!(consumer.handle_publish(now, &publish, &mut connection).unwrap(), None);
+        assert_eq!(consumer.unacknowledged(), 1);
+        consumer.ack(now, second, Some(&mut connection));
+        assert_eq!(consumer.unacknowledged(), 0);
     }
 
     /// Recomputes [`Consumer::unanswered`] from scratch.

@@ -275,14 +275,18 @@ impl Unclaimed {
         todo
     }
 
-    /// Drops what `filter` matches: the application has unsubscribed from it.
+    /// Drops what `filter` matches: the application has unsubscribed from it. What another subscription of a closed consumer
+    /// matches too is held for that one.
     pub(super) fn unsubscribed(&self, filter: &Filter) -> Todo {
         let mut todo = Todo::default();
         let mut state = self.state.lock();
         state.forget_left(filter);
-        let State { held, bytes, dropped, .. } = &mut *state;
+        let State { held, bytes, dropped, left, .. } = &mut *state;
         held.retain_mut(|held| {
-            if held.group.as_deref() != filter.group() || !filter.matches(&held.publish.topic) {
+            if held.group.as_deref() != filter.group()
+                || !filter.matches(&held.publish.topic)
+                || left.iter().any(|left| left.is_for(held))
+            {
                 return true;
             }
             *dropped += 1;
@@ -409,6 +413,20 @@ impl State {
     }
 }
 
+impl Left {
+    /// Whether a message came for one of its subscriptions. Brokers may send a copy for each subscription, which then names
+    /// one of them.
+    fn is_for(&self, held: &Held) -> bool {
+        let properties = &held.publish.properties;
+        let named = properties.subscription_identifiers().any(|id| id == self.id);
+        (named || properties.subscription_identifier().is_none())
+            && self
+                .filters
+                .iter()
+                .any(|filter| filter.group() == held.group.as_deref() && filter.matches(&held.publish.topic))
+    }
+}
+
 impl Held {
     /// Takes it out of the figures.
     fn forget(&mut self, bytes: &mut usize, todo: &mut Todo) {
@@ -503,6 +521,31 @@ mod tests {
             assert!(unclaimed.arrived(now, publish("a/x"), 2).unsubscribe.is_empty());
         }
         assert_eq!(unclaimed.stats().dropped, 6);
+    }
+
+    #[test]
+    fn unsubscribing_keeps_what_is_for_an_overlapping_filter_too() {
+        let unclaimed = Unclaimed::new(UnclaimedPolicy::Keep, true, 1 << 20);
+        let now = Instant::now();
+        let (wide, narrow) = (consumer("a/#"), consumer("a/b"));
+        unclaimed.opened(now, &wide);
+        unclaimed.opened(now, &narrow);
+        unclaimed.closed(now, 1, vec![filter("a/#")]);
+        unclaimed.closed(now, 2, vec![filter("a/b")]);
+        let named = |topic: &str, id: u32| {
+            let mut publish = publish(topic);
+            publish.properties.push(crate::mqtt::Property::SubscriptionIdentifier(id));
+            publish
+        };
+        unclaimed.arrived(now, publish("a/b"), 1);
+        unclaimed.arrived(now, named("a/b", 1), 2);
+        unclaimed.arrived(now, named("a/b", 2), 3);
+        let todo = unclaimed.unsubscribed(&filter("a/b"));
+        assert_eq!(todo.acknowledge, [3], "only the copy for this subscription");
+        assert_eq!(unclaimed.stats(), UnclaimedStats { messages: 2, dropped: 1 });
+        let todo = unclaimed.unsubscribed(&filter("a/#"));
+        assert_eq!(todo.acknowledge, [1, 2]);
+        assert_eq!(unclaimed.stats(), UnclaimedStats { messages: 0, dropped: 3 });
     }
 
     #[test]
