@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::log;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::spawn_thread;
-use crate::net::url::ServiceUrl;
+use crate::net::url::{Protocol, ServiceUrl};
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
 pub type SecretSupplier = Callback<(), String>;
@@ -104,13 +104,29 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
     }
 }
 
-/// Warns if a secret is about to be sent in plain text to another machine.
-pub(super) fn warn_if_plain(url: &ServiceUrl, what: &str, is_set: bool) {
+/// Parses the URL of a client of `protocol`; `wanted` tells what it should have been. Every client begins here, so that each
+/// warns if its secret, described by `secret`, is about to be sent in plain text to another machine.
+pub(super) fn service_url(
+    url: &str,
+    protocol: Protocol,
+    wanted: &str,
+    secret: Option<&str>,
+) -> Result<ServiceUrl> {
+    let parsed = ServiceUrl::parse(url)?;
+    if parsed.protocol != protocol {
+        return Err(Error::new(ErrorKind::InvalidArgument, format!("{url:?} is not {wanted}")));
+    }
+    if let Some(secret) = secret {
+        warn_if_plain(&parsed, secret);
+    }
+    Ok(parsed)
+}
+
+fn warn_if_plain(url: &ServiceUrl, what: &str) {
     let is_local = |host: &str| {
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     };
     if let Some(address) = url.addresses.iter().find(|address| !is_local(&address.host))
-        && is_set
         && !url.tls
     {
         log::warn(&format!(

@@ -19,14 +19,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::client::credentials::warn_if_plain;
+use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
 use crate::mqtt::topic::{Filter, check_name};
 use crate::net::spawn_blocking;
-use crate::net::url::{Protocol, ServiceUrl};
+use crate::net::url::Protocol;
 
 mod connection;
 pub mod consumer;
@@ -77,15 +77,9 @@ impl Client {
     ///
     /// With an outbox the client is returned even if no address answers: it keeps trying.
     pub async fn connect(mut options: ClientOptions) -> Result<Self> {
-        let url = ServiceUrl::parse(&options.url)?;
-        if url.protocol != Protocol::Mqtt {
-            let text = format!(
-                "{:?} is not an MQTT URL: use mqtt://, mqtts://, ws://, wss:// or mqtt+unix://",
-                options.url
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        warn_if_plain(&url, "password", options.password.is_some());
+        let wanted = "an MQTT URL: use mqtt://, mqtts://, ws://, wss:// or mqtt+unix://";
+        let secret = options.password.is_some().then_some("password");
+        let url = service_url(&options.url, Protocol::Mqtt, wanted, secret)?;
         // Mosquitto 2.0 exceeds our receive maximum when it catches up with a burst. We could end the session for it,
         // but that would repeat the burst again and again. What is held is limited in bytes instead.
         let mut session = Session::new(options.max_inflight, u16::MAX);

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::client::credentials::warn_if_plain;
+use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::{Protocol, ServiceUrl};
+use crate::net::url::Protocol;
 use crate::pulsar::topic::TopicName;
 
 mod connection;
@@ -44,12 +44,9 @@ impl Client {
     /// Connects to any address of the service, within the connect timeout for each. Must be called on the engine's
     /// runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
-        let url = ServiceUrl::parse(&options.url)?;
-        if url.protocol != Protocol::Pulsar {
-            let text = format!("{:?} is not a Pulsar URL: use pulsar:// or pulsar+ssl://", options.url);
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        warn_if_plain(&url, "token", options.token.is_some());
+        let wanted = "a Pulsar URL: use pulsar:// or pulsar+ssl://";
+        let secret = options.token.is_some().then_some("token");
+        let url = service_url(&options.url, Protocol::Pulsar, wanted, secret)?;
         let shared = Arc::new(Shared::new(options, url)?);
         shared.lookup.service().await?;
         Ok(Self(Arc::new(Inner { shared, open: Registry::default() })))

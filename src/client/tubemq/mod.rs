@@ -21,10 +21,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::{Protocol, ServiceUrl};
+use crate::net::url::Protocol;
 use crate::tubemq::master::TopicState;
 use crate::tubemq::topic::{check_group, check_topic};
 
@@ -68,11 +69,9 @@ impl Client {
     /// Registers at the active master: tries each in turn, and again within the connect timeout if any of them
     /// accepts connections. Must be called on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
-        let url = ServiceUrl::parse(&options.url)?;
-        if url.protocol != Protocol::TubeMq {
-            let text = format!("{:?} is not a TubeMQ URL: use tubemq:// or tubemq+ssl://", options.url);
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
+        let wanted = "a TubeMQ URL: use tubemq:// or tubemq+ssl://";
+        let secret = options.username.is_some().then_some("signature made with the password");
+        let url = service_url(&options.url, Protocol::TubeMq, wanted, secret)?;
         if options.password.is_some() && options.username.is_none() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a password needs a username"));
         }

@@ -15,6 +15,8 @@ import pytest
 import penstock
 from penstock import _missing, blocking, errors, protocols
 
+from support.waiting import until
+
 KINDS = ("Client", "Producer", "Consumer")
 PREFIXES = {"pulsar": "Pulsar", "mqtt": "Mqtt", "tubemq": "TubeMq"}
 
@@ -144,3 +146,27 @@ def test_the_registry_loads_no_protocol() -> None:
     assert not {"penstock._engine", "penstock.pulsar", "penstock.mqtt", "penstock.tubemq"} & set(
         loaded.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("pulsar://far.invalid", {"token": "t"}),
+        ("mqtt://far.invalid", {"username": "u", "password": "p"}),
+        ("tubemq://far.invalid", {"username": "u", "password": "p"}),
+    ],
+)
+async def test_a_secret_that_goes_to_another_machine_in_plain_text_is_warned_of(
+    url: str, secret: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def attempt(url: str, **options: Any) -> None:
+        with pytest.raises(errors.Error):
+            await penstock.connect(url, connect_timeout=0.5, **options)
+
+    with caplog.at_level("WARNING", "penstock"):
+        await attempt(url)
+        await attempt(url.split(":")[0] + "://127.0.0.1:1", **secret)
+        await attempt(url, **secret)
+        await until(lambda: any("far.invalid" in record.message for record in caplog.records))
+    (warning,) = (record.message for record in caplog.records if "in plain text" in record.message)
+    assert "far.invalid" in warning and "use TLS" in warning, "the first had none, the second stayed here"
