@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::flow::Flow;
 use crate::tubemq::master::{Identity, RUNTIME, brokers};
 use crate::tubemq::topic::{Broker, Condition, ConsumerTopic, HeldInfo, Partition, SubscribeInfo};
@@ -39,6 +39,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const METADATA_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between metadata requests while a topic has no partitions.
 const METADATA_RETRY: Duration = Duration::from_millis(500);
+/// Time for which partitions are waited for that a position names: brokers announce new topics with their heartbeats.
+const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between heartbeats of a member that has not been assigned anything yet.
 const HEARTBEAT_UNASSIGNED: Duration = Duration::from_millis(500);
 /// Number of heartbeats after which all held partitions are reported.
@@ -79,6 +81,32 @@ pub struct Options {
     pub interval: Duration,
     /// Time at which the member started, in milliseconds since 1970.
     pub started_ms: i64,
+    /// Partitions with a start position of their own. With client balance the member is refused if one does not exist.
+    pub positions: BTreeSet<Partition>,
+}
+
+/// Checks that the partitions with a start position of their own are among the `known` ones.
+pub fn check_positions(
+    positions: &BTreeSet<Partition>,
+    topics: &BTreeSet<String>,
+    known: &BTreeSet<Partition>,
+) -> Result<()> {
+    /// Number of partitions that the error names.
+    const NAMED: usize = 20;
+    let Some(missing) = positions.difference(known).next() else { return Ok(()) };
+    let mut there: Vec<String> = known.iter().take(NAMED).map(|p| format!("{}:{}", p.broker, p.id)).collect();
+    if known.len() > NAMED {
+        there.push(format!("and {} more", known.len() - NAMED));
+    }
+    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    let text = format!(
+        "position names partition {}:{}, which does not exist: the partitions of {} are {there}",
+        missing.broker,
+        missing.id,
+        topics.join(", ")
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, text))
 }
 
 /// A partition of a topic and its location.
@@ -170,6 +198,10 @@ struct ClientMode {
     /// Number of the last order to move to the end.
     jump: i64,
     assigned: Option<Vec<PartitionLocation>>,
+    /// When a position of a partition that is not there is refused; `None` before the first metadata, and once all of them
+    /// are there.
+    refuse_at: Option<Instant>,
+    checked: bool,
 }
 
 #[derive(Debug)]
@@ -197,6 +229,8 @@ impl Member {
                 table_id: UNDEFINED,
                 jump: UNDEFINED,
                 assigned: None,
+                refuse_at: None,
+                checked: options.positions.is_empty(),
             }),
             Balance::Server => Mode::Server(ServerMode {
                 not_allocated: true,
@@ -600,6 +634,19 @@ impl Member {
             .all(|topic| locations.iter().any(|location| *location.topic == **topic));
         if !complete {
             mode.metadata = mode.metadata.min(now + METADATA_RETRY);
+        }
+        if !mode.checked {
+            let known = locations.iter().map(|location| location.partition).collect();
+            if let Err(error) = check_positions(&self.options.positions, &self.options.topics, &known) {
+                // Nothing is taken before, as that would move the group.
+                let refuse_at = *mode.refuse_at.get_or_insert(now + TOPIC_PATIENCE);
+                mode.metadata = mode.metadata.min(now + METADATA_RETRY);
+                if now >= refuse_at {
+                    self.events.push_back(Event::Refused(error));
+                }
+                return;
+            }
+            mode.checked = true;
         }
         let mine: Vec<PartitionLocation> = match self.options.balance {
             Balance::Client(Some((count, node))) => {

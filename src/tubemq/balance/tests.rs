@@ -3,6 +3,10 @@ use super::*;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 fn member(now: Instant, balance: Balance) -> Member {
+    member_at(now, balance, &[])
+}
+
+fn member_at(now: Instant, balance: Balance, positions: &[Partition]) -> Member {
     Member::new(
         Options {
             identity: Identity { client_id: "c".into(), host_name: "127.0.0.1".into(), default_port: 8123 },
@@ -12,6 +16,7 @@ fn member(now: Instant, balance: Balance) -> Member {
             balance,
             interval: INTERVAL,
             started_ms: 1000,
+            positions: positions.iter().copied().collect(),
         },
         now,
     )
@@ -57,7 +62,10 @@ fn assigned(member: &mut Member) -> Option<Vec<(u32, u32)>> {
 }
 
 fn joined(now: Instant, balance: Balance, topics: &[&str]) -> Member {
-    let mut member = member(now, balance);
+    join(member(now, balance), now, topics)
+}
+
+fn join(mut member: Member, now: Instant, topics: &[&str]) -> Member {
     let Some(Request::BalanceRegister(request)) = member.poll_request(now, None) else {
         panic!("it registers")
     };
@@ -68,6 +76,33 @@ fn joined(now: Instant, balance: Balance, topics: &[&str]) -> Member {
     );
     member.handle_answer(now, metadata(topics));
     member
+}
+
+#[test]
+fn a_position_of_a_partition_that_is_not_there_is_refused_and_nothing_is_taken() {
+    let start = Instant::now();
+    let missing = Partition { broker: 2, id: 7 };
+    // The member does not take it itself: it is another one's.
+    let positions = [Partition { broker: 1, id: 1 }, missing];
+    for balance in [Balance::Client(None), Balance::Client(Some((2, 0)))] {
+        let mut member = join(member_at(start, balance, &positions), start, &["demo#1:1:2:1,2:1:1:1"]);
+        assert_eq!(assigned(&mut member), None, "a position would move the group");
+        assert_eq!(member.poll_timeout(), Some(start + METADATA_RETRY), "it may be announced soon");
+        let late = start + TOPIC_PATIENCE;
+        assert!(matches!(member.poll_request(late, None), Some(Request::PartitionMetadata(_))));
+        member.handle_answer(late, metadata(&["demo#1:1:2:1,2:1:1:1"]));
+        let Some(Event::Refused(error)) = member.poll_event() else { panic!("it is refused") };
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            error.message(),
+            "position names partition 2:7, which does not exist: the partitions of demo are 1:0, 1:1, 2:0"
+        );
+        member.close(late);
+        assert!(matches!(member.poll_request(late, None), Some(Request::ConsumerClose(_))), "it leaves");
+    }
+    let mut member =
+        join(member_at(start, Balance::Client(Some((2, 0))), &positions[..1]), start, &["demo#1:1:2:1"]);
+    assert_eq!(assigned(&mut member).unwrap(), [(1, 0)], "the other one is another member's");
 }
 
 #[test]

@@ -246,6 +246,22 @@ def test_the_blocking_twin(tube: TubeMqService) -> None:
         assert client.partitions(topic) == 3
 
 
+@pytest.mark.parametrize("balance", BALANCES)
+async def test_a_position_of_a_partition_that_is_not_there_is_refused_with_those_that_are(
+    tube: TubeMqService, balance: Any
+) -> None:
+    topic, name = tube.topic(2), group()
+    async with connect(tube) as client, client.producer(topic) as producer:
+        at = await producer.send(b"x")
+        broker = at.broker_id
+        missing = Position(broker, 9_999, 0)
+        with pytest.raises(errors.InvalidArgument, match=rf"{broker}:9999,.*{broker}:0, {broker}:1"):
+            await client.consumer(topic, name, position=[at, missing], balance=balance)
+        async with client.consumer(topic, name, position="first", balance=balance) as consumer:
+            (message,) = await take(consumer, 1)
+            assert bytes(message.data) == b"x", "the group was not moved, and its member has left"
+
+
 async def test_client_balance_has_data_in_a_moment(tube: TubeMqService) -> None:
     topic = tube.topic()
     async with connect(tube) as client, client.producer(topic) as producer:

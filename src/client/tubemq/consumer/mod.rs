@@ -17,9 +17,9 @@ use crate::client::tubemq::shared::{Shared, client_id};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::Partition;
-use crate::tubemq::balance::{Balance, Member, Options as MemberOptions};
+use crate::tubemq::balance::{Balance, Member, Options as MemberOptions, check_positions};
 use crate::tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
-use crate::tubemq::master::Identity;
+use crate::tubemq::master::{Identity, TopicState};
 
 mod member;
 mod part;
@@ -94,6 +94,30 @@ impl registry::Shared for Consumer {
     }
 }
 
+/// With server balance a member is told its own partitions only. What the master tells producers says more, but it may
+/// refuse that to a user, and it leaves out what is closed for writing: then a position is not checked.
+async fn check_at_master(
+    shared: &Shared,
+    topics: &BTreeSet<String>,
+    positions: &BTreeSet<Partition>,
+) -> Result<()> {
+    if shared.options.username.is_some() {
+        return Ok(());
+    }
+    let mut known = BTreeSet::new();
+    for topic in topics {
+        if shared.known_topic(topic).await.is_err() {
+            return Ok(());
+        }
+        if let TopicState::Topic(topic) = shared.session.lock().topic(topic) {
+            known.extend(topic.partitions.iter().copied());
+        }
+    }
+    let is_open = |broker: u32| known.iter().any(|partition: &Partition| partition.broker == broker);
+    let sure = |position: &&Partition| is_open(position.broker) || shared.broker(position.broker).is_none();
+    check_positions(&positions.iter().filter(sure).copied().collect(), topics, &known)
+}
+
 impl Consumer {
     pub(super) async fn open(
         shared: Arc<Shared>,
@@ -108,16 +132,22 @@ impl Consumer {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let title = topics.join(",");
+        let topics: BTreeSet<String> = topics.into_iter().collect();
+        let positions: BTreeSet<Partition> = options.offsets.keys().copied().collect();
+        if options.balance == Balance::Server && !positions.is_empty() {
+            check_at_master(&shared, &topics, &positions).await.map_err(|e| e.with_topic(title.as_str()))?;
+        }
         let client_id = format!("{group}_{}", client_id(&shared.identity.host_name));
         let member = Member::new(
             MemberOptions {
                 identity: Identity { client_id: client_id.clone(), ..shared.identity.clone() },
                 group: group.clone(),
-                topics: topics.into_iter().collect(),
+                topics,
                 filters: options.filters.clone(),
                 balance: options.balance,
                 interval: shared.options.heartbeat_interval,
                 started_ms: wall_ms() as i64,
+                positions,
             },
             clock::now(),
         );
