@@ -31,6 +31,11 @@ const METHOD_FIELD: u32 = 1;
 const TIMEOUT_FIELD: u32 = 2;
 const REQUEST_FIELD: u32 = 3;
 const RESPONSE_FIELD: u32 = 2;
+/// Field of `SendMessageRequestP2B`.
+const CLIENT_FIELD: u32 = 1;
+/// Wire types.
+const VARINT: u8 = 0;
+const BYTES: u8 = 2;
 
 /// Service of a server that a call addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,6 +253,29 @@ impl Call {
             request: Request::decode(known(body.method)?, body.request.unwrap_or_default())?,
         })
     }
+}
+
+/// Client id of the producer that sends a message, if the frame of that call begins `input`. Its first block need not have
+/// come completely.
+pub fn sender(input: &[u8]) -> Option<&str> {
+    let mut frame = Reader::new(input);
+    let (_token, _serial, _blocks) = (frame.u32().ok()?, frame.u32().ok()?, frame.u32().ok()?);
+    let block = frame.u32().ok()? as usize;
+    let payload = frame.take(block.min(frame.remaining())).ok()?;
+    let mut reader = Reader::new(payload);
+    let (_connection, _header) = (reader.delimited().ok()?, reader.delimited().ok()?);
+    let _body = reader.varint().ok()?;
+    let mut sends = false;
+    loop {
+        match reader.tag().ok()? {
+            (METHOD_FIELD, VARINT) => sends = reader.varint().ok()? == Method::SendMessage as u64,
+            (REQUEST_FIELD, BYTES) if sends => break,
+            (_, wire_type) => reader.skip(wire_type).ok()?,
+        }
+    }
+    let _request = reader.varint().ok()?;
+    let (CLIENT_FIELD, BYTES) = reader.tag().ok()? else { return None };
+    std::str::from_utf8(reader.delimited().ok()?).ok()
 }
 
 /// A server's reply to a [`Call`].

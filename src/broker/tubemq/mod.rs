@@ -31,7 +31,7 @@ use crate::machine::earliest;
 use crate::random::HashMap;
 use crate::sqlite::Report;
 use crate::transmit::Transmit;
-use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service};
+use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service, sender};
 use crate::tubemq::frame::Decoder;
 use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
 
@@ -93,7 +93,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// ```
 /// Without users every call is admitted, with users one that has a valid signature or visit token. Producers open a
 /// connection before they send, and their first message may be large: so connections from hosts of which a call was
-/// admitted lately may be silent and send large calls, whose waiting bytes are bounded over all connections.
+/// admitted lately may be silent and send large calls, whose waiting bytes are bounded over all connections. So may a
+/// connection send large messages that names a registered client: clients reach the master and the broker from different
+/// addresses behind some networks.
 #[derive(Debug)]
 struct Connection {
     /// Address of the client, without the port.
@@ -349,6 +351,12 @@ impl Broker {
         self.hosts.get(host).is_some_and(|until| *until > self.now)
     }
 
+    /// Whether `input` begins with a message of a registered client. Its connection may come from another address than
+    /// that to the master did.
+    fn is_of_client(&self, input: &[u8]) -> bool {
+        sender(input).and_then(|client| self.clients.get(client)).is_some_and(|(_, until)| *until > self.now)
+    }
+
     fn idle_limit(&self) -> Duration {
         (self.settings.client_timeout * 10).max(IDLE)
     }
@@ -493,10 +501,9 @@ impl Protocol for Broker {
         self.now = now;
         self.caller = id;
         let trusted = self.settings.users.is_none()
-            || self
-                .connections
-                .get(&id)
-                .is_some_and(|stranger| !stranger.introduced && self.is_known(&stranger.host));
+            || self.connections.get(&id).is_some_and(|stranger| {
+                !stranger.introduced && (self.is_known(&stranger.host) || self.is_of_client(input))
+            });
         if trusted && let Some(connection) = self.connections.get_mut(&id) {
             connection.decoder.set_max_payload(self.settings.max_message_size + CALL_ROOM);
         }
