@@ -7,7 +7,9 @@
 //! A password hash costs a tenth of a second and more, so it is verified on another thread, a few at a time. Addresses
 //! take turns, and so do the user names of an address. A user name that came with many wrong passwords from an address
 //! waits between two attempts, and so does the address after many more: a flood of guesses delays neither the clients
-//! that are connected nor the logins from other addresses, and not much those of other users behind the same address.
+//! that are connected nor the logins from other addresses, and not much those of other users behind the same address:
+//! names without a wrong password lately go ahead of those with one, so that devices which still have an old password
+//! do not use up all that their address may try.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -29,6 +31,12 @@ const BURST: u32 = 10;
 /// The same for all user names of an address together.
 const PRICE_OF_ADDRESS: Duration = Duration::from_millis(200);
 const BURST_OF_ADDRESS: u32 = 50;
+/// Time for which a wrong password of a user name from an address is remembered.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// Limit on those that are remembered.
+const MAX_REMEMBERED: usize = 10_000;
+/// One turn in so many is for any user name of its address.
+const FOR_ANY: u64 = 4;
 /// Limit on the bytes of the CONNECT packets that wait.
 const WAITING_BYTES: usize = 64 << 20;
 /// Limit on those of one address.
@@ -143,6 +151,8 @@ pub(super) struct Logins {
     /// Logins whose password is being verified, by a number of their own.
     verifying: BTreeMap<u64, Login>,
     next_number: u64,
+    /// The last wrong password of a user name from an address.
+    wrong: BTreeMap<(IpAddr, ByteString), Instant>,
     debts: Debts<(IpAddr, ByteString)>,
     debts_of_address: Debts<IpAddr>,
 }
@@ -155,6 +165,7 @@ impl Default for Logins {
             last: None,
             verifying: BTreeMap::new(),
             next_number: 0,
+            wrong: BTreeMap::new(),
             debts: Debts::new(PRICE, BURST),
             debts_of_address: Debts::new(PRICE_OF_ADDRESS, BURST_OF_ADDRESS),
         }
@@ -192,7 +203,10 @@ impl Logins {
                 return None;
             }
             let may = |user: &ByteString| self.debts.free_at(now, &(*address, user.clone())).is_none();
-            Some((*address, queue.turns.iter().position(may)?))
+            let innocent = |user: &ByteString| may(user) && !self.was_wrong(now, *address, user);
+            let ahead = || queue.turns.iter().position(innocent);
+            let place = if self.next_number.is_multiple_of(FOR_ANY) { None } else { ahead() };
+            Some((*address, place.or_else(|| queue.turns.iter().position(may))?))
         };
         let behind = self.last.map(|last| (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded));
         let (address, place) = behind
@@ -226,11 +240,30 @@ impl Logins {
     /// Handles a result of the verification and gives the login.
     pub(super) fn verified(&mut self, now: Instant, number: u64, good: bool) -> Option<Login> {
         let login = self.verifying.remove(&number)?;
-        if !good {
+        if good {
+            self.wrong.remove(&(login.address, login.user_name()));
+        } else {
+            self.remember(now, (login.address, login.user_name()));
             self.debts.add(now, (login.address, login.user_name()));
             self.debts_of_address.add(now, login.address);
         }
         Some(login)
+    }
+
+    /// Whether the user name came with a wrong password from the address lately.
+    fn was_wrong(&self, now: Instant, address: IpAddr, user: &ByteString) -> bool {
+        self.wrong.get(&(address, user.clone())).is_some_and(|at| *at + REMEMBERED > now)
+    }
+
+    /// Remembers a wrong password.
+    fn remember(&mut self, now: Instant, sender: (IpAddr, ByteString)) {
+        if self.wrong.len() >= MAX_REMEMBERED {
+            self.wrong.retain(|_, at| *at + REMEMBERED > now);
+        }
+        if self.wrong.len() >= MAX_REMEMBERED {
+            self.wrong.pop_first();
+        }
+        self.wrong.insert(sender, now);
     }
 
     /// When [`Self::next`] may give something, if it gives nothing now.
@@ -373,6 +406,44 @@ mod tests {
         assert_eq!(connection, 201, "another user does not pay for it");
         logins.verified(now, number, true);
         assert_eq!(start(&mut logins, now), None);
+    }
+
+    #[test]
+    fn many_users_with_old_passwords_do_not_use_up_what_their_address_may_try() {
+        let mut now = Instant::now();
+        let mut logins = Logins::default();
+        let address = "10.0.0.1:1";
+        for device in 0..200 {
+            add_of(&mut logins, device, address, &format!("old{device}"));
+        }
+        // Each tries again as soon as it was refused.
+        let mut attempt = |logins: &mut Logins| loop {
+            if let Some(login) = logins.next(now) {
+                let (device, user) = (login.connection, login.user_name());
+                let number = logins.verify(login);
+                logins.verified(now, number, user == "new");
+                if user != "new" {
+                    add_of(logins, device, address, &user);
+                }
+                break user;
+            }
+            now = logins.poll_timeout(now).unwrap();
+        };
+        let mut tried = std::collections::BTreeSet::new();
+        while tried.len() < 200 {
+            tried.insert(attempt(&mut logins));
+        }
+        for device in 1000..1003 {
+            add_of(&mut logins, device, address, "new");
+            let turns = (1..).find(|_| attempt(&mut logins) == "new").unwrap();
+            assert!(turns <= 2, "{turns} attempts until the turn of the new one");
+        }
+        // New names do not keep those with a wrong password from trying another one.
+        for device in 2000..2100 {
+            add_of(&mut logins, device, address, &format!("fresh{device}"));
+        }
+        let old = (0..40).filter(|_| attempt(&mut logins).starts_with("old")).count();
+        assert!(old >= 9, "{old} attempts of 40");
     }
 
     #[test]
