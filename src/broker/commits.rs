@@ -140,6 +140,13 @@ impl<A> Commits<A> {
         self.own = bytes;
     }
 
+    /// Without a store, counts the bytes of a message as used, ahead of the next [`Self::set_used`].
+    pub(super) fn add_used(&mut self, bytes: usize) {
+        if !self.stored {
+            self.set_used(self.own + bytes as u64);
+        }
+    }
+
     /// Issues a change.
     pub(super) fn write(&mut self, op: Op) {
         self.open();

@@ -113,6 +113,8 @@ pub struct SubscriptionStats {
     pub delayed: usize,
     /// Entries that wait for redelivery.
     pub replaying: usize,
+    /// Pulsar: properties that were stored with it.
+    pub properties: Vec<(String, String)>,
     /// Connected consumers.
     pub consumers: Vec<ConsumerStats>,
 }

@@ -7,12 +7,15 @@ use bytes::BytesMut;
 
 use crate::wire::{Reader, UnexpectedEnd, put_varint};
 
-/// Limit on the ranges, and on the partly acknowledged batches, that are stored. Acknowledgements beyond it are
-/// lost at a restart, and their entries are redelivered, as by the real broker.
+/// Names and values that a client has stored with a subscription.
+pub type Properties = Vec<(Box<str>, Box<str>)>;
+
+/// Limit on the ranges that are stored, and on the partly acknowledged batches. Ranges beyond it are lost at a restart, and
+/// their entries are redelivered, as by the real broker.
 const PERSISTED: usize = 10_000;
-/// Limit on the 64-bit words of the partly acknowledged batches of one cursor, 4 MiB. Beyond it an acknowledgement of
-/// part of a batch is forgotten: the whole batch is redelivered if it comes to that. 10,000 batches of 3,000 messages
-/// fit.
+/// Limit on the 64-bit words of the partly acknowledged batches of one cursor, 4 MiB. Beyond it, and beyond
+/// [`PERSISTED`] batches, an acknowledgement of part of a batch is forgotten: the whole batch is redelivered if it comes to
+/// that. 10,000 batches of 3,000 messages fit.
 const PARTIAL_WORDS: usize = 1 << 19;
 /// Limit on the messages of a batch: a client may claim any number, without sending them.
 pub const MAX_BATCH: u32 = 1 << 20;
@@ -115,6 +118,11 @@ impl Cursor {
         }
     }
 
+    /// Whether some messages of the entry are acknowledged and others not.
+    pub fn is_partial(&self, sequence: u64) -> bool {
+        self.partial.contains_key(&sequence)
+    }
+
     /// Number of messages of the entry that are not acknowledged, and their bits if some are acknowledged.
     pub fn remaining(&self, sequence: u64, count: u32) -> (u32, Vec<i64>) {
         match self.partial.get(&sequence) {
@@ -130,6 +138,32 @@ impl Cursor {
         }
     }
 
+    /// Encodes everything but [`Self::below`] for the store, and the properties of the subscription.
+    pub fn encode_with(&self, properties: &Properties) -> Vec<u8> {
+        let mut out = BytesMut::from(&self.encode()[..]);
+        // None are no bytes, as in the stores of earlier versions.
+        for text in properties.iter().flat_map(|(name, value)| [name, value]) {
+            put_varint(&mut out, text.len() as u64);
+            out.extend_from_slice(text.as_bytes());
+        }
+        out.to_vec()
+    }
+
+    /// Decodes the result of [`Self::encode_with`].
+    pub fn decode_with(below: u64, bytes: &[u8]) -> Result<(Self, Properties), UnexpectedEnd> {
+        let mut reader = Reader::new(bytes);
+        let cursor = Self::read(below, &mut reader)?;
+        let mut properties = Properties::new();
+        let text = |reader: &mut Reader<'_>| {
+            Ok::<_, UnexpectedEnd>(String::from_utf8_lossy(reader.delimited()?).into_owned().into_boxed_str())
+        };
+        while !reader.is_empty() {
+            let name = text(&mut reader)?;
+            properties.push((name, text(&mut reader)?));
+        }
+        Ok((cursor, properties))
+    }
+
     /// Encodes everything but [`Self::below`] for the store.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = BytesMut::new();
@@ -140,8 +174,8 @@ impl Cursor {
             put_varint(&mut out, end - start);
             previous = end;
         }
-        put_varint(&mut out, self.partial.len().min(PERSISTED) as u64);
-        for (&sequence, bits) in self.partial.iter().take(PERSISTED) {
+        put_varint(&mut out, self.partial.len() as u64);
+        for (&sequence, bits) in &self.partial {
             put_varint(&mut out, sequence - self.below);
             put_varint(&mut out, bits.len() as u64);
             for word in bits {
@@ -153,8 +187,11 @@ impl Cursor {
 
     /// Decodes the result of [`Self::encode`].
     pub fn decode(below: u64, bytes: &[u8]) -> Result<Self, UnexpectedEnd> {
+        Self::read(below, &mut Reader::new(bytes))
+    }
+
+    fn read(below: u64, reader: &mut Reader<'_>) -> Result<Self, UnexpectedEnd> {
         let mut cursor = Self::new(below);
-        let mut reader = Reader::new(bytes);
         let mut previous = below;
         for _ in 0..reader.varint()? {
             let start = previous.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
@@ -210,7 +247,7 @@ impl Cursor {
     /// Notes which messages of a batch are left, if there is room for that.
     fn insert_partial(&mut self, sequence: u64, bits: Vec<u64>) {
         self.forget_partial(sequence);
-        if self.partial_words + bits.len() <= PARTIAL_WORDS {
+        if self.partial.len() < PERSISTED && self.partial_words + bits.len() <= PARTIAL_WORDS {
             self.partial_words += bits.len();
             self.partial.insert(sequence, bits);
         }
@@ -327,6 +364,32 @@ mod tests {
         assert_eq!(cursor.remaining(300, 2), (1, vec![0b10]));
         cursor.reset(5, &set);
         assert_eq!(cursor.partial_words, MAX_BATCH as usize / 64);
+    }
+
+    #[test]
+    fn as_many_parts_of_batches_are_remembered_as_are_stored() {
+        let mut cursor = Cursor::default();
+        for sequence in 0..100_000 {
+            cursor.ack_partial(sequence, &[1], 2);
+        }
+        assert_eq!(cursor.partial.len(), PERSISTED);
+        assert_eq!(Cursor::decode(0, &cursor.encode()).unwrap(), cursor);
+        cursor.ack(3);
+        cursor.ack_partial(200_000, &[1], 2);
+        assert!(cursor.is_partial(200_000), "there is room again");
+    }
+
+    #[test]
+    fn properties_are_stored_with_the_acknowledgements() {
+        let mut cursor = Cursor::new(5);
+        cursor.ack(7);
+        cursor.ack_partial(9, &[1], 2);
+        for properties in [vec![], vec![("a".into(), "b".into()), ("".into(), "\u{e9}".into())]] {
+            let bytes = cursor.encode_with(&properties);
+            assert_eq!(Cursor::decode_with(5, &bytes).unwrap(), (cursor.clone(), properties));
+            assert_eq!(Cursor::decode(5, &bytes).unwrap(), cursor, "as an earlier version reads it");
+        }
+        assert!(Cursor::decode_with(5, &[cursor.encode(), vec![1]].concat()).is_err());
     }
 
     #[test]

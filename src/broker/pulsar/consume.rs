@@ -7,7 +7,7 @@ use super::names::Name;
 use super::produce::PER_SESSION;
 use super::{Action, Broker};
 use crate::broker::log::Log;
-use crate::broker::log::cursor::Cursor;
+use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::pulsar::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +16,10 @@ use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 const PER_TOPIC: usize = 1_000;
+/// Limit on the bytes of a subscription's properties, which are written with each change of its position; each property
+/// counts some more.
+const PROPERTIES: usize = 16 << 10;
+const PROPERTY_ROOM: usize = 32;
 /// Limit on the permits of a consumer: more could not be used, and sums must not overflow.
 const MAX_PERMITS: i64 = i32::MAX as i64;
 
@@ -62,6 +66,7 @@ impl Broker {
         let kind = Kind::from_number(command.sub_type);
         let durable = command.durable();
         let subscription: Arc<str> = command.subscription.as_str().into();
+        let properties = properties_of(&command)?;
         let start = self.start_position(topic_id, &command)?;
         let wall_ms = self.wall_ms();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
@@ -83,7 +88,8 @@ impl Broker {
                 format!("Durable subscription with the same name already exists: {}", entry.durable),
             ));
         }
-        let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+        let mut reading =
+            Reading { log: &topic.log, source: &mut self.source, peeks: &mut self.peeks, wall_ms };
         if let Some(error) = entry.refusal(&mut reading) {
             // Not an error after which clients try again: they would wait for ever.
             let text =
@@ -106,6 +112,11 @@ impl Broker {
                 topic.subscriptions.remove(&subscription);
             }
             return Err(error);
+        }
+        if entry.properties.is_empty() && !properties.is_empty() {
+            // Like the real broker: those that it has stay.
+            entry.properties = properties;
+            entry.dirty = true;
         }
         entry.dirty |= fresh;
         let was_dirty = entry.dirty;
@@ -187,7 +198,8 @@ impl Broker {
         if let Some(topic) = self.topics.get_mut(&reader.topic).filter(|_| !txn)
             && let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription)
         {
-            let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+            let mut reading =
+                Reading { log: &topic.log, source: &mut self.source, peeks: &mut self.peeks, wall_ms };
             let blocked = subscription.consumer(key).is_some_and(|c| c.permits > 0);
             for message in ack.message_ids.iter().filter(|message| message.ledger_id == reader.topic) {
                 match ack.ack_type {
@@ -460,6 +472,17 @@ impl Broker {
     fn subscription(&mut self, reader: &Reader) -> Option<&mut Subscription> {
         self.topics.get_mut(&reader.topic)?.subscriptions.get_mut(&reader.subscription)
     }
+}
+
+/// The properties that are to be stored with the subscription.
+fn properties_of(command: &pb::CommandSubscribe) -> Result<Properties> {
+    let given = &command.subscription_properties;
+    let bytes: usize = given.iter().map(|pair| pair.key.len() + pair.value.len() + PROPERTY_ROOM).sum();
+    if bytes > PROPERTIES {
+        let text = format!("the subscription properties have {bytes} bytes, and the limit is {PROPERTIES}");
+        return Err(Error::new(ErrorKind::Metadata, text));
+    }
+    Ok(given.iter().map(|pair| (pair.key.as_str().into(), pair.value.as_str().into())).collect())
 }
 
 /// The entry of this log that a message id names, or the nearest one.

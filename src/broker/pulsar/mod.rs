@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use crate::broker::commits::Commits;
 use crate::broker::log::{Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
-use crate::broker::pulsar::subscription::{ConsumerKey, Kind, Reading, Subscription};
+use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::broker::pulsar::topic::Topic;
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op, StoredCursor};
@@ -79,6 +79,8 @@ enum Action {
 pub struct Broker {
     settings: Settings,
     source: Option<Box<dyn Source>>,
+    /// See [`Reading::peeks`].
+    peeks: usize,
     /// The first entry that could not be read from the store.
     damage: Option<String>,
     connections: BTreeMap<u64, Connection>,
@@ -108,6 +110,7 @@ impl Broker {
     /// Creates a broker with the topics that were `found`.
     pub fn new(settings: Settings, found: Found, source: Option<Box<dyn Source>>, now: Instant) -> Self {
         let mut broker = Self {
+            peeks: PEEKS,
             source,
             damage: None,
             connections: BTreeMap::new(),
@@ -151,11 +154,10 @@ impl Broker {
             let run_ms = broker.settings.clock.run_ms(now);
             topic.sequences =
                 stored.producers.into_iter().map(|(name, last)| (name, (last, run_ms))).collect();
-            for StoredCursor { subscription, kind, cursor, .. } in stored.cursors {
-                let name = subscription.clone();
-                topic
-                    .subscriptions
-                    .insert(name, Subscription::new(subscription, Kind::from_number(kind), true, cursor));
+            for StoredCursor { subscription: name, kind, cursor, properties, .. } in stored.cursors {
+                let mut found = Subscription::new(name.clone(), Kind::from_number(kind), true, cursor);
+                found.properties = properties;
+                topic.subscriptions.insert(name, found);
             }
             broker.topics.insert(stored.id, topic);
         }
@@ -298,7 +300,8 @@ impl Broker {
             };
             let mut stopped = Vec::new();
             for subscription in topic.subscriptions.values_mut() {
-                let mut reading = Reading { log: &topic.log, source: &mut self.source, wall_ms };
+                let mut reading =
+                    Reading { log: &topic.log, source: &mut self.source, peeks: &mut self.peeks, wall_ms };
                 subscription.dispatch(&mut reading, &mut dispatcher);
                 if let Some(damage) = &subscription.damage {
                     let text = || damage.error.clone().with_topic(topic.name.clone()).to_string();
@@ -343,7 +346,7 @@ impl Broker {
             subscription: name.clone(),
             kind: subscription.kind as i32,
             below: subscription.cursor.below(),
-            state: subscription.cursor.encode(),
+            state: subscription.cursor.encode_with(&subscription.properties),
             touched_ms,
         };
         self.commits.write(op);
@@ -511,6 +514,7 @@ impl Protocol for Broker {
 
     fn handle_input(&mut self, now: Instant, id: u64, input: &mut BytesMut) -> Result<()> {
         self.now = now;
+        self.peeks = PEEKS;
         let result = self.handle_commands(id, input);
         self.pump();
         result

@@ -8,7 +8,7 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::{Action, Broker, server_error};
 use crate::broker::log::cursor::MAX_BATCH;
-use crate::broker::log::{BATCH, CHUNK, Entry};
+use crate::broker::log::{BATCH, CHUNK, Entry, weight};
 use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -280,6 +280,7 @@ impl Broker {
         let end = entry.sequence + 1;
         let receipt = receipt(&send, topic_id, entry.sequence);
         let entry_bytes = entry.body.len() as u64;
+        self.commits.add_used(weight(entry));
         let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
         let bytes = op.size();
         self.counters.messages_in += u64::from(facts.count);

@@ -80,6 +80,11 @@ impl Broker {
                     backlog: subscription.backlog(&topic.log),
                     delayed: subscription.delayed(),
                     replaying: subscription.replaying(),
+                    properties: subscription
+                        .properties
+                        .iter()
+                        .map(|(name, value)| (name.to_string(), value.to_string()))
+                        .collect(),
                     consumers: consumers.collect(),
                 });
             }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::broker::log::cursor::Cursor;
+use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::log::{CHUNK, Entry, Log, Source};
 use crate::broker::pulsar::key_ranges::HashRanges;
 use crate::broker::pulsar::names::Facts;
@@ -28,6 +28,10 @@ const LOOK_AHEAD: usize = 2_000;
 /// Time without an acknowledgement after which consumers are told that the next entry cannot be read, although they have
 /// not acknowledged those before it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that the acknowledgements that are read at once may read from the store, to learn the size of batches.
+pub const PEEKS: usize = 4 << 20;
+/// What reading an entry costs at least, in bytes.
+const PEEK_BYTES: usize = 4 << 10;
 /// Limit on the messages of a Shared subscription of which some chunks are delivered and others not. Beyond it the
 /// rest of the oldest one may go to another consumer.
 const MAX_CHUNKED: usize = 10_000;
@@ -160,6 +164,8 @@ pub struct Reading<'a> {
     pub log: &'a Log,
     /// Reads entries that are not cached.
     pub source: &'a mut Option<Box<dyn Source>>,
+    /// Bytes that acknowledgements of parts of batches may still read: clients may name as many as they like.
+    pub peeks: &'a mut usize,
     /// Current time in milliseconds since 1970.
     pub wall_ms: u64,
 }
@@ -194,6 +200,8 @@ pub struct Subscription {
     pub durable: bool,
     /// Acknowledgements.
     pub cursor: Cursor,
+    /// What the client that created it has stored with it.
+    pub properties: Properties,
     /// Whether `cursor` has changes that are not written.
     pub dirty: bool,
     /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
@@ -229,6 +237,7 @@ impl Subscription {
             durable,
             read: cursor.below(),
             cursor,
+            properties: Properties::new(),
             dirty: false,
             abandoned: None,
             damage: None,
@@ -391,7 +400,7 @@ impl Subscription {
         let done = if set.is_empty() {
             self.cursor.ack(sequence)
         } else {
-            let count = count_of(sequence, set, reading);
+            let count = self.count_of(sequence, set, reading);
             let done = self.cursor.ack_partial(sequence, set, count);
             if !done {
                 let (left, _) = self.cursor.remaining(sequence, count);
@@ -417,10 +426,24 @@ impl Subscription {
         }
         self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
         if !set.is_empty() {
-            let count = count_of(sequence, set, reading);
+            let count = self.count_of(sequence, set, reading);
             self.cursor.ack_partial(sequence, set, count);
             self.dirty = true;
         }
+    }
+
+    /// Number of messages of a batch. If it is not known and cannot be read, as many as the acknowledgement names.
+    fn count_of(&self, sequence: u64, set: &[i64], reading: &mut Reading<'_>) -> u32 {
+        let named = (set.len() as u32).saturating_mul(64);
+        if self.cursor.is_partial(sequence) || *reading.peeks == 0 {
+            return named;
+        }
+        let entry = reading.log.peek(sequence, reading.source).ok().flatten();
+        let cost = PEEK_BYTES.max(entry.as_ref().map_or(0, |entry| entry.body.len()));
+        if reading.log.cached(sequence).is_none() {
+            *reading.peeks = reading.peeks.saturating_sub(cost);
+        }
+        entry.map_or(named, |entry| entry.count)
     }
 
     /// Redelivers entries that a consumer holds: those named, or all if no entry is named. Like the real broker,
@@ -775,10 +798,4 @@ impl Subscription {
             }
         }
     }
-}
-
-/// Number of messages of a batch. If it cannot be read, as many as the acknowledgement names.
-fn count_of(sequence: u64, set: &[i64], reading: &mut Reading<'_>) -> u32 {
-    let entry = reading.log.peek(sequence, reading.source).ok().flatten();
-    entry.map_or(set.len() as u32 * 64, |entry| entry.count)
 }

@@ -147,7 +147,7 @@ fn check_cursors(db: &Connection, topic: u64, name: &str, checked: &mut Checked)
     })?;
     for row in rows {
         let (subscription, below, state) = row?;
-        if Cursor::decode(below, &state).is_err() {
+        if Cursor::decode_with(below, &state).is_err() {
             checked.damage.push(format!("{name}: the position of subscription {subscription:?} is damaged"));
         }
     }

@@ -194,6 +194,7 @@ mod tests {
         let db = opened.connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
         assert_eq!(load(&db, "pulsar", 0).unwrap().next_topic, 1);
+        let properties = vec![("purpose".into(), "test".into())];
         let mut cursor = Cursor::new(1);
         cursor.ack(3);
         let second = Entry { sequence: 4, last_index: 13, ..entry(10, 70) };
@@ -218,7 +219,7 @@ mod tests {
                 subscription: "s".into(),
                 kind: 1,
                 below: 1,
-                state: cursor.encode(),
+                state: cursor.encode_with(&properties),
                 touched_ms: 50,
             },
             Op::Epoch { topic: 1, epoch: 5 },
@@ -231,7 +232,7 @@ mod tests {
         let topic = &found.topics[0];
         assert_eq!((topic.first, topic.next, topic.next_index, topic.epoch), (3, 5, 14, 5));
         assert_eq!(topic.last, Some(Last { sequence: 4, count: 10, batch: true }));
-        let stored = StoredCursor { subscription: "s".into(), kind: 1, cursor, touched_ms: 50 };
+        let stored = StoredCursor { subscription: "s".into(), kind: 1, cursor, properties, touched_ms: 50 };
         assert_eq!(topic.cursors, [stored]);
         assert_eq!(topic.producers, [("p".into(), 9)]);
         assert_eq!(found.topics[1].partitions, 3);

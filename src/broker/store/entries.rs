@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{long, number, sum_of as row_sum};
-use crate::broker::log::cursor::Cursor;
+use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::log::{BATCH, Entry, Last, Source, unreadable};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
@@ -282,6 +282,8 @@ pub struct StoredCursor {
     pub kind: i32,
     /// Acknowledgements.
     pub cursor: Cursor,
+    /// What a client has stored with it.
+    pub properties: Properties,
     /// How long brokers had run on the store when the cursor was written, in milliseconds.
     pub touched_ms: u64,
 }
@@ -361,13 +363,13 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
         let below = row.get::<_, i64>(2)? as u64;
-        let cursor = Cursor::decode(below, &row.get::<_, Vec<u8>>(3)?).map_err(|_| {
+        let (cursor, properties) = Cursor::decode_with(below, &row.get::<_, Vec<u8>>(3)?).map_err(|_| {
             Error::new(ErrorKind::Persistence, format!("the cursor of subscription {name:?} is damaged"))
                 .with_topic(topic.name.clone())
         })?;
         let touched_ms = row.get::<_, i64>(4)? as u64;
         let kind = row.get(1)?;
-        topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, touched_ms });
+        topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, properties, touched_ms });
     }
     let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
     let rows = producers.query_map([topic.id as i64], |row| {

@@ -2,7 +2,7 @@
 
 use super::partition::offset_of;
 use super::{Action, Broker, CallId, fail};
-use crate::broker::log::Entry;
+use crate::broker::log::{Entry, weight};
 use crate::broker::store::Op;
 use crate::tubemq::command::Response;
 use crate::tubemq::message::checksum;
@@ -97,6 +97,7 @@ impl Broker {
             body: data,
         });
         let (entry, sequence) = (entry.clone(), entry.sequence);
+        self.commits.add_used(weight(&entry));
         self.commits.write(Op::Append { topic: id, entry, producer: None });
         Ok((id, sequence, stored_ms))
     }

@@ -60,6 +60,7 @@ impl Broker {
                     backlog: end - (*next).clamp(first, end),
                     delayed: 0,
                     replaying: 0,
+                    properties: Vec::new(),
                     consumers: consumers.into_iter().collect(),
                 });
             }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,26 @@ async def test_the_default_name_of_a_consumer_is_its_own_and_the_same_on_all_par
             ]
     assert names[0] == names[1]
     assert len(set(names[0])) == 2
+
+
+async def test_properties_of_a_subscription_are_in_the_statistics_after_a_restart_too(tmp_path: Path) -> None:
+    properties = {"owner": "billing", "n\u00e4me": ""}
+
+    def listed(broker: Any) -> dict[str, str]:
+        (subscription,) = broker.topic_stats("t")["subscriptions"]
+        return subscription["properties"]
+
+    with penstock.Broker(data=tmp_path) as broker:
+        async with penstock.connect(broker.url) as client:
+            consumer = await client.consumer("t", "s", subscription_properties=properties)
+            assert listed(broker) == properties
+            await consumer.close()
+    with penstock.Broker(data=tmp_path) as broker:
+        assert listed(broker) == properties
+        async with penstock.connect(broker.url) as client:
+            other = {"owner": "other"}
+            async with client.consumer("t", "s", subscription_properties=other) as consumer:
+                assert listed(broker) == properties, "they are those that it was made with"
 
 
 async def test_a_seek_that_is_refused_keeps_what_was_taken_ahead() -> None:

@@ -1149,3 +1149,91 @@ fn random_bytes_and_random_commands_never_panic() {
     }
     assert_eq!(bench.broker.stats().connections, 0);
 }
+
+/// Counts the reads of the store.
+struct Counting(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Source for Counting {
+    fn read(&mut self, _: u64, from: u64, _: usize, _: usize) -> penstock::error::Result<Vec<Entry>> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut entry = Damaged.read(7, 0, 1, 1)?.remove(0);
+        (entry.sequence, entry.count) = (from, 100);
+        Ok(vec![entry])
+    }
+}
+
+#[test]
+fn acknowledgements_of_parts_of_stored_batches_read_no_more_than_a_share_of_the_store_at_once() {
+    let mut bench = Bench::with(|settings| settings.stored = true);
+    let (kept, reads) = (100_000, Arc::<std::sync::atomic::AtomicUsize>::default());
+    let found = StoredTopic {
+        id: 7,
+        name: TOPIC.into(),
+        partitions: 0,
+        epoch: 0,
+        first: 0,
+        next: kept,
+        next_index: kept,
+        last: None,
+        cursors: Vec::new(),
+        producers: Vec::new(),
+    };
+    let found = Found { topics: vec![found], next_topic: 8, ..Found::default() };
+    let source = Counting(reads.clone());
+    bench.broker = Broker::new(bench.settings.clone(), found, Some(Box::new(source)), bench.now);
+    let peer = bench.connect();
+    bench.subscribe(peer, 1, SHARED);
+    let read_by = |bench: &mut Bench, entries: std::ops::Range<u64>| {
+        let before = reads.load(std::sync::atomic::Ordering::Relaxed);
+        let part = |entry| pb::MessageIdData { ack_set: vec![0b10], ..id(entry) };
+        let message_ids = entries.map(part).collect();
+        bench
+            .tell(peer, Command::Ack(hot::Ack { consumer_id: 1, message_ids, ..hot::Ack::default() }))
+            .unwrap();
+        reads.load(std::sync::atomic::Ordering::Relaxed) - before
+    };
+    assert_eq!(read_by(&mut bench, 0..100), 100);
+    assert_eq!(read_by(&mut bench, 0..100), 0, "their size is known");
+    let reads = read_by(&mut bench, 0..kept);
+    assert!((1..2000).contains(&reads), "{reads} reads in one turn");
+}
+
+#[test]
+fn in_memory_what_comes_between_two_counts_of_the_space_counts() {
+    let mut bench = Bench::with(|settings| settings.max_store = 100_000);
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    let mut metadata = BytesMut::new();
+    hot::encode_metadata(
+        &pb::MessageMetadata { producer_name: "p".into(), ..Default::default() },
+        &mut metadata,
+    );
+    for sequence_id in 0..20 {
+        let send = hot::Send { producer_id: 1, sequence_id, ..Default::default() };
+        let payload = Payload::build(&metadata, &[7; 10_000]);
+        let _ = bench.frame(peer, &Frame { command: Command::Send(send), payload: Some(payload) });
+    }
+    let stored = bench.broker.topic_stats(TOPIC).unwrap().entries;
+    assert!((8..=10).contains(&stored), "{stored} messages of 10,000 bytes");
+}
+
+#[test]
+fn the_properties_of_a_subscription_are_those_it_was_made_with() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let pair = |key: &str, value: &str| pb::KeyValue { key: key.into(), value: value.into() };
+    let subscribe = |bench: &mut Bench, id: u64, properties: Vec<pb::KeyValue>| {
+        let answers =
+            bench.subscription(peer, id, SHARED, |command| command.subscription_properties = properties);
+        let listed = bench.broker.topic_stats(TOPIC).unwrap().subscriptions;
+        (answers, listed.first().map(|subscription| subscription.properties.clone()).unwrap_or_default())
+    };
+    let (answers, listed) = subscribe(&mut bench, 1, vec![pair("k", &"x".repeat(20_000))]);
+    assert_eq!(error_of(&answers[0]), pb::ServerError::MetadataError, "more than is kept");
+    assert_eq!(listed, []);
+    assert_eq!(subscribe(&mut bench, 2, vec![]).1, []);
+    let owner = vec![("owner".to_owned(), "billing".to_owned())];
+    assert_eq!(subscribe(&mut bench, 3, vec![pair("owner", "billing")]).1, owner, "it had none");
+    assert_eq!(subscribe(&mut bench, 4, vec![pair("owner", "other")]).1, owner, "they stay");
+}

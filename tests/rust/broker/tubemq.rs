@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::tubemq::Users;
 use penstock::error::ErrorKind;
@@ -1133,6 +1134,62 @@ fn with_users_strangers_hold_no_more_than_a_small_call_each() {
         panic!("a response to a message")
     };
     assert_eq!(sent.err_code, 200, "{}", sent.err_msg);
+}
+
+#[test]
+fn the_first_message_of_a_registered_producer_may_be_large_from_any_address() {
+    let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
+    let master = stranger(&mut bench, 1);
+    let token = visit_token(&mut bench, master);
+    bench.broker.create_topic("demo", 1).unwrap();
+    bench.settle();
+    let auth_info = Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
+    let call = |client: &str, bench: &mut Bench, number: usize| {
+        let request = pb::SendMessageRequestP2b {
+            client_id: client.into(),
+            auth_info: auth_info.clone(),
+            ..message("demo", 0, &[b'x'; 500 << 10])
+        };
+        let mut out = Transmit::default();
+        let call = Call::new(Request::SendMessage(Box::new(request)), Duration::from_secs(10));
+        call.encode(1, &mut out).unwrap();
+        let (seat, bytes) = (stranger(bench, number), out.take());
+        let mut input = BytesMut::new();
+        // As it comes from the socket.
+        for piece in bytes.chunks(10_000) {
+            input.extend_from_slice(piece);
+            bench.broker.handle_input(bench.now, seat, &mut input)?;
+            bench.settle();
+        }
+        Ok::<_, penstock::error::Error>(bench.replies(seat))
+    };
+    let sent = call("p", &mut bench, 2).unwrap();
+    let [(1, Reply::Response { response: Response::SendMessage(sent), .. })] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(sent.err_code, 200, "{}", sent.err_msg);
+    let error = call("q", &mut bench, 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FrameTooLarge, "the master does not know this one");
+    bench.pass(bench.settings.client_timeout + Duration::from_secs(2));
+    let error = call("p", &mut bench, 4).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FrameTooLarge, "its registration has expired");
+}
+
+#[test]
+fn in_memory_what_comes_between_two_counts_of_the_space_counts() {
+    let mut bench = Bench::with(|settings| (settings.stored, settings.max_store) = (false, 100_000));
+    let seat = bench.connect();
+    bench.register_producer(seat, "p");
+    bench.broker.create_topic("demo", 1).unwrap();
+    let mut taken = 0;
+    for _ in 0..20 {
+        let request = Request::SendMessage(Box::new(message("demo", 0, &[b'x'; 10_000])));
+        let Response::SendMessage(sent) = bench.call(seat, request) else {
+            panic!("a response to a message")
+        };
+        taken += usize::from(sent.success);
+    }
+    assert!((8..=10).contains(&taken), "{taken} messages of 10,000 bytes");
 }
 
 #[test]

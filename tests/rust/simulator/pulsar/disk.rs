@@ -180,11 +180,15 @@ impl Disk {
             cursors: topic
                 .cursors
                 .iter()
-                .map(|(name, (kind, below, state))| StoredCursor {
-                    subscription: name.clone(),
-                    kind: *kind,
-                    cursor: Cursor::decode(*below, state).expect("as it was encoded"),
-                    touched_ms: 0,
+                .map(|(name, (kind, below, state))| {
+                    let (cursor, properties) = Cursor::decode_with(*below, state).expect("as it was encoded");
+                    StoredCursor {
+                        subscription: name.clone(),
+                        kind: *kind,
+                        cursor,
+                        properties,
+                        touched_ms: 0,
+                    }
                 })
                 .collect(),
             producers: topic.producers.iter().map(|(name, last)| (name.clone(), *last)).collect(),

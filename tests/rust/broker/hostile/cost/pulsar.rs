@@ -158,6 +158,11 @@ const CASES: &[Case] = &[
             ack(vec![part])
         })
     }),
+    ("an acknowledgement of single messages of many batches", |size| {
+        let part =
+            |number: u64| pb::MessageIdData { ack_set: vec![-2 - number as i64], ..entry(number % 100) };
+        ack((0..size as u64 / 24).map(part).collect())
+    }),
     ("an acknowledgement of entries that do not exist", |size| {
         ack((0..size as u64 / 12).map(|number| entry(number * 2 + 1_000)).collect())
     }),
