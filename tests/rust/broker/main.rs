@@ -3,6 +3,7 @@
 
 mod hostile;
 mod mqtt;
+mod mqtt_refusals;
 mod mqtt_users;
 mod process;
 mod pulsar;
