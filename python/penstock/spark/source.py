@@ -73,8 +73,8 @@ _OWN: dict[str, Option] = {
     "subscription": Option(str, None, "Group of a shared subscription."),
 }
 RECEIVE_MAXIMUM = 1000
-"""Default of ``receive_maximum``. Brokers exceed it behind a burst. Above 65,535 messages the client ends the
-connection, and everything in flight is delivered again: the default stays far below that."""
+"""Default of ``receive_maximum``: what is in flight when the query ends is delivered again. Brokers exceed it
+behind a burst; from 32,768 unacknowledged messages on the client does not read the socket."""
 RECEIVE_BUFFER = 256 << 10
 """Default of ``receive_buffer``. A broker that exceeds the receive maximum sends as long as the client reads.
 This bounds what is in flight with such a broker: messages of 20 bytes are 13,000 that wait, and a segment."""
@@ -133,7 +133,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     if client["receive_maximum"] > ROWS_PER_SEGMENT:
         raise InvalidArgument(
             f"receive_maximum is {client['receive_maximum']}, and the Spark source takes {ROWS_PER_SEGMENT} "
-            "at most: brokers exceed it behind a burst, and above 65,535 all that is in flight is sent again"
+            "at most, the rows of a segment: what is in flight when the query ends is delivered again"
         )
     return SourceConfig(
         url=base,
