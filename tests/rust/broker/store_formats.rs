@@ -80,6 +80,7 @@ fn cursors(topic: u64) -> Vec<StoredCursor> {
         subscription: subscription.into(),
         kind,
         cursor,
+        properties: Vec::new(),
         touched_ms: RUN_MS - 500,
     };
     match topic {
@@ -197,8 +198,8 @@ fn changes() -> Vec<Op> {
             if topic.epoch > 0 {
                 ops.push(Op::Epoch { topic: topic.id, epoch: topic.epoch });
             }
-            for StoredCursor { subscription, kind, cursor, touched_ms } in topic.cursors {
-                let (below, state) = (cursor.below(), cursor.encode());
+            for StoredCursor { subscription, kind, cursor, properties, touched_ms } in topic.cursors {
+                let (below, state) = (cursor.below(), cursor.encode_with(&properties));
                 ops.push(Op::Cursor { topic: topic.id, subscription, kind, below, state, touched_ms });
             }
         }
