@@ -30,7 +30,7 @@ const LOOK_AHEAD: usize = 2_000;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes that the acknowledgements that are read at once may read from the store, to learn the size of batches.
 pub const PEEKS: usize = 4 << 20;
-/// What reading an entry costs at least, in bytes.
+/// Least cost of reading an entry, in bytes.
 const PEEK_BYTES: usize = 4 << 10;
 /// Limit on the messages of a Shared subscription of which some chunks are delivered and others not. Beyond it the
 /// rest of the oldest one may go to another consumer.
@@ -200,7 +200,7 @@ pub struct Subscription {
     pub durable: bool,
     /// Acknowledgements.
     pub cursor: Cursor,
-    /// What the client that created it has stored with it.
+    /// Properties that the client which created it has stored with it.
     pub properties: Properties,
     /// Whether `cursor` has changes that are not written.
     pub dirty: bool,

@@ -282,7 +282,7 @@ pub struct StoredCursor {
     pub kind: i32,
     /// Acknowledgements.
     pub cursor: Cursor,
-    /// What a client has stored with it.
+    /// Properties that a client has stored with it.
     pub properties: Properties,
     /// How long brokers had run on the store when the cursor was written, in milliseconds.
     pub touched_ms: u64,

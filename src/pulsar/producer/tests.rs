@@ -86,7 +86,7 @@ fn full(payload: &[u8]) -> Outgoing<'_> {
     }
 }
 
-/// What a SEND says of [`full`] in an entry of its own.
+/// Contents of a SEND for [`full`] in an entry of its own.
 fn full_metadata(payload: &[u8], sequence_id: u64) -> pb::MessageMetadata {
     let property = |key: &str, value: &str| pb::KeyValue { key: key.into(), value: value.into() };
     pb::MessageMetadata {
