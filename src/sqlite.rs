@@ -563,6 +563,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_use_are_the_pages_that_are_not_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        connection.execute_batch("CREATE TABLE t (data BLOB)").unwrap();
+        let empty = used_bytes(&connection).unwrap();
+        assert!((1024..100_000).contains(&empty), "{empty}");
+        connection.execute("INSERT INTO t VALUES (zeroblob(1000000))", []).unwrap();
+        let full = used_bytes(&connection).unwrap();
+        assert!((1_000_000..1_200_000).contains(&full), "{full}");
+        connection.execute("DELETE FROM t", []).unwrap();
+        assert_eq!(used_bytes(&connection).unwrap(), empty, "the file keeps its free pages");
+    }
+
+    #[test]
+    fn a_claim_on_a_damaged_file_is_an_error_and_not_another_process() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("lock.db"), [7; 5000]).unwrap();
+        assert_eq!(claim(&directory.path().join("lock")).unwrap_err().kind(), ErrorKind::Persistence);
+    }
+
+    #[test]
     fn a_claim_is_refused_while_it_or_the_lock_of_an_earlier_version_is_held() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");

@@ -350,9 +350,10 @@ mod tests {
         let error = Error::new(ErrorKind::Persistence, "the disk is full");
         commits.handle_report(Report { jobs: 0, outcome: Outcome::Waiting(error) });
         assert_eq!((commits.poll_action(), commits.failure()), (None, None));
-        assert!(commits.stalled().unwrap().contains("the disk is full"));
+        assert!(commits.stalled().unwrap().contains("the disk is full") && commits.is_stalled());
         commits.handle_report(Report { jobs: 1, outcome: Outcome::Written(3) });
         assert_eq!((commits.poll_action(), commits.stalled()), (Some(1), None));
+        assert!(!commits.is_stalled());
     }
 
     #[test]
@@ -422,8 +423,8 @@ mod tests {
         assert_eq!(commits.when_written_charging(1, CONNECTION_LIMIT, 1), None);
         assert!(commits.may_read(1));
         assert_eq!(commits.when_written_charging(1, 1, 2), None);
-        assert!(!commits.may_read(1));
-        assert!(commits.may_read(2), "the others have room");
+        assert!(!commits.is_paused(1) && !commits.may_read(1) && commits.is_paused(1));
+        assert!(commits.may_read(2) && !commits.is_paused(2), "the others have room");
         assert_eq!(written(&mut commits, 1), [1, 2]);
         assert_eq!(commits.take_resumed(), BTreeSet::from([1]));
         assert_eq!(commits.take_resumed().len(), 0);

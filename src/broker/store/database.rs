@@ -294,6 +294,21 @@ mod tests {
     }
 
     #[test]
+    fn a_read_stops_once_it_has_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        for sequence in 0..5 {
+            let entry = Entry { sequence, ..entry(1, 1) };
+            Op::Append { topic: 1, entry, producer: None }.apply(&database.connection).unwrap();
+        }
+        let mut stored = database.reader().unwrap();
+        let body = entry(1, 1).body.len();
+        let mut read = |limit, bytes| stored.read(1, 1, limit, bytes).unwrap().len();
+        assert_eq!([read(10, 1), read(10, body), read(10, body + 1), read(10, 3 * body)], [1, 1, 2, 3]);
+        assert_eq!([read(2, 1000), read(10, 1000)], [2, 4]);
+    }
+
+    #[test]
     fn a_change_of_any_field_of_an_entry_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(directory.path(), Sync::Os).unwrap();

@@ -726,3 +726,53 @@ proptest! {
         prop_assert_eq!((pushed, p.pending_bytes()), (ended, 0));
     }
 }
+
+#[test]
+fn what_is_pending_is_counted_in_messages_and_bytes() {
+    let mut p = producer(Options::default());
+    assert!(p.is_idle());
+    push(&mut p, b"hello").unwrap();
+    push(&mut p, b"you").unwrap();
+    assert_eq!((p.pending_messages(), p.pending_bytes(), p.is_idle()), (2, 8, false));
+    sent(&mut p);
+    receipt(&mut p, 1).unwrap();
+    assert_eq!((p.pending_messages(), p.pending_bytes(), p.is_idle()), (0, 0, true));
+}
+
+#[test]
+fn no_more_is_written_at_once_than_the_budget_and_one_entry() {
+    let mut p = producer(Options { batching: false, ..Options::default() });
+    for _ in 0..3 {
+        push(&mut p, &[7; 400]).unwrap();
+    }
+    let mut out = Transmit::default();
+    assert!(p.poll_transmit(&mut out, 500), "there is more");
+    assert!((800..1000).contains(&out.take().len()), "the second begins within the budget");
+    assert!(!p.poll_transmit(&mut out, 500));
+    assert!((400..500).contains(&out.take().len()));
+}
+
+#[test]
+fn a_message_that_loses_a_chunk_loses_all_and_takes_no_other_with_it() {
+    let mut p = producer(Options { chunking: true, compression: Compression::None, ..Options::default() });
+    let now = Instant::now();
+    p.push(now, WALL, &Outgoing { payload: &[1; 2000], ..Default::default() }).unwrap();
+    let later = now + Duration::from_secs(10);
+    p.push(later, WALL, &Outgoing { payload: &[2; 2000], ..Default::default() }).unwrap();
+    p.handle_timeout(now + Duration::from_secs(30));
+    assert_eq!(outcomes(&mut p), [(1, false)]);
+    let chunks = sends(&mut p);
+    assert!(chunks.len() > 2 && chunks.iter().all(|(send, ..)| send.sequence_id == 1));
+    assert_eq!(chunks.iter().map(|(_, _, body)| body.len()).sum::<usize>(), 2000);
+}
+
+#[test]
+fn a_message_alone_says_how_it_is_compressed() {
+    let mut p = producer(Options { batching: false, compression: Compression::Zstd, ..Options::default() });
+    push(&mut p, &[7; 900]).unwrap();
+    let [(_, metadata, body)] = sends(&mut p).try_into().unwrap();
+    assert_eq!(metadata.compression, Some(pb::CompressionType::Zstd as i32));
+    assert_eq!(metadata.uncompressed_size, Some(900));
+    let plain = crate::compression::decompress(Compression::Zstd, &body, 900, 1 << 20).unwrap();
+    assert_eq!(plain, vec![7; 900]);
+}

@@ -460,3 +460,144 @@ fn a_timeout_names_the_trouble_of_its_own_broker_only() {
         assert_eq!(error.message().contains("no route to broker 1"), !of_broker_2, "{error}");
     }
 }
+
+#[test]
+fn a_request_says_who_sends_what_to_where() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 7), partition(1, 10_003)]);
+    assert_eq!((producer.topic(), producer.partitions()), ("demo", 2));
+    push(&mut producer, now, "a", None);
+    attach(&mut producer, 1);
+    let (number, request) = producer.poll_request(now, 1, &VISIT).unwrap();
+    let Request::SendMessage(request) = request else { panic!("{request:?}") };
+    assert!([7, 10_003].contains(&request.partition_id));
+    let expected = pb::SendMessageRequestP2b {
+        client_id: "c".into(),
+        topic_name: "demo".into(),
+        partition_id: request.partition_id,
+        data: pack(&Outgoing { payload: b"a", ..Outgoing::default() }).unwrap().data,
+        flag: 0,
+        // The broker does not check it.
+        check_sum: -1,
+        sent_addr: 0x7f00_0001,
+        msg_type: None,
+        msg_time: None,
+        auth_info: Some(VISIT),
+    };
+    assert_eq!(*request, expected);
+    let bare = pb::SendMessageResponseB2p { success: true, err_code: 200, ..Default::default() };
+    producer.handle_answer(now, number, Ok(Response::SendMessage(bare)));
+    let Some(Event::Stored { position, .. }) = producer.poll_event() else { panic!("it is stored") };
+    assert_eq!((position.broker, position.partition as i32, position.time), (1, expected.partition_id, -1));
+}
+
+#[test]
+fn a_message_as_large_as_the_topic_takes_is_accepted_and_one_byte_more_is_not() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    let of = |size| pack(&Outgoing { payload: &vec![0; size], ..Outgoing::default() }).unwrap();
+    let room = 1001 - of(1).data.len();
+    producer.try_push(now, of(room), None, room).unwrap();
+    let error = producer.try_push(now, of(room + 1), None, room + 1).unwrap_err();
+    assert_eq!((error.kind(), producer.pending_messages()), (ErrorKind::MessageTooLarge, 1));
+}
+
+#[test]
+fn a_broker_that_stopped_writing_is_asked_again_after_its_pause_with_all_its_partitions() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(1, 1)]);
+    for key in 0..8 {
+        push(&mut producer, now, "x", Some(&key.to_string()));
+    }
+    attach(&mut producer, 1);
+    let (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+    producer.handle_answer(now, number, answer(503, 0));
+    assert!(matches!(producer.poll_event(), Some(Event::Refresh)), "the master may know better");
+    let before = now + BROKER_PAUSE - Duration::from_millis(1);
+    producer.handle_timeout(before);
+    assert_eq!(send_all(&mut producer, before, 1), []);
+    assert_eq!(producer.poll_timeout(), Some(now + BROKER_PAUSE));
+    assert_eq!(send_all(&mut producer, now + BROKER_PAUSE, 1).len(), 8, "also before the timer has run");
+}
+
+#[test]
+fn a_full_partition_is_asked_again_after_pauses_that_double_up_to_a_limit() {
+    let mut now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "x", Some("key"));
+    attach(&mut producer, 1);
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..10 {
+        let (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+        producer.handle_answer(now, number, answer(419, 0));
+        assert!(producer.poll_event().is_none(), "a partition that is full is still there");
+        assert_eq!(producer.poll_timeout(), Some(now + pause));
+        assert_eq!(send_all(&mut producer, now + pause / 2, 1), []);
+        now += pause;
+        producer.handle_timeout(now);
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+    let (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+    assert_eq!(producer.poll_timeout(), Some(producer.entries[0].pushed + TIMEOUT));
+    producer.handle_answer(now, number, answer(200, 1));
+    push(&mut producer, now, "x", Some("key"));
+    let (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+    producer.handle_answer(now, number, answer(419, 0));
+    assert_eq!(producer.poll_timeout(), Some(now + FIRST_PAUSE), "what was stored ends the doubling");
+}
+
+#[test]
+fn what_timed_out_makes_room_for_what_waits() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    for _ in 0..100 {
+        push(&mut producer, now, "lost", None);
+    }
+    attach(&mut producer, 1);
+    assert_eq!(send_all(&mut producer, now, 1).len(), 100);
+    assert_eq!(producer.poll_timeout(), Some(now + TIMEOUT));
+    let later = now + TIMEOUT;
+    producer.handle_timeout(later);
+    assert_eq!((outcomes(&mut producer).len(), producer.poll_timeout()), (100, None));
+    for _ in 0..100 {
+        push(&mut producer, later, "next", None);
+    }
+    assert_eq!(send_all(&mut producer, later, 1).len(), 100);
+}
+
+#[test]
+fn a_connection_is_wanted_for_messages_only_and_after_the_pause() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "a", None);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.handle_answer(now, sent[0].0, answer(200, 0));
+    let pause = Duration::from_secs(1);
+    producer.detach(now, 1, pause);
+    producer.handle_timeout(now + pause);
+    assert!(producer.poll_wants().is_empty(), "there is nothing to send");
+    push(&mut producer, now + pause, "b", None);
+    assert_eq!(producer.poll_wants(), [1]);
+    producer.detach(now + pause, 1, pause);
+    producer.handle_timeout(now + pause);
+    assert!(producer.poll_wants().is_empty(), "it has just failed");
+    producer.handle_timeout(now + 2 * pause);
+    assert_eq!(producer.poll_wants(), [1]);
+}
+
+#[test]
+fn a_connection_outlives_a_topic_that_leaves_its_broker_for_a_while() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    push(&mut producer, now, "a", None);
+    attach(&mut producer, 1);
+    let sent = send_all(&mut producer, now, 1);
+    producer.set_partitions(now, vec![partition(2, 0)], 1000);
+    producer.handle_answer(now, sent[0].0, answer(200, 5));
+    assert_eq!(outcomes(&mut producer), [Ok(5)]);
+    producer.set_partitions(now, vec![partition(1, 0)], 1000);
+    push(&mut producer, now, "b", None);
+    assert!(producer.poll_wants().is_empty(), "the connection is there");
+    assert_eq!(send_all(&mut producer, now, 1).len(), 1);
+}
