@@ -12,7 +12,7 @@
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
 # make golden-stores  the kept stores and outbox files of the present format, in tests/golden
 # make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
-# make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs: against all of a file
+# make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs, FILE=all: against all of a file
 # make simulate SEEDS=10000    clients and broker on a simulated network, disk and clock
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited
 # make audit    known vulnerabilities of the crates; fetches the RustSec database
@@ -232,9 +232,9 @@ wheel: $(VENV)/.demo
 fuzz:
 	@tools/fuzz $(SECONDS)
 
-# Each mutant is built: a quarter of an hour, and much longer for a file.
+# Without a file each mutant is built: a quarter of an hour. All files: hours; AGAIN=1 repeats only what survived.
 mutants:
-	@$(if $(FILE),tools/cargo-mutants $(FILE),$(PYTHON) tools/mutants.py)
+	@$(PYTHON) $(if $(FILE),tools/schemata.py $(if $(AGAIN),--again) $(filter-out all,$(FILE)),tools/mutants.py)
 
 crashes:
 	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --features broker --test simdisk -- --nocapture

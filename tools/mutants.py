@@ -19,12 +19,12 @@ FOLDER = ROOT / "target" / "mutants"
 TREE = FOLDER / "tree"
 
 
-def copy() -> None:
-    """Brings the copy up to date. What has not changed keeps its time, so that it is not built again."""
+def copy(tree: Path) -> None:
+    """Brings a copy of the sources up to date. What has not changed keeps its time: it is not built again."""
     names = ["ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(["git", *names], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in listed.splitlines():
-        source, target = ROOT / name, TREE / name
+        source, target = ROOT / name, tree / name
         if source.is_file():
             data = source.read_bytes()
             if not target.exists() or target.read_bytes() != data:
@@ -47,7 +47,7 @@ def main() -> int:
     mutants = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text())["mutant"]
     mutants = [mutant for mutant in mutants if wanted in mutant["name"]]
     os.nice(10)
-    copy()
+    copy(TREE)
     failures = 0
     for tests in {tuple(mutant["test"]): None for mutant in mutants}:
         if (run := cargo(*tests)).returncode:
