@@ -7,8 +7,8 @@
 //! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight bytes at the end of
 //! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
 
-use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, ffi};
 
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
@@ -202,10 +202,20 @@ fn first_damage(db: &Connection) -> Result<Option<String>> {
         let sql = format!("PRAGMA integrity_check('{name}')");
         let line: String = db.query_row(&sql, [], |row| row.get(0))?;
         if line != "ok" {
+            // What the disk does not give is not damaged.
+            let code =
+                line.split("error code=").nth(1).and_then(|code| code.trim().parse().ok()).unwrap_or(0);
+            if code & 0xff == ffi::SQLITE_IOERR {
+                return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into());
+            }
             return Ok(Some(format!("table {name}: {line}")));
         }
     }
-    Ok(damage(db, 1).pop())
+    let mut lines = Vec::new();
+    for table in &TABLES {
+        verify(db, table, 1, &mut lines)?;
+    }
+    Ok(lines.pop())
 }
 
 /// Refuses a store with a damaged row: a broker would go on with other positions, sessions or promises than it had.

@@ -1,9 +1,10 @@
-//! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained message.
+//! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained message; and a subscriber that
+//! begins a new session now and then.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::BytesMut;
-use penstock::mqtt::packet::{Publish, Subscribe, SubscribeOptions};
+use penstock::mqtt::packet::{Connect, Publish, Subscribe, SubscribeOptions};
 use penstock::mqtt::{Packet, Properties, QoS, Reason, Sender, Version, frame};
 
 use crate::node::MQTT;
@@ -30,6 +31,11 @@ struct Session {
     up: VecDeque<Packet>,
     exchange: Exchange,
     subscribed: bool,
+    /// Messages that are gone with the former session once CONNACK says that a new one has begun.
+    leaves: Option<BTreeSet<usize>>,
+    gone: BTreeSet<usize>,
+    /// Messages from this one on are for this session.
+    since: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,6 +44,8 @@ pub struct Client {
     subscriber: Session,
     /// Reads the retained message.
     watcher: Session,
+    /// Begins new sessions.
+    brief: Session,
     /// Payloads that were published to subscribers, with their QoS.
     sent: Vec<(QoS, String)>,
     /// Retained payloads: the number that were published, and the newest that was acknowledged.
@@ -48,16 +56,19 @@ pub struct Client {
 }
 
 impl Client {
-    fn sessions(&mut self) -> [&mut Session; 3] {
-        [&mut self.publisher, &mut self.subscriber, &mut self.watcher]
+    fn sessions(&mut self) -> [&mut Session; 4] {
+        [&mut self.publisher, &mut self.subscriber, &mut self.watcher, &mut self.brief]
     }
 
     pub fn peers(&self) -> Vec<u64> {
-        [&self.publisher, &self.subscriber, &self.watcher].iter().filter_map(|session| session.peer).collect()
+        [&self.publisher, &self.subscriber, &self.watcher, &self.brief]
+            .iter()
+            .filter_map(|session| session.peer)
+            .collect()
     }
 
     pub fn hear(&mut self, peer: u64, bytes: BytesMut) {
-        let (mut acked, mut confirmed) = (Vec::new(), 0);
+        let (mut acked, mut confirmed, sent) = (Vec::new(), 0, self.sent.len());
         for session in self.sessions().into_iter().filter(|session| session.peer == Some(peer)) {
             session.input.extend_from_slice(&bytes);
             while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut session.input).unwrap() {
@@ -66,7 +77,7 @@ impl Client {
                     packet,
                     Packet::SubAck(_) | Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)
                 ));
-                acked.extend(session.handle(packet));
+                acked.extend(session.handle(packet, sent));
             }
         }
         self.told += confirmed;
@@ -77,17 +88,35 @@ impl Client {
 }
 
 impl Session {
-    /// Handles a packet; gives the publication that it acknowledges.
-    fn handle(&mut self, packet: Packet) -> Option<Publish> {
+    /// Handles a packet; gives the publication that it acknowledges. So many messages were sent so far.
+    fn handle(&mut self, packet: Packet, sent: usize) -> Option<Publish> {
         self.known |= matches!(packet, Packet::SubAck(_) | Packet::PubAck(_) | Packet::PubRec(_));
         match packet {
+            // The disk is full.
+            Packet::ConnAck(ack) if ack.reason == Reason::ServerBusy && self.leaves.is_some() => {
+                self.peer = None
+            }
             Packet::ConnAck(ack) => {
                 assert_eq!(ack.reason, Reason::Success, "{}", self.name);
                 assert!(ack.session_present || !self.known, "{}: the session is lost", self.name);
                 self.ready = true;
+                if let Some(gone) = self.leaves.take() {
+                    assert!(!ack.session_present, "{}: a new session has begun", self.name);
+                    *self = Self {
+                        gone,
+                        since: None,
+                        subscribed: false,
+                        exchange: Exchange::default(),
+                        up: [subscription("t/#")].into(),
+                        ..std::mem::take(self)
+                    };
+                }
                 self.up.extend(self.exchange.again());
             }
-            Packet::SubAck(_) => self.subscribed = true,
+            Packet::SubAck(_) => {
+                self.subscribed = true;
+                self.since = Some(sent);
+            }
             packet => return self.exchange.hear(packet, &mut self.up),
         }
         None
@@ -131,14 +160,36 @@ fn connect(world: &mut World, which: usize, name: &'static str) {
 
 fn subscribe(world: &mut World, which: usize, filter: &str) {
     let peer = world.clients.mqtt.sessions()[which].peer.unwrap();
-    let filters = vec![(filter.into(), SubscribeOptions::qos(Q2))];
-    tell(
-        world,
-        peer,
-        Packet::Subscribe(Subscribe { packet_id: id(9999), properties: Properties::new(), filters }),
-    );
+    tell(world, peer, subscription(filter));
     world.settle();
     assert!(world.clients.mqtt.sessions()[which].subscribed, "no SUBACK");
+}
+
+fn subscription(filter: &str) -> Packet {
+    let filters = vec![(filter.into(), SubscribeOptions::qos(Q2))];
+    Packet::Subscribe(Subscribe { packet_id: id(9999), properties: Properties::new(), filters })
+}
+
+/// The fourth client connects and begins a new session. It does not wait for the answers.
+fn begin_again(world: &mut World) {
+    let peer = world.node.connect(MQTT);
+    let client = &mut world.clients.mqtt;
+    let pending: BTreeSet<usize> =
+        client.publisher.exchange.outgoing.iter().map(|outgoing| number(&text(&outgoing.publish))).collect();
+    let leaves = (0..client.sent.len()).filter(|number| !pending.contains(number)).collect();
+    let brief = &mut client.brief;
+    // Until the answer comes, either session may be there.
+    *brief = Session {
+        name: "brief",
+        peer: Some(peer),
+        leaves: Some(leaves),
+        known: false,
+        ready: false,
+        ..std::mem::take(brief)
+    };
+    brief.up.clear();
+    brief.input.clear();
+    tell(world, peer, Packet::Connect(Box::new(Connect { clean_start: true, ..lasting("brief") })));
 }
 
 pub fn set_up(world: &mut World) {
@@ -171,7 +222,9 @@ fn send(world: &mut World, chance: &mut Chance) {
 pub fn step(world: &mut World, chance: &mut Chance) {
     match chance.below(100) {
         0..40 => send(world, chance),
-        40..60 => drop(speak(world, 0)),
+        40..58 => drop(speak(world, 0)),
+        58..61 => begin_again(world),
+        61..78 => drop(speak(world, 3)),
         _ => drop(speak(world, 1)),
     }
 }
@@ -182,6 +235,9 @@ pub fn verify(world: &mut World) {
     }
     connect(world, 0, "publisher");
     connect(world, 1, "subscriber");
+    let brief = &mut world.clients.mqtt.brief;
+    let (undecided, since) = (brief.leaves.take().is_some(), brief.since);
+    connect(world, 3, "brief");
     if !world.clients.mqtt.subscriber.subscribed {
         assert!(world.clients.mqtt.sent.is_empty());
         return;
@@ -217,6 +273,13 @@ pub fn verify(world: &mut World) {
             assert!(before < Some(number(text)), "{text} came after number {before:?}");
         }
     }
+    let arrived: BTreeSet<_> = client.brief.exchange.got.iter().map(|(_, text)| number(text)).collect();
+    let back: Vec<_> = arrived.intersection(&client.brief.gone).collect();
+    assert!(back.is_empty(), "{back:?} came to a session that began after them");
+    if let (false, Some(since)) = (undecided, since) {
+        let lost: Vec<_> = (since..client.sent.len()).filter(|number| !arrived.contains(number)).collect();
+        assert!(lost.is_empty(), "{lost:?} are lost for the session that began before them");
+    }
     for (_, text) in &client.sent {
         assert!(times.contains_key(&text[..]), "{text} is lost");
     }
@@ -236,7 +299,7 @@ pub fn verify(world: &mut World) {
 /// Both clients go on until nothing is left to be said.
 fn finish(world: &mut World) {
     world.settle();
-    while speak(world, 0) | speak(world, 1) {
+    while speak(world, 0) | speak(world, 1) | speak(world, 3) {
         world.settle();
     }
 }
