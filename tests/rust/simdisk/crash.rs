@@ -133,7 +133,7 @@ fn mqtt_keeps_its_promises_whenever_the_machine_stops() {
 
 #[test]
 fn tubemq_keeps_its_promises_whenever_the_machine_stops() {
-    run(&[TUBEMQ], 3);
+    run(&[TUBEMQ], 2);
 }
 
 #[test]
