@@ -150,6 +150,8 @@ fn who_is_refused_while_it_authenticates_is_disconnected_and_nothing_behind_it_i
     bench.subscribe(&watcher, "#", Q0);
     let properties = Properties::new().with(Property::AuthenticationMethod("SCRAM".into()));
     let connect = Connect { properties, ..Connect::new(Version::V5, "a") };
+    let (alone, _) = bench.try_connect(connect.clone());
+    assert!(bench.broker.finished(alone.id), "the connection is closed");
     let peer = Peer { id: bench.open_peer(), version: Version::V5 };
     let mut bytes = encode(Packet::Connect(Box::new(connect)), Version::V5);
     bytes.extend_from_slice(&encode(Packet::Publish(publish("t", Q0, 0, "x")), Version::V5));
