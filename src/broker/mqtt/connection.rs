@@ -70,6 +70,8 @@ pub(super) struct Connection {
     pub(super) window: usize,
     /// Number of QoS 1 and 2 PUBLISH packets from the client that are not fully acknowledged.
     pub(super) unanswered: usize,
+    /// Whether its input waits for steps of routing.
+    pub(super) stepping: bool,
     /// Whether the session stopped sending because the output was full.
     pub(super) starved: bool,
     /// Acknowledgements held back until a slow subscriber has caught up.
@@ -109,6 +111,7 @@ impl Connection {
             max_packet_size: usize::MAX,
             window: 1,
             unanswered: 0,
+            stepping: false,
             starved: false,
             held: VecDeque::new(),
             paced_by: None,
@@ -168,8 +171,8 @@ impl Connection {
 
     /// When the keep-alive or the token expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        // A client without CONNACK waits for the broker, and sends nothing.
-        let patience = self.patience.filter(|_| self.opened);
+        // A client without CONNACK waits for the broker, and sends nothing. What another one sent may wait, too.
+        let patience = self.patience.filter(|_| self.opened && !self.stepping);
         match self.state {
             State::Ended => None,
             _ => crate::machine::earliest(patience.map(|time| self.heard_at + time), self.expires_at),

@@ -84,6 +84,12 @@ const KEEPS_UP: u64 = 250;
 const CAUGHT_UP: usize = PACE / 4;
 /// Retained messages that are looked at for new subscriptions before other work gets a turn.
 const REPLAY_STEPS: usize = 2000;
+/// Steps of routing ([`Routes::take_spent`]) that a connection may take in a turn beside others: more than a read of
+/// messages takes that few subscribers receive and few filters have to be compared with.
+const OWN_STEPS: usize = 5000;
+/// Steps beyond these that all connections together may take before the others get a turn: a few milliseconds. A
+/// connection whose messages need more waits with the rest of its input.
+const SHARED_STEPS: usize = 100_000;
 /// Interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -150,6 +156,10 @@ pub struct Broker {
     next_due: u64,
     /// Sessions whose search for retained messages goes on in the next turn.
     searching: BTreeSet<u64>,
+    /// Connections whose input waits for steps of routing, the next one first.
+    stepping: VecDeque<u64>,
+    /// Remainder of [`SHARED_STEPS`].
+    shared_steps: usize,
     /// Connections of subscribers to be disconnected.
     too_slow: Vec<u64>,
     /// Session and serial number of the replays that the present SUBSCRIBE has started.
@@ -192,6 +202,8 @@ impl Broker {
             due: BTreeSet::new(),
             next_due: 0,
             searching: BTreeSet::new(),
+            stepping: VecDeque::new(),
+            shared_steps: SHARED_STEPS,
             too_slow: Vec::new(),
             replays_begun: Vec::new(),
             replay_steps: 0,
@@ -457,10 +469,47 @@ impl Broker {
         }
     }
 
-    /// Handles the complete packets in `input`.
+    /// Charges a connection for what its last packet took of routing, in addition to the `own` steps of this turn. Returns
+    /// whether it may go on; if not, it waits for its next turn.
+    fn charge(&mut self, id: u64, own: &mut usize) -> bool {
+        let spent = self.routes.take_spent();
+        let free = OWN_STEPS.saturating_sub(*own);
+        *own += spent;
+        let beyond = spent.saturating_sub(free);
+        self.shared_steps = self.shared_steps.saturating_sub(beyond);
+        if beyond == 0 || self.shared_steps > 0 {
+            return true;
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.stepping = true;
+            self.stepping.push_back(id);
+        }
+        false
+    }
+
+    /// Lets the connection go on that has waited longest for steps of routing.
+    fn resume_stepping(&mut self) {
+        self.shared_steps = SHARED_STEPS;
+        while let Some(id) = self.stepping.pop_front() {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.stepping = false;
+                self.wakes.push_back(id);
+                break;
+            }
+        }
+    }
+
+    /// Handles the complete packets in `input`, unless they take so many steps of routing that others have to have a turn
+    /// first.
     fn read(&mut self, id: u64, input: &mut BytesMut) -> std::result::Result<(), Violation> {
+        let mut own = 0;
+        // What others took: wills, messages that were handed over.
+        self.routes.take_spent();
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+            if connection.stepping {
+                return Ok(());
+            }
             let limit = self.settings.limits.max_packet_size as usize;
             let limit = match connection.state {
                 State::Ready { .. } => limit,
@@ -494,6 +543,9 @@ impl Broker {
             self.handle_packet(id, packet)?;
             if self.batch_bytes > BATCH {
                 self.close_batch();
+            }
+            if !self.charge(id, &mut own) {
+                return Ok(());
             }
         }
     }
@@ -634,6 +686,7 @@ impl Protocol for Broker {
         let Some(connection) = self.connections.get(&id) else { return true };
         self.commits.may_read(id)
             && connection.state != State::LoggingIn
+            && !connection.stepping
             && connection.paced_by.is_none()
             && connection.transmit.len() <= OUTPUT_LIMIT.max(self.settings.limits.max_output)
     }
@@ -720,13 +773,15 @@ impl Protocol for Broker {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let searching = (!self.searching.is_empty()).then_some(self.now);
-        earliest(earliest(Some(self.housekeeping_at), searching), self.timers.first().map(|(at, _)| *at))
+        let working = !self.searching.is_empty() || !self.stepping.is_empty();
+        let at_once = working.then_some(self.now);
+        earliest(earliest(Some(self.housekeeping_at), at_once), self.timers.first().map(|(at, _)| *at))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         self.due.append(&mut self.searching);
+        self.resume_stepping();
         while let Some((at, due)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, due));
             self.handle_timer(at, due);

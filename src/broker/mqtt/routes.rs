@@ -71,6 +71,8 @@ pub(super) struct Route {
     pub(super) groups: Vec<u64>,
     /// Whether these are all: [`MATCH_STEPS`] were enough.
     pub(super) complete: bool,
+    /// Sessions that are looked at for each message: subscribers, and members of shared subscriptions.
+    reach: usize,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +97,8 @@ pub(super) struct Routes {
     next_group: u64,
     cache: HashMap<ByteString, Rc<Route>>,
     cache_bytes: usize,
+    /// Steps since [`Self::take_spent`]: levels that were compared and sessions that were looked at.
+    spent: usize,
     /// Number of subscriptions of all sessions.
     pub(super) count: usize,
     /// Sum of their [`weight`]s.
@@ -167,9 +171,12 @@ impl Routes {
     /// The subscribers of `topic`.
     pub(super) fn find(&mut self, topic: &str) -> Rc<Route> {
         if let Some(route) = self.cache.get(topic) {
+            self.spent += route.reach;
             return route.clone();
         }
-        let route = Rc::new(self.compute(topic));
+        let (route, steps) = self.compute(topic);
+        self.spent += steps + route.reach;
+        let route = Rc::new(route);
         if self.cache.len() >= CACHED || self.cache_bytes >= CACHED_BYTES {
             self.forget();
         }
@@ -179,10 +186,17 @@ impl Routes {
         route
     }
 
-    fn compute(&self, topic: &str) -> Route {
+    /// Returns what routing has cost since the last call, in steps.
+    pub(super) fn take_spent(&mut self) -> usize {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// Searches for the subscribers of `topic`, and counts the steps.
+    fn compute(&self, topic: &str) -> (Route, usize) {
         let mut found: BTreeMap<u64, Vec<Subscription>> = BTreeMap::new();
         let mut groups = Vec::new();
-        let complete = self.tree.matching(topic, MATCH_STEPS, &mut |leaf| {
+        let mut steps = MATCH_STEPS;
+        let complete = self.tree.matching(topic, &mut steps, &mut |leaf| {
             for (session, subscription) in &leaf.sessions {
                 found.entry(*session).or_default().push(*subscription);
             }
@@ -192,7 +206,10 @@ impl Routes {
             let own = merge(subscriptions.iter().filter(|s| !s.options.no_local));
             Some(Target { session, delivery: merge(subscriptions.iter())?, own })
         });
-        Route { targets: targets.collect(), groups, complete }
+        let targets: Vec<Target> = targets.collect();
+        let members = |group| self.groups.get(group).map_or(0, |group| group.members.len());
+        let reach = targets.len() + groups.iter().map(members).sum::<usize>();
+        (Route { targets, groups, complete, reach }, MATCH_STEPS - steps)
     }
 
     /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,

@@ -157,12 +157,12 @@ impl<T> Tree<T> {
         removed
     }
 
-    /// Visits the values whose filter matches `topic`. Returns whether it did not have to look at more than `steps`
-    /// levels; if it had to, not all values were visited.
+    /// Visits the values whose filter matches `topic`, and takes one of `steps` for each level that it looks at. Returns
+    /// whether they were enough; if not, not all values were visited.
     #[must_use = "the visit may be incomplete"]
-    pub fn matching<'a>(&'a self, topic: &str, mut steps: usize, visit: &mut impl FnMut(&'a T)) -> bool {
+    pub fn matching<'a>(&'a self, topic: &str, steps: &mut usize, visit: &mut impl FnMut(&'a T)) -> bool {
         // Wildcards in the first level do not match topics that begin with `$` [MQTT-4.7.2-1].
-        Self::below(&self.root, Some(topic), !topic.starts_with('$'), &mut steps, visit)
+        Self::below(&self.root, Some(topic), !topic.starts_with('$'), steps, visit)
     }
 
     /// Visits the matches below a node, for the rest of a topic.
@@ -283,7 +283,7 @@ mod tests {
             prop_assert!(nodes(&tree.root) <= 2 * left.len() + 1, "{:?}", tree);
             for topic in &topics {
                 let mut found = Vec::new();
-                prop_assert!(tree.matching(topic, 10_000, &mut |filter: &String| found.push(filter.clone())));
+                prop_assert!(tree.matching(topic, &mut 10_000, &mut |filter: &String| found.push(filter.clone())));
                 found.sort();
                 let expected: Vec<_> = left.iter().filter(|f| topic::matches(f, topic)).cloned().collect();
                 prop_assert_eq!(found, expected, "filters for {}", topic);
@@ -303,7 +303,7 @@ mod tests {
         *tree.entry("$SYS/#") = 2;
         let found = |topic| {
             let mut found = Vec::new();
-            assert!(tree.matching(topic, 100, &mut |value: &i32| found.push(*value)));
+            assert!(tree.matching(topic, &mut 100, &mut |value: &i32| found.push(*value)));
             found
         };
         assert_eq!((found("a"), found("/"), found("$SYS/x")), (vec![1], vec![1], vec![2]));
@@ -337,10 +337,10 @@ mod tests {
         fan(11).for_each(|filter| *tree.entry(&filter) = ());
         let topic = vec!["a"; 199].join("/");
         let mut found = 0;
-        assert!(tree.matching(&topic, 1 << 20, &mut |()| found += 1));
+        assert!(tree.matching(&topic, &mut (1 << 20), &mut |()| found += 1));
         assert_eq!(found, 2048);
         found = 0;
-        assert!(!tree.matching(&topic, 50_000, &mut |()| found += 1));
+        assert!(!tree.matching(&topic, &mut 50_000, &mut |()| found += 1));
         assert!(found < 300, "{found} filters");
     }
 }

@@ -50,18 +50,22 @@ impl<K: Copy + PartialEq> HashRanges<K> {
         if !self.ranges.is_empty() && !self.chosen {
             return Err("The subscription splits the ranges by itself");
         }
-        let mut ranges = self.ranges.clone();
-        for &(start, end) in wanted {
-            if start > end || end >= SLOTS {
-                return Err("A hash range is not within 0..65535");
-            }
-            if ranges.iter().any(|(s, e, _)| start <= *e && *s <= end) {
-                return Err("Range conflict with consumer");
-            }
-            ranges.push((start, end, owner));
+        if wanted.iter().any(|&(start, end)| start > end || end >= SLOTS) {
+            return Err("A hash range is not within 0..65535");
         }
-        ranges.sort_by_key(|range| range.0);
-        self.ranges = ranges;
+        // Sorted, each range is compared with its neighbours only: there may be 65,536 of them, here and there.
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable();
+        let overlaps = |pair: &[(u32, u32)]| pair[1].0 <= pair[0].1;
+        let taken = |&(start, end): &(u32, u32)| {
+            let first = self.ranges.partition_point(|range| range.1 < start);
+            self.ranges.get(first).is_some_and(|range| range.0 <= end)
+        };
+        if wanted.windows(2).any(overlaps) || wanted.iter().any(taken) {
+            return Err("Range conflict with consumer");
+        }
+        self.ranges.extend(wanted.into_iter().map(|(start, end)| (start, end, owner)));
+        self.ranges.sort_unstable_by_key(|range| range.0);
         self.chosen = true;
         Ok(())
     }
@@ -112,6 +116,28 @@ mod tests {
                         Some(owner) => prop_assert!(alive.contains(&owner)),
                         None => prop_assert!(alive.is_empty()),
                     }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chosen_ranges_are_taken_if_no_slot_has_two_owners(
+            wanted in proptest::collection::vec(proptest::collection::vec((0_u32..40, 0_u32..4), 1..4), 1..12),
+        ) {
+            let (mut ring, mut owners) = (HashRanges::default(), std::collections::BTreeMap::new());
+            for (who, ranges) in wanted.into_iter().enumerate() {
+                let ranges: Vec<_> = ranges.into_iter().map(|(start, more)| (start, start + more)).collect();
+                let slots: Vec<u32> = ranges.iter().flat_map(|(start, end)| *start..=*end).collect();
+                let distinct: std::collections::BTreeSet<_> = slots.iter().copied().collect();
+                let free = distinct.len() == slots.len() && distinct.iter().all(|slot| !owners.contains_key(slot));
+                prop_assert_eq!(ring.add_chosen(who, &ranges).is_ok(), free);
+                if free {
+                    owners.extend(distinct.into_iter().map(|slot| (slot, who)));
+                }
+                for slot in 0..50_u16 {
+                    prop_assert_eq!(ring.owner(slot), owners.get(&u32::from(slot)).copied());
                 }
             }
         }

@@ -28,8 +28,10 @@ const FROM_MAX_ALWAYS: i32 = 2;
 const CONSUMED: i32 = 0;
 /// Size of a pack in bytes, give or take one message.
 const PACK_BYTES: usize = 512 << 10;
-/// Limit on the messages that one get examines.
+/// Limits on the messages that one get examines and on their bytes, give or take one message: a filter may leave all of
+/// them out.
 const PACK_MESSAGES: u64 = 4000;
+const EXAMINED_BYTES: usize = 4 << 20;
 /// Limits on the filters of a client for a topic and on the bytes of one filter, as in the real broker.
 const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
@@ -104,7 +106,7 @@ impl Broker {
             user,
             connection: call_id.connection,
             expires,
-            filters: filters.clone(),
+            filters: filters.iter().cloned().collect(),
             pack: None,
             delivered: 0,
             ahead: VecDeque::new(),
@@ -228,8 +230,8 @@ impl Broker {
             *known = if moved { pack } else { *known };
         }
         let start = lease.pack.unwrap_or(*known).clamp(first, end);
-        let (mut next, mut bytes, mut messages) = (start, 0, Vec::new());
-        while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES {
+        let (mut next, mut bytes, mut examined, mut messages) = (start, 0, 0, Vec::new());
+        while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES && examined < EXAMINED_BYTES {
             let entry = match partition.log.get(next, &mut lease.ahead, &mut self.source) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
@@ -243,9 +245,8 @@ impl Broker {
                 Err(_) => break,
             };
             next += 1;
-            if lease.filters.is_empty()
-                || message_type(&entry).is_some_and(|t| lease.filters.iter().any(|f| f == t))
-            {
+            examined += entry.body.len();
+            if lease.filters.is_empty() || message_type(&entry).is_some_and(|t| lease.filters.contains(t)) {
                 bytes += entry.body.len();
                 messages.push(pb::TransferedMessage {
                     message_id: message_id(id, entry.sequence),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::broker::log::{Entry, Log, Source};
+use crate::random::HashSet;
 use crate::tubemq::Code;
 use crate::tubemq::topic::TopicShare;
 
@@ -67,7 +68,7 @@ pub(super) struct Lease {
     pub(super) connection: u64,
     pub(super) expires: Instant,
     /// Message types that the client consumes; all if empty.
-    pub(super) filters: Vec<String>,
+    pub(super) filters: HashSet<String>,
     /// End of the messages that were delivered and are not acknowledged.
     pub(super) pack: Option<u64>,
     /// Messages delivered.

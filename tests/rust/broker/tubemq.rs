@@ -472,6 +472,19 @@ fn a_filter_lets_through_what_has_one_of_its_types() {
 }
 
 #[test]
+fn a_filter_that_leaves_out_large_messages_examines_a_few_mebibytes_at_a_time() {
+    let (mut bench, seat) = Bench::demo();
+    (0..9).for_each(|_| assert!(bench.produce(seat, "demo", 0, &vec![7; 1 << 20]).success));
+    bench.take(seat, "c", 0, |request| request.filter_cond_str = vec!["x".into()]);
+    for offset in [0, 4 * 28] {
+        let pack = bench.get(seat, "c", 0, false, false);
+        assert_eq!((pack.err_code, pack.messages.len(), pack.curr_offset), (200, 0, Some(offset)));
+    }
+    assert_eq!(bench.get(seat, "c", 0, false, false).curr_offset, Some(8 * 28));
+    assert_eq!(bench.get(seat, "c", 0, false, false).err_code, 404, "all were examined");
+}
+
+#[test]
 fn a_pack_ends_at_half_a_mebibyte() {
     let (mut bench, seat) = Bench::demo();
     (0..9).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 100 << 10]).success));

@@ -8,61 +8,20 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use penstock::broker::protocol::Protocol;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::hostile::world::World;
 
 mod mqtt;
 mod pulsar;
+mod rule;
 mod tubemq;
+
+use rule::{AFTER, BEFORE, Cost, Limit, READ, cpu};
 
 /// Bytes of input in each case.
 const SIZES: [usize; 3] = [200, 20_000, 2_000_000];
 /// Input up to which a client that reads is tried: its answers may be a thousand times as long.
 const READER: usize = 20_000;
-/// Bytes read from a socket at once.
-const READ: usize = 64 << 10;
-/// Limit on the output queued for one connection, and the longest single answer behind it.
-const OUTPUT: usize = (8 << 20) + (6 << 20);
-/// Limit on one change of the store: a cursor keeps up to 4 MiB about parts of batches.
-const CHANGE: usize = 5 << 20;
-/// CPU time for each 64 KiB, in a release build.
-const TIME: Duration = Duration::from_millis(50);
-/// How much slower this build is, and a processor that others use.
-const SLOWER: u32 = if cfg!(debug_assertions) { 30 } else { 3 };
-
-/// A limit on the heap, as a multiple of the input and a base.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    factor: usize,
-    base: usize,
-}
-
-/// Before the client is known.
-const BEFORE: Limit = Limit { factor: 16, base: 64 << 10 };
-/// Afterwards.
-const AFTER: Limit = Limit { factor: 64, base: 1 << 20 };
-
-/// What some input cost.
-#[derive(Debug)]
-struct Cost {
-    input: usize,
-    /// Highest number of bytes allocated at once, the output aside.
-    heap: usize,
-    /// Most output that was queued at once.
-    output: usize,
-    /// CPU time of all turns, and of the longest one.
-    time: Duration,
-    turn: Duration,
-    /// Bytes of the largest change of the store.
-    change: usize,
-}
-
-/// CPU time of this thread.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// Hands `bytes` to the broker as its driver would. If the client `reads`, its output is taken after each turn.
 fn spend<B: Protocol + std::fmt::Debug>(
@@ -115,27 +74,6 @@ fn spend<B: Protocol + std::fmt::Debug>(
     // The queue of the output: when it grows, its old buffer and one of twice the size are there.
     let heap = (heap.bytes_max as usize).saturating_sub(3 * output);
     Cost { input, heap, output, time, turn: longest, change: world.largest }
-}
-
-impl Cost {
-    /// The limit that is exceeded, if one is.
-    fn excess(&self, limit: Limit, reads: bool) -> Option<String> {
-        let heap = limit.factor * self.input + limit.base;
-        let units = self.input.div_ceil(READ).max(1) as u32;
-        let (took, time) = if reads { (self.turn, TIME * 2) } else { (self.time, TIME * units) };
-        let whole = if reads { units } else { 1 };
-        if self.heap > heap {
-            return Some(format!("{} bytes of heap, and {heap} are allowed", self.heap));
-        }
-        if self.output > OUTPUT {
-            return Some(format!("{} bytes of output, and {OUTPUT} are allowed", self.output));
-        }
-        if self.change > CHANGE {
-            return Some(format!("a change of {} bytes, and {CHANGE} are allowed", self.change));
-        }
-        let time = time * SLOWER * whole;
-        (took > time).then(|| format!("{took:?} of CPU time, and {time:?} are allowed"))
-    }
 }
 
 /// Repeats what `piece` gives for 0, 1, 2, ... until it is `size` bytes long.

@@ -4,14 +4,14 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
 use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::protocol::Clock;
+use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::store::StoreUsage;
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use penstock::mqtt::{Packet, Properties, Property, QoS, Version};
+use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::mqtt::{encode, kinds, row};
@@ -68,7 +68,7 @@ fn known() -> (World<Broker>, u64) {
         };
         world.tell(other, &bytes(Packet::Publish(publish))).unwrap();
     }
-    penstock::broker::protocol::Protocol::disconnect(&mut world.broker, world.now, other);
+    world.broker.disconnect(world.now, other);
     let me = client(&mut world, "me", 0);
     world.hear(me);
     (world, me)
@@ -227,4 +227,117 @@ fn a_connect_of_mqtt_costs_in_proportion_to_its_size() {
             });
         }
     }
+}
+
+/// A filter of `bits` levels in one of two spellings each, behind `root`, for all topics below it.
+fn branch(root: &str, bits: usize, number: usize) -> String {
+    let levels = (0..bits).map(|bit| if number >> bit & 1 == 1 { "/+" } else { "/a" });
+    format!("{root}{}/#", levels.collect::<String>())
+}
+
+/// A topic that 2^`bits` of these filters match.
+fn branched(root: &str, bits: usize, index: usize) -> String {
+    format!("{root}{}/{index}", "/a".repeat(bits))
+}
+
+/// A connected client that has no subscription.
+fn newcomer(world: &mut World<Broker>, name: &str) -> u64 {
+    let id = world.connect("127.0.0.1:1");
+    world.tell(id, &bytes(Packet::Connect(Box::new(Connect::new(Version::V5, name))))).unwrap();
+    world.hear(id);
+    id
+}
+
+/// The acknowledgements among some bytes, by packet identifier.
+fn acknowledged(mut heard: BytesMut) -> Vec<u16> {
+    let mut ids = Vec::new();
+    while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut heard).unwrap() {
+        match Packet::decode(&frame, Version::V5, Sender::Server).unwrap() {
+            Packet::PubAck(ack) => ids.push(ack.packet_id.get()),
+            other => panic!("{other:?}"),
+        }
+    }
+    ids
+}
+
+#[test]
+fn publishers_whose_messages_are_dear_to_route_take_turns_and_others_go_on() {
+    const BITS: usize = 12;
+    const MESSAGES: usize = 60;
+    let mut world = world(false);
+    let subscriber = newcomer(&mut world, "subscriber");
+    for part in 0..64 {
+        let filters = 1 << BITS >> 6;
+        let all = (0..filters).map(|number| {
+            (branch("deep", BITS, part * filters + number).into(), SubscribeOptions::qos(QoS::AtMostOnce))
+        });
+        let subscribe =
+            Subscribe { packet_id: id(part), properties: Properties::new(), filters: all.collect() };
+        world.tell(subscriber, &bytes(Packet::Subscribe(subscribe))).unwrap();
+    }
+    world.hear(subscriber);
+    let dear = ["one", "two"].map(|name| newcomer(&mut world, name));
+    let neighbour = newcomer(&mut world, "neighbour");
+    // Each has topics of its own: the subscribers of recent topics are remembered.
+    let mut inputs = ["one", "two"].map(|end| {
+        let topic = |index| format!("{}/{end}", branched("deep", BITS, index));
+        let messages = (0..MESSAGES).map(|index| publish(index, QoS::AtLeastOnce, topic(index), 1));
+        BytesMut::from(&*messages.collect::<Vec<_>>().concat())
+    });
+    let mut done = dear.map(|_| Vec::new());
+    for (place, input) in inputs.iter_mut().enumerate() {
+        // Routing one message takes 8,000 steps and more.
+        world.feed(dear[place], input).unwrap();
+        done[place].extend(acknowledged(world.hear(dear[place])));
+        let now = done[place].len();
+        assert!((1..=16).contains(&now), "{now} of {MESSAGES} messages in one turn");
+        assert!(!world.broker.may_read(dear[place]), "the rest is before what comes");
+    }
+    let mut turns = 0;
+    while done.iter().any(|done| done.len() < MESSAGES) {
+        turns += 1;
+        assert!(turns < 2 * MESSAGES, "{done:?}");
+        // Whoever needs few steps has them at any time.
+        world.tell(neighbour, &publish(turns, QoS::AtLeastOnce, format!("flat/{turns}"), 1)).unwrap();
+        assert_eq!(acknowledged(world.hear(neighbour)), [id(turns).get()]);
+        assert!(world.broker.may_read(neighbour));
+        assert!(world.broker.poll_timeout().is_some_and(|at| at <= world.now), "the next turn is due");
+        world.broker.handle_timeout(world.now);
+        for (place, input) in inputs.iter_mut().enumerate() {
+            let before = done[place].len();
+            world.feed(dear[place], input).unwrap();
+            done[place].extend(acknowledged(world.hear(dear[place])));
+            assert!(done[place].len() - before <= 16, "{done:?}");
+        }
+        let counts = done.each_ref().map(Vec::len);
+        assert!(counts[0].abs_diff(counts[1]) <= 32, "{counts:?}: each has its turn");
+    }
+    let all: Vec<u16> = (0..MESSAGES).map(|index| id(index).get()).collect();
+    assert_eq!(done, [all.clone(), all], "in order, each once");
+    assert!(dear.iter().all(|id| world.broker.may_read(*id)));
+}
+
+#[test]
+fn a_connection_that_waits_for_its_turn_is_not_taken_for_a_silent_one() {
+    let mut world = world(false);
+    let subscriber = newcomer(&mut world, "subscriber");
+    for member in 0..101 {
+        let filters = vec![("$share/g/wide".into(), SubscribeOptions::qos(QoS::AtMostOnce))];
+        let subscribe = Subscribe { packet_id: id(member), properties: Properties::new(), filters };
+        let member = newcomer(&mut world, &format!("member{member}"));
+        world.tell(member, &bytes(Packet::Subscribe(subscribe))).unwrap();
+    }
+    world.broker.disconnect(world.now, subscriber);
+    let me = world.connect("127.0.0.1:1");
+    let connect = Connect { keep_alive: 1, ..Connect::new(Version::V5, "me") };
+    world.tell(me, &bytes(Packet::Connect(Box::new(connect)))).unwrap();
+    let count = 1500;
+    let all = (0..count).map(|index| publish(index, QoS::AtMostOnce, "wide".into(), 1));
+    let mut input = BytesMut::from(&*all.collect::<Vec<_>>().concat());
+    world.feed(me, &mut input).unwrap();
+    assert!(!input.is_empty(), "each message is offered to 101 members");
+    assert_eq!(world.broker.session_timeout(me), None);
+    world.broker.handle_timeout(world.now);
+    world.feed(me, &mut input).unwrap();
+    assert!(input.is_empty() && world.broker.session_timeout(me).is_some());
 }

@@ -222,6 +222,26 @@ const CASES: &[Case] = &[
             .to_vec()
         })
     }),
+    ("a consumer of many hash ranges, the last of which is taken", |size| {
+        repeat(size, |index| {
+            let ranges =
+                (0..60_000_i32.min(size as i32 / 20)).map(|range| pb::IntRange { start: range, end: range });
+            bytes(Command::Subscribe(Box::new(pb::CommandSubscribe {
+                topic: TOPIC.into(),
+                subscription: "ranges".into(),
+                sub_type: 3,
+                consumer_id: index as u64 + 10,
+                request_id: index as u64,
+                key_shared_meta: Some(pb::KeySharedMeta {
+                    key_shared_mode: pb::KeySharedMode::Sticky as i32,
+                    hash_ranges: ranges.chain([pb::IntRange::default()]).collect(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            })))
+            .to_vec()
+        })
+    }),
     ("subscriptions", |size| {
         repeat(size, |index| {
             bytes(Command::Subscribe(Box::new(pb::CommandSubscribe {
