@@ -75,9 +75,16 @@ pub(crate) struct Swarm {
     pause: usize,
     /// Longest time of a fault that lasts, in milliseconds.
     lasts: usize,
+    /// States of clients in which faults are likely to happen.
+    targets: &'static [&'static str],
 }
 
 impl Swarm {
+    /// Has three faults in ten wait until a client is in one of these states.
+    pub(crate) fn aimed_at(self, targets: &'static [&'static str]) -> Self {
+        Self { targets, ..self }
+    }
+
     pub(crate) fn draw(chance: &mut Chance) -> Self {
         let share = [15, 40, 80][chance.below(3)];
         let mut kinds = Vec::new();
@@ -94,7 +101,7 @@ impl Swarm {
         let total = kinds.iter().map(|(_, weight)| weight).sum();
         let pause = [40, 300, 1500][chance.below(3)];
         let lasts = [50, 1000, 8000][chance.below(3)];
-        Self { kinds, total, pause, lasts }
+        Self { kinds, total, pause, lasts, targets: &[] }
     }
 
     fn next(&self, chance: &mut Chance) -> Fault {
@@ -120,7 +127,13 @@ impl Swarm {
         for _ in 0..count {
             tokio::time::sleep(chance.micros(self.pause * 1000)).await;
             let fault = self.next(&mut chance);
+            if !self.targets.is_empty() && chance.percent(30) {
+                host.network.await_state(self.targets[chance.below(self.targets.len())]).await;
+            }
             trace::hit(fault.name(), "any");
+            if !matches!(fault, Fault::Cut | Fault::CutAll | Fault::Burst | Fault::Stall) {
+                host.network.states().into_iter().for_each(|state| trace::hit(fault.name(), state));
+            }
             self.happen(host, fault, &mut chance).await;
             if super::host::is_violated() {
                 return;

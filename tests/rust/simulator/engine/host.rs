@@ -1,7 +1,7 @@
 //! What the engine runs on in a run: a paused clock, a simulated network and disk, seeded randomness, and the production
 //! broker on a thread that it shares with the clients.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -24,6 +24,9 @@ use crate::support::chance::Chance;
 
 /// The time of day when the runs begin.
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
+
+/// Time within which the broker notices a step of the clock, in milliseconds.
+const NOTICE_MS: u64 = 2_000;
 
 /// Codes of SQLite.
 const FULL: i32 = 13;
@@ -60,6 +63,8 @@ pub(crate) struct Disk {
     chance: Mutex<Option<Chance>>,
     /// Commits that fail because the disk is full.
     full: AtomicU32,
+    /// One commit in so many fails by chance; 0 for none.
+    doubtful: AtomicU32,
     broken: AtomicBool,
     killed: AtomicBool,
 }
@@ -77,6 +82,8 @@ impl penstock::sqlite::simulation::Disk for Disk {
         } else if full > 0 {
             self.full.store(full - 1, Ordering::Relaxed);
             Some(FULL)
+        } else if self.fails_by_chance() {
+            Some(FULL)
         } else {
             None
         };
@@ -89,6 +96,13 @@ impl penstock::sqlite::simulation::Disk for Disk {
     }
 }
 
+impl Disk {
+    fn fails_by_chance(&self) -> bool {
+        let one_in = self.doubtful.load(Ordering::Relaxed) as usize;
+        one_in > 0 && self.chance.lock().unwrap().as_mut().is_some_and(|chance| chance.below(one_in) == 0)
+    }
+}
+
 /// The world of a run.
 pub(crate) struct Host {
     pub(crate) network: Network,
@@ -98,6 +112,8 @@ pub(crate) struct Host {
     waker: Rc<RefCell<Option<Waker>>>,
     broker: RefCell<Option<Rc<Broker>>>,
     began: Instant,
+    /// The latest time of day that the broker has seen before the last step of the clock.
+    latest: Cell<u64>,
     /// Kept until the end.
     _data: tempfile::TempDir,
 }
@@ -153,10 +169,27 @@ impl Host {
         self.broker.borrow().clone()
     }
 
+    /// Options of the broker.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The time of day, had the clock never been stepped.
+    pub(crate) fn steady_ms(&self) -> u64 {
+        WALL_MS + self.began.elapsed().as_millis() as u64
+    }
+
+    /// The latest time of day that there has been.
+    pub(crate) fn latest_ms(&self) -> u64 {
+        self.latest.get().max(clock::wall_ms())
+    }
+
     /// Steps the time of day by milliseconds, or sets it to 1970.
     pub(crate) fn step_clock(&self, by: Option<i64>) {
         let to = by.map_or(1_000, |by| clock::wall_ms().saturating_add_signed(by));
         trace::event(format_args!("the time of day is set to {to}"));
+        // The broker notices a step a little later, and until then goes by the old time.
+        self.latest.set(self.latest_ms() + NOTICE_MS);
         clock::set_wall_ms(Some(to));
     }
 
@@ -164,6 +197,11 @@ impl Host {
     pub(crate) fn fill_disk(&self, commits: u32) {
         trace::event(format_args!("the disk is full for {commits} commits"));
         self.disk.full.store(commits, Ordering::Relaxed);
+    }
+
+    /// Makes one commit in `one_in` fail because the disk is full, until it is healed.
+    pub(crate) fn doubt_disk(&self, one_in: u32) {
+        self.disk.doubtful.store(one_in, Ordering::Relaxed);
     }
 
     /// Makes every commit fail until the broker is killed.
@@ -178,7 +216,9 @@ impl Host {
         self.network.heal();
         self.disk.full.store(0, Ordering::Relaxed);
         self.disk.slowness.store(500, Ordering::Relaxed);
-        clock::set_wall_ms(Some(WALL_MS + self.began.elapsed().as_millis() as u64));
+        self.disk.doubtful.store(0, Ordering::Relaxed);
+        self.latest.set(self.latest_ms() + NOTICE_MS);
+        clock::set_wall_ms(Some(self.steady_ms()));
     }
 }
 
@@ -255,6 +295,7 @@ fn play_here(
             waker,
             broker: RefCell::new(None),
             began: Instant::now(),
+            latest: Cell::new(0),
             _data: data,
         });
         let result = if host.start().await { script(host.clone(), chance).await } else { Ok(()) };

@@ -16,8 +16,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock::net::simulation::{self, Task};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
+use super::host::violate;
 use super::trace;
 use crate::support::chance::Chance;
 
@@ -58,8 +60,18 @@ impl Pipe {
     }
 }
 
+/// A state in which a connection is waited for.
+#[derive(Default)]
+struct Aim {
+    state: Mutex<Option<&'static str>>,
+    reached: Notify,
+}
+
 struct Link {
     number: u64,
+    aim: Arc<Aim>,
+    /// Whether it was waited for: the next fault is its.
+    aimed: bool,
     /// To the broker, and to the client.
     pipes: [Pipe; 2],
     /// When the broker's end and the client's learn that the connection is broken.
@@ -80,6 +92,10 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Link {
     fn wake(&mut self) {
         self.pipes.iter_mut().for_each(Pipe::wake);
+    }
+
+    fn state(&self) -> &'static str {
+        self.tap.as_ref().map_or("other", |tap| tap.state())
     }
 
     fn is_dead(&self) -> bool {
@@ -178,7 +194,7 @@ impl AsyncRead for End {
                     && let Some(tap) = &mut link.tap
                     && let Err(violation) = tap.see(false, &read)
                 {
-                    panic!("link {number}: {violation}");
+                    violate(format!("link {number}: {violation}"));
                 }
                 return Poll::Ready(Ok(()));
             }
@@ -232,8 +248,16 @@ impl AsyncWrite for End {
             && let Some(tap) = &mut link.tap
             && let Err(violation) = tap.see(true, &bytes[..length])
         {
-            panic!("link {number}: {violation}");
+            violate(format!("link {number}: {violation}"));
         }
+        let mut wanted = lock(&link.aim.state);
+        if side == 1 && wanted.is_some_and(|wanted| wanted == link.tap.as_ref().map_or("", |tap| tap.state()))
+        {
+            *wanted = None;
+            link.aimed = true;
+            link.aim.reached.notify_one();
+        }
+        drop(wanted);
         if !pipe.cut {
             let mut rest = Bytes::copy_from_slice(&bytes[..length]);
             let mut at = pipe.under_way.back().map_or(now, |(at, _)| (*at).max(now));
@@ -323,6 +347,7 @@ struct State {
     /// Names are not resolved until then.
     nameless: Option<Instant>,
     tap: fn(u16) -> Option<Box<dyn Tap>>,
+    aim: Arc<Aim>,
     chance: Chance,
 }
 
@@ -343,6 +368,7 @@ impl Network {
             hangs: None,
             nameless: None,
             tap,
+            aim: Arc::default(),
             chance,
         })))
     }
@@ -356,7 +382,22 @@ impl Network {
 
     fn pick(&self, chance: &mut Chance) -> Option<Shared<Link>> {
         let live = self.live();
-        (!live.is_empty()).then(|| live[chance.below(live.len())].clone())
+        let at = chance.below(live.len());
+        let aimed = live.iter().find(|link| std::mem::take(&mut lock(link).aimed));
+        aimed.or(live.get(at)).cloned()
+    }
+
+    /// What the clients of all connections are about.
+    pub(crate) fn states(&self) -> Vec<&'static str> {
+        self.live().iter().map(|link| lock(link).state()).collect()
+    }
+
+    /// Waits until a client is about `state`. The next fault of a connection hits that one.
+    pub(crate) async fn await_state(&self, state: &'static str) {
+        let aim = lock(&self.0).aim.clone();
+        *lock(&aim.state) = Some(state);
+        let _ = tokio::time::timeout(Duration::from_secs(1), aim.reached.notified()).await;
+        *lock(&aim.state) = None;
     }
 
     /// Cuts a connection. Returns what its client was about.
@@ -365,7 +406,7 @@ impl Network {
         let mut link = lock(&link);
         link.cut(Instant::now());
         trace::event(format_args!("cut of link {}", link.number));
-        Some(link.tap.as_ref().map_or("other", |tap| tap.state()))
+        Some(link.state())
     }
 
     /// Lets nothing arrive at one end of a connection for a while.
@@ -375,7 +416,7 @@ impl Network {
         let side = chance.below(2);
         link.pipes[side].stalled = Some(Instant::now() + time);
         trace::event(format_args!("link {} stalls for {time:?} on side {side}", link.number));
-        Some(link.tap.as_ref().map_or("other", |tap| tap.state()))
+        Some(link.state())
     }
 
     /// Nothing arrives anywhere for a while, and connections that are begun meanwhile hang.
@@ -437,6 +478,8 @@ impl Network {
             pipes: Default::default(),
             broken: [None; 2],
             gone: [false; 2],
+            aim: state.aim.clone(),
+            aimed: false,
             tap: (state.tap)(port),
             slowness,
             chance: Chance::new(seed),

@@ -52,7 +52,8 @@ fn setting(chance: &mut Chance) -> Setting {
     let Setting { slowness, options, .. } = with_pulsar::setting(chance);
     let (mqtt, tubemq) =
         (with_mqtt::setting(chance).options.mqtt, with_tubemq::setting(chance).options.tubemq);
-    Setting { slowness, options: Options { mqtt, tubemq, ..options }, tap }
+    // A token key would be that of all protocols.
+    Setting { slowness, options: Options { mqtt, tubemq, token_key: None, ..options }, tap }
 }
 
 async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
