@@ -52,6 +52,7 @@ struct Book {
     stored: BTreeMap<Place, BTreeMap<i64, Stored>>,
     acknowledged: BTreeSet<(String, i64)>,
     filtered: BTreeSet<String>,
+    refused: BTreeSet<Place>,
 }
 
 thread_local! {
@@ -78,6 +79,11 @@ pub(super) fn stored(place: &Place, offset: i64, message_id: i64, selected: bool
 /// Notes that the application of a group acknowledges a message.
 pub(super) fn acknowledged(group: &str, message_id: i64) {
     BOOK.with_borrow_mut(|book| book.acknowledged.insert((group.to_owned(), message_id)));
+}
+
+/// Whether a message was refused there. Those that had been sent behind it may have overtaken it.
+pub(super) fn has_refused(place: &Place) -> bool {
+    BOOK.with_borrow(|book| book.refused.contains(place))
 }
 
 impl Book {
@@ -147,6 +153,8 @@ pub(super) struct Watch {
     input: [BytesMut; 2],
     decoders: [Decoder; 2],
     asked: BTreeMap<u32, Asked>,
+    /// Where the messages go whose answers are awaited.
+    sent: BTreeMap<u32, Place>,
     last: Option<&'static str>,
 }
 
@@ -157,6 +165,7 @@ impl Default for Watch {
             input: Default::default(),
             decoders: [decoder(), decoder()],
             asked: BTreeMap::new(),
+            sent: BTreeMap::new(),
             last: None,
         }
     }
@@ -192,12 +201,21 @@ impl Watch {
                 place: (request.topic_name, request.partition_id as u32),
                 kind: Kind::Commit,
             },
+            Request::SendMessage(request) => {
+                self.sent.insert(serial, (request.topic_name, request.partition_id as u32));
+                return;
+            }
             _ => return,
         };
         self.asked.insert(serial, asked);
     }
 
     fn answer(&mut self, serial: u32, response: &Response) -> Result<(), String> {
+        if let Some(place) = self.sent.remove(&serial)
+            && !response.succeeded()
+        {
+            BOOK.with_borrow_mut(|book| book.refused.insert(place));
+        }
         let Some(asked) = self.asked.remove(&serial) else { return Ok(()) };
         if !response.succeeded() {
             return Ok(());
