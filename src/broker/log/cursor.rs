@@ -362,6 +362,7 @@ mod tests {
         assert_eq!((cursor.below(), cursor.partial_words), (200, 0));
         assert!(!cursor.ack_partial(300, &[0b10], 2), "there is room again");
         assert_eq!(cursor.remaining(300, 2), (1, vec![0b10]));
+        set[0] = 1;
         cursor.reset(5, &set);
         assert_eq!(cursor.partial_words, MAX_BATCH as usize / 64);
     }
