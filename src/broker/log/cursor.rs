@@ -20,6 +20,16 @@ const PARTIAL_WORDS: usize = 1 << 19;
 /// Limit on the messages of a batch: a client may claim any number, without sending them.
 pub const MAX_BATCH: u32 = 1 << 20;
 
+/// Bytes that are no cursor, in [`Cursor::decode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+impl From<UnexpectedEnd> for Damaged {
+    fn from(_: UnexpectedEnd) -> Self {
+        Self
+    }
+}
+
 /// A set of acknowledged entries, as the [module](self) describes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cursor {
@@ -112,9 +122,12 @@ impl Cursor {
     /// these messages of the entry itself.
     pub fn reset(&mut self, sequence: u64, set: &[i64]) {
         *self = Self::new(sequence);
-        if !set.is_empty() {
-            let words = set.iter().take(MAX_BATCH as usize / 64).map(|word| *word as u64);
-            self.insert_partial(sequence, words.collect());
+        let words: Vec<u64> = set.iter().take(MAX_BATCH as usize / 64).map(|word| *word as u64).collect();
+        if words.iter().any(|word| *word != 0) {
+            self.insert_partial(sequence, words);
+        } else if !set.is_empty() {
+            // Nothing is left of the entry.
+            self.ack(sequence);
         }
     }
 
@@ -150,7 +163,7 @@ impl Cursor {
     }
 
     /// Decodes the result of [`Self::encode_with`].
-    pub fn decode_with(below: u64, bytes: &[u8]) -> Result<(Self, Properties), UnexpectedEnd> {
+    pub fn decode_with(below: u64, bytes: &[u8]) -> Result<(Self, Properties), Damaged> {
         let mut reader = Reader::new(bytes);
         let cursor = Self::read(below, &mut reader)?;
         let mut properties = Properties::new();
@@ -186,23 +199,35 @@ impl Cursor {
     }
 
     /// Decodes the result of [`Self::encode`].
-    pub fn decode(below: u64, bytes: &[u8]) -> Result<Self, UnexpectedEnd> {
+    pub fn decode(below: u64, bytes: &[u8]) -> Result<Self, Damaged> {
         Self::read(below, &mut Reader::new(bytes))
     }
 
-    fn read(below: u64, reader: &mut Reader<'_>) -> Result<Self, UnexpectedEnd> {
+    fn read(below: u64, reader: &mut Reader<'_>) -> Result<Self, Damaged> {
         let mut cursor = Self::new(below);
         let mut previous = below;
         for _ in 0..reader.varint()? {
-            let start = previous.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
-            let end = start.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
+            let start = previous.checked_add(reader.varint()?).ok_or(Damaged)?;
+            let end = start.checked_add(reader.varint()?).ok_or(Damaged)?;
+            // Ranges are not empty, and do not touch each other or what is below them.
+            if start == previous || end == start {
+                return Err(Damaged);
+            }
             cursor.ranges.insert(start, end);
             previous = end;
         }
         for _ in 0..reader.varint()? {
-            let sequence = below.checked_add(reader.varint()?).ok_or(UnexpectedEnd)?;
-            let words = (0..reader.varint()?).map(|_| reader.u64_le()).collect::<Result<_, _>>()?;
-            cursor.insert_partial(sequence, words);
+            let sequence = below.checked_add(reader.varint()?).ok_or(Damaged)?;
+            let words: Vec<u64> = (0..reader.varint()?).map(|_| reader.u64_le()).collect::<Result<_, _>>()?;
+            if cursor.is_acked(sequence) {
+                return Err(Damaged);
+            }
+            if words.iter().all(|word| *word == 0) {
+                // Written after a seek behind all messages of the batch, by earlier versions.
+                cursor.ack(sequence);
+            } else {
+                cursor.insert_partial(sequence, words);
+            }
         }
         Ok(cursor)
     }
@@ -399,6 +424,32 @@ mod tests {
             [&[][..], &[1], &[1, 1], &[0, 1, 1, 200, 1], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]]
         {
             assert!(Cursor::decode(u64::MAX, bytes).is_err());
+            assert!(Cursor::decode(0, bytes).is_err());
         }
+    }
+
+    #[test]
+    fn state_that_no_cursor_has_is_an_error() {
+        let word = |word: u64| word.to_le_bytes();
+        for (bytes, why) in [
+            (vec![1, 0, 1, 0], "a range that begins at the lowest entry"),
+            (vec![1, 1, 0, 0], "an empty range"),
+            (vec![2, 1, 1, 0, 1, 0], "ranges that touch"),
+            (
+                [&[1, 1, 1, 1, 1, 1][..], &word(1)].concat(),
+                "an acknowledged batch of which something is left",
+            ),
+        ] {
+            assert_eq!(Cursor::decode(5, &bytes), Err(Damaged), "{why}");
+        }
+        let emptied = Cursor::decode(5, &[&[0, 1, 0, 1][..], &word(0)].concat()).unwrap();
+        assert_eq!(emptied, Cursor::new(6), "a batch of which nothing is left is acknowledged");
+    }
+
+    #[test]
+    fn a_position_behind_all_messages_of_an_entry_is_the_next_entry() {
+        let mut cursor = Cursor::new(9);
+        cursor.reset(5, &[0]);
+        assert_eq!((cursor.below(), cursor.remaining(6, 3)), (6, (3, vec![])));
     }
 }

@@ -447,16 +447,17 @@ fn read(db: &Connection) -> Result<Found> {
         let publish = decode(key, row.get_ref(3)?.as_blob().map_err(|_| broken(key))?)?;
         in_flight.push(InFlight { key, publish, packet_id, released: row.get(2)? });
     }
-    let (waiting, last): (i64, Option<i64>) =
-        db.query_row("SELECT count(*) FILTER (WHERE packet_id = 0), max(key) FROM message", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
-    Ok(Found {
-        client_id,
-        in_flight,
-        waiting: waiting as u64,
-        next_key: last.map_or(1, |last| last as u64 + 1),
-    })
+    let (waiting, first, last): (i64, Option<i64>, Option<i64>) = db.query_row(
+        "SELECT count(*) FILTER (WHERE packet_id = 0), min(key), max(key) FROM message",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    // Keys are numbers that were counted, with more to come.
+    if let Some(key) = first.filter(|key| *key < 0).or(last.filter(|key| *key > i64::MAX / 2)) {
+        return Err(broken(key as u64));
+    }
+    let next_key = last.map_or(1, |last| last as u64 + 1);
+    Ok(Found { client_id, in_flight, waiting: waiting as u64, next_key })
 }
 
 /// The inner result is about the contents of the rows, which do not affect the file.
@@ -475,7 +476,7 @@ fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Resu
             break;
         }
         loaded.last = Some(key);
-        let left = row.get::<_, Option<i64>>(1)?.map(|expires| expires - now);
+        let left = row.get::<_, Option<i64>>(1)?.map(|expires| expires.saturating_sub(now));
         if left.is_some_and(|left| left <= 0) {
             loaded.expired.push(key);
             continue;
@@ -487,7 +488,7 @@ fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Resu
         };
         if let Some(left) = left {
             publish.properties.retain(|property| !matches!(property, Property::MessageExpiryInterval(_)));
-            let seconds = u32::try_from((left + 999) / 1000).unwrap_or(u32::MAX);
+            let seconds = u32::try_from(left.saturating_add(999) / 1000).unwrap_or(u32::MAX);
             publish.properties.push(Property::MessageExpiryInterval(seconds));
         }
         loaded.messages.push((key, publish));

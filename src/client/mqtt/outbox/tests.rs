@@ -396,3 +396,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rows_that_no_outbox_has_written_are_refused_by_name() {
+    for (change, key) in [
+        ("UPDATE message SET key = -1 WHERE key = 1", "18446744073709551615"),
+        ("UPDATE message SET key = 9223372036854775807 WHERE key = 2", "9223372036854775807"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(&directory);
+        let (outbox, _, reports) = open(&options);
+        outbox.store(1, &publish(QoS::AtLeastOnce, "1")).unwrap();
+        let last = outbox.store(2, &publish(QoS::ExactlyOnce, "2")).unwrap();
+        wait(&reports, last).unwrap();
+        outbox.close();
+        assert_eq!(Connection::open(&options.path).unwrap().execute(change, []).unwrap(), 1);
+        let error = Outbox::open(&options, Box::new(|_, _| {})).unwrap_err();
+        assert!(error.message().contains(&format!("row {key} is not a publication")), "{error}");
+    }
+}
+
+#[test]
+fn a_time_of_expiry_out_of_range_is_past_or_far_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(&directory);
+    let (outbox, _, reports) = open(&options);
+    for key in 1..3 {
+        outbox.store(key, &publish(QoS::AtLeastOnce, "x")).unwrap();
+    }
+    let last = outbox.store(3, &publish(QoS::AtLeastOnce, "x")).unwrap();
+    wait(&reports, last).unwrap();
+    outbox.close();
+    let db = Connection::open(&options.path).unwrap();
+    db.execute("UPDATE message SET expires_ms = -9223372036854775808 WHERE key = 1", []).unwrap();
+    db.execute("UPDATE message SET expires_ms = 9223372036854775807 WHERE key = 2", []).unwrap();
+    drop(db);
+    let (outbox, _, _) = open(&options);
+    let loaded = load(&outbox, None, 1000).unwrap();
+    assert_eq!((keys(&loaded), loaded.expired), (vec![2, 3], vec![1]));
+}
