@@ -246,6 +246,25 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_whose_entries_cannot_be_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = &database.connection;
+        let (id, partitions) = (1, 0);
+        Op::CreateTopic { id, domain: "tubemq", name: "t:0".into(), partitions }.apply(db).unwrap();
+        Op::Append { topic: 1, entry: Entry { sequence: 5, ..entry(1, 60) }, producer: None }
+            .apply(db)
+            .unwrap();
+        load(db, "tubemq", 0).unwrap();
+        for damage in ["first = 7", "first = -1", "next = -1", "next_index = -1"] {
+            db.execute_batch(&format!("SAVEPOINT damaged; UPDATE topic SET {damage}")).unwrap();
+            let error = load(db, "tubemq", 0).unwrap_err();
+            assert_eq!((error.kind(), error.topic()), (ErrorKind::Persistence, Some("t:0")), "{damage}");
+            db.execute_batch("ROLLBACK TO damaged").unwrap();
+        }
+    }
+
+    #[test]
     fn the_time_that_brokers_have_run_never_goes_back() {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(directory.path(), Sync::Os).unwrap();

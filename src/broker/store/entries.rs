@@ -353,9 +353,17 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     if let Some((last, last_index)) = last {
         topic.last = Some(last);
         topic.next = topic.next.max(last.sequence + 1);
-        topic.next_index = topic.next_index.max(last_index + 1);
+        topic.next_index = topic.next_index.max(last_index.saturating_add(1));
     } else {
         topic.first = topic.next;
+    }
+    // Stores of older formats have no checksum for these numbers.
+    if topic.first > topic.next
+        || topic.next >> SEQUENCE_BITS != 0
+        || i64::try_from(topic.next_index).is_err()
+    {
+        let text = format!("the topic's entries go from {} to {}, which is damaged", topic.first, topic.next);
+        return Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()));
     }
     let mut cursors = db
         .prepare_cached("SELECT subscription, kind, below, state, touched_ms FROM cursor WHERE topic = ?1")?;
