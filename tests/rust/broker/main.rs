@@ -3,8 +3,6 @@
 
 mod hostile;
 mod mqtt;
-mod mqtt_refusals;
-mod mqtt_users;
 mod process;
 mod pulsar;
 mod pulsar_life;

@@ -1,0 +1,193 @@
+//! CONNECT, keep-alive, limits, aliases and tokens.
+
+use std::time::Duration;
+
+use penstock::broker::auth::TokenKey;
+use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::mqtt::packet::{Ack, Connect, Publish};
+use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
+
+use super::{VERSIONS, limited};
+use crate::support::mqtt::*;
+
+#[test]
+fn each_version_is_spoken_and_answers_in_its_own_form() {
+    for version in VERSIONS {
+        let mut bench = Bench::new();
+        let peer = bench.connect_with(Connect::new(version, "a"), false);
+        assert!(bench.subscribe(&peer, "t", Q2).is_empty());
+        bench.tell(&peer, Packet::Publish(publish("t", Q0, 0, "x"))).unwrap();
+        assert_eq!(bench.payloads(&peer), ["x"]);
+        assert_eq!(bench.ask(&peer, Packet::PingReq), Packet::PingResp);
+    }
+}
+
+#[test]
+fn anything_before_connect_and_a_second_connect_end_the_connection() {
+    let mut bench = Bench::new();
+    let peer = Peer { id: bench.open_peer(), version: Version::V5 };
+    assert!(bench.tell(&peer, Packet::PingReq).is_err());
+    assert!(bench.hear(&peer).is_empty(), "the version to answer in is unknown");
+    let peer = bench.connect("a");
+    assert!(bench.tell(&peer, Packet::Connect(Box::new(Connect::new(Version::V5, "a")))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::ProtocolError);
+}
+
+#[test]
+fn an_unknown_level_is_refused_in_a_form_that_its_client_may_know() {
+    for (level, answer) in [(6, &[0x20, 3, 0, 0x84, 0][..]), (2, &[0x20, 2, 0, 1][..])] {
+        let mut bench = Bench::new();
+        let id = bench.open_peer();
+        let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', level, 2, 0, 60, 0, 1, b'a'];
+        assert!(bench.bytes(id, &connect).is_err());
+        let mut output = Default::default();
+        bench.broker.take_output(bench.now, id, &mut output);
+        assert_eq!(&output.take()[..], answer);
+    }
+}
+
+#[test]
+fn a_client_without_a_name_gets_one_in_5_0_and_needs_one_for_a_session_that_stays_in_3() {
+    let mut bench = Bench::new();
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, ""));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    let first = ack.properties.assigned_client_identifier().unwrap().clone();
+    let (_, heard) = bench.try_connect(Connect::new(Version::V5, ""));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    assert_ne!(ack.properties.assigned_client_identifier(), Some(&first));
+    bench.connect_with(Connect::new(Version::V3_1_1, ""), false);
+    for connect in
+        [Connect { clean_start: false, ..Connect::new(Version::V3_1_1, "") }, Connect::new(Version::V3_1, "")]
+    {
+        let (peer, heard) = bench.try_connect(connect);
+        assert!(matches!(&heard[..], [Packet::ConnAck(a)] if a.reason == Reason::ClientIdentifierNotValid));
+        assert!(bench.broker.finished(peer.id));
+    }
+}
+
+#[test]
+fn what_clients_may_have_is_announced_and_enforced() {
+    let mut bench = limited(|limits| {
+        limits.max_packet_size = 1000;
+        limits.receive_maximum = 2;
+        limits.topic_alias_maximum = 3;
+        limits.max_session_expiry = 60;
+    });
+    let (peer, heard) = bench.try_connect(lasting("a"));
+    let Packet::ConnAck(ack) = &heard[0] else { panic!("{heard:?}") };
+    let properties = &ack.properties;
+    assert_eq!(properties.maximum_packet_size(), Some(&1000));
+    assert_eq!(properties.receive_maximum(), Some(&2));
+    assert_eq!(properties.topic_alias_maximum(), Some(&3));
+    assert_eq!(properties.session_expiry_interval(), Some(&60));
+    assert!(bench.tell(&peer, Packet::Publish(publish("t", Q0, 0, &"x".repeat(1000)))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+
+    let peer = bench.connect("b");
+    for packet_id in 1..=2 {
+        bench.tell(&peer, Packet::Publish(publish("t", Q2, packet_id, ""))).unwrap();
+    }
+    bench.tell(&peer, Packet::PubRel(Ack::new(id(1)))).unwrap();
+    bench.tell(&peer, Packet::Publish(publish("t", Q2, 3, ""))).unwrap();
+    bench.tell(&peer, Packet::Publish(publish("t", Q2, 3, ""))).unwrap();
+    bench.hear(&peer);
+    assert!(bench.tell(&peer, Packet::Publish(publish("t", Q1, 4, ""))).is_err(), "2 and 3 are in flight");
+    assert_eq!(bench.ended(&peer), Reason::ReceiveMaximumExceeded);
+}
+
+#[test]
+fn a_topic_alias_stands_for_its_topic_on_its_connection() {
+    let mut bench = Bench::new();
+    let (watcher, peer) = (bench.connect("w"), bench.connect("a"));
+    bench.subscribe(&watcher, "#", Q0);
+    let alias = |topic, number| Publish {
+        properties: Properties::new().with(Property::TopicAlias(number)),
+        ..publish(topic, Q0, 0, "")
+    };
+    for publish in [alias("a/b", 1), alias("", 1), alias("c", 1), alias("", 1)] {
+        bench.tell(&peer, Packet::Publish(publish)).unwrap();
+    }
+    let got = bench.messages(&watcher);
+    assert_eq!(got.iter().map(|m| &*m.topic).collect::<Vec<_>>(), ["a/b", "a/b", "c", "c"]);
+    assert!(got.iter().all(|m| m.properties.is_empty()));
+    assert!(bench.tell(&peer, Packet::Publish(alias("", 2))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::ProtocolError);
+    let peer = bench.connect("b");
+    assert!(bench.tell(&peer, Packet::Publish(alias("t", 101))).is_err());
+    assert_eq!(bench.ended(&peer), Reason::TopicAliasInvalid);
+}
+
+#[test]
+fn a_client_that_takes_aliases_gets_each_topic_in_full_once() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::TopicAliasMaximum(1));
+    let peer = bench.connect_with(Connect { properties, ..Connect::new(Version::V5, "a") }, false);
+    bench.subscribe(&peer, "#", Q0);
+    for topic in ["x", "x", "y", "x"] {
+        bench.tell(&peer, Packet::Publish(publish(topic, Q0, 0, ""))).unwrap();
+    }
+    let got = bench.messages(&peer);
+    let seen: Vec<_> = got.iter().map(|m| (&*m.topic, m.properties.topic_alias().copied())).collect();
+    assert_eq!(seen, [("x", Some(1)), ("", Some(1)), ("y", None), ("", Some(1))]);
+}
+
+#[test]
+fn silence_of_one_and_a_half_times_the_keep_alive_ends_the_connection() {
+    let mut bench = Bench::new();
+    let peer = bench.connect_with(Connect { keep_alive: 10, ..Connect::new(Version::V5, "a") }, false);
+    let due = bench.broker.session_timeout(peer.id).unwrap();
+    assert_eq!(due, bench.now + Duration::from_secs(15));
+    bench.now = due;
+    assert!(bench.broker.handle_session_timeout(bench.now, peer.id).is_err());
+    assert_eq!(bench.ended(&peer), Reason::KeepAliveTimeout);
+    let peer = bench.connect("b");
+    assert_eq!(bench.broker.session_timeout(peer.id), None, "0 is for ever");
+    let silent = bench.open_peer();
+    bench.now = bench.broker.session_timeout(silent).unwrap();
+    assert!(bench.broker.handle_session_timeout(bench.now, silent).is_err());
+}
+
+#[test]
+fn a_client_stays_until_its_token_expires_also_after_a_clock_step() {
+    const HOUR: u64 = 3600;
+    let key = TokenKey::new(&[7; 32]).unwrap();
+    let token = key.sign("till", Some(WALL_MS + 50 * HOUR * 1000));
+    let mut bench = Bench::with(|settings| settings.tokens = Some(std::sync::Arc::new(key)));
+    let connect = Connect { password: Some(token.into_bytes().into()), ..Connect::new(Version::V5, "a") };
+    let connect = |bench: &mut Bench| {
+        let connect = Connect { keep_alive: 0, ..connect.clone() };
+        bench.connect_with(connect, false)
+    };
+    let peer = connect(&mut bench);
+    // What the driver does when the deadline has come.
+    let due = |bench: &mut Bench, peer: &Peer| {
+        let due = bench.broker.session_timeout(peer.id).is_some_and(|at| at <= bench.now);
+        due && bench.broker.handle_session_timeout(bench.now, peer.id).is_err()
+    };
+    for _ in 0..49 {
+        bench.pass(HOUR);
+        assert!(!due(&mut bench, &peer), "{:?}", bench.now - bench.start);
+    }
+    bench.pass(HOUR);
+    assert!(due(&mut bench, &peer));
+    assert_eq!(bench.ended(&peer), Reason::NotAuthorized);
+    bench.drop_peer(peer.id);
+
+    // The calendar goes a day back, and later three days forward.
+    let day = 24 * HOUR * 1000;
+    let wall_ms = WALL_MS + 50 * HOUR * 1000;
+    bench.broker.set_clock(Clock::new(bench.now, wall_ms - day));
+    let peer = connect(&mut bench);
+    bench.pass(23 * HOUR);
+    assert!(!due(&mut bench, &peer));
+    bench.broker.set_clock(Clock::new(bench.now, wall_ms + 3 * day));
+    assert!(due(&mut bench, &peer));
+}
+
+#[test]
+fn extended_authentication_is_refused_by_name() {
+    let mut bench = Bench::new();
+    let properties = Properties::new().with(Property::AuthenticationMethod("SCRAM".into()));
+    let (_, heard) = bench.try_connect(Connect { properties, ..Connect::new(Version::V5, "a") });
+    assert!(matches!(&heard[..], [Packet::ConnAck(ack)] if ack.reason == Reason::BadAuthenticationMethod));
+}
