@@ -12,13 +12,14 @@
 //! do not use up all that their address may try.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
 
 use crate::mqtt::packet::Connect;
-use crate::random::HashMap;
+use crate::random::{Hash, HashMap};
 
 /// Time from the result to the refusal of a wrong password.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -151,8 +152,9 @@ pub(super) struct Logins {
     /// Logins whose password is being verified, by a number of their own.
     verifying: BTreeMap<u64, Login>,
     next_number: u64,
-    /// The last wrong password of a user name from an address.
-    wrong: BTreeMap<(IpAddr, ByteString), Instant>,
+    /// The last wrong password of a user name from an address. Names are hashed, as they may be long.
+    wrong: BTreeMap<(IpAddr, u64), Instant>,
+    hash: Hash,
     debts: Debts<(IpAddr, ByteString)>,
     debts_of_address: Debts<IpAddr>,
 }
@@ -166,6 +168,7 @@ impl Default for Logins {
             verifying: BTreeMap::new(),
             next_number: 0,
             wrong: BTreeMap::new(),
+            hash: Hash::default(),
             debts: Debts::new(PRICE, BURST),
             debts_of_address: Debts::new(PRICE_OF_ADDRESS, BURST_OF_ADDRESS),
         }
@@ -240,10 +243,11 @@ impl Logins {
     /// Handles a result of the verification and gives the login.
     pub(super) fn verified(&mut self, now: Instant, number: u64, good: bool) -> Option<Login> {
         let login = self.verifying.remove(&number)?;
+        let sender = (login.address, self.hash.hash_one(login.user()));
         if good {
-            self.wrong.remove(&(login.address, login.user_name()));
+            self.wrong.remove(&sender);
         } else {
-            self.remember(now, (login.address, login.user_name()));
+            self.remember(now, sender);
             self.debts.add(now, (login.address, login.user_name()));
             self.debts_of_address.add(now, login.address);
         }
@@ -252,16 +256,17 @@ impl Logins {
 
     /// Whether the user name came with a wrong password from the address lately.
     fn was_wrong(&self, now: Instant, address: IpAddr, user: &ByteString) -> bool {
-        self.wrong.get(&(address, user.clone())).is_some_and(|at| *at + REMEMBERED > now)
+        self.wrong.get(&(address, self.hash.hash_one(&**user))).is_some_and(|at| *at + REMEMBERED > now)
     }
 
     /// Remembers a wrong password.
-    fn remember(&mut self, now: Instant, sender: (IpAddr, ByteString)) {
+    fn remember(&mut self, now: Instant, sender: (IpAddr, u64)) {
         if self.wrong.len() >= MAX_REMEMBERED {
             self.wrong.retain(|_, at| *at + REMEMBERED > now);
         }
         if self.wrong.len() >= MAX_REMEMBERED {
-            self.wrong.pop_first();
+            let oldest = self.wrong.iter().min_by_key(|(_, at)| **at).map(|(sender, _)| *sender);
+            oldest.and_then(|sender| self.wrong.remove(&sender));
         }
         self.wrong.insert(sender, now);
     }

@@ -377,6 +377,7 @@ impl Broker {
         for id in pacing {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.paced_by = None;
+                connection.heard_at = self.now;
                 self.wakes.push_back(id);
             }
         }
@@ -493,6 +494,8 @@ impl Broker {
         while let Some(id) = self.stepping.pop_front() {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.stepping = false;
+                // What it sent meanwhile has not been read.
+                connection.heard_at = self.now;
                 self.wakes.push_back(id);
                 break;
             }
@@ -666,6 +669,14 @@ impl Protocol for Broker {
         if connection.state == State::LoggingIn {
             let _ = self.refuse(id, Reason::ServerBusy, "too many logins wait: try again later");
             self.pump();
+            return Ok(());
+        }
+        if !expired
+            && matches!(connection.state, State::Ready { .. })
+            && (connection.paced_by.is_some() || !self.commits.may_read(id))
+        {
+            // It may have spoken: the broker does not read what it sends.
+            connection.heard_at = now;
             return Ok(());
         }
         let (reason, text) = match (expired, connection.state) {

@@ -44,6 +44,13 @@ pub fn check(path: &Path) -> Result<Checked> {
         }
     }
     checked.damage.extend(rows::damage(&db, SQLITE_LINES as usize));
+    if let Err(error) = check_topics(&directory, &db, &mut checked) {
+        checked.damage.push(format!("what follows could not be read: {}", error.message()));
+    }
+    Ok(checked)
+}
+
+fn check_topics(directory: &Directory, db: &Connection, checked: &mut Checked) -> Result<()> {
     let mut stored = Stored::new(directory.connect(Sync::Full)?);
     let mut topics = db.prepare("SELECT id, domain, name, first, next FROM topic WHERE partitions = 0")?;
     let rows = topics.query_map([], |row| {
@@ -54,13 +61,13 @@ pub fn check(path: &Path) -> Result<Checked> {
     for row in rows {
         let (topic, is_mqtt, name, first, next) = row?;
         if is_mqtt {
-            check_messages(&db, topic, &mut checked)?;
+            check_messages(db, topic, checked)?;
         } else {
-            check_log(&db, &mut stored, topic, &name, first..next, &mut checked);
+            check_log(db, &mut stored, topic, &name, first..next, checked);
         }
-        check_cursors(&db, topic, &name, &mut checked)?;
+        check_cursors(db, topic, &name, checked)?;
     }
-    Ok(checked)
+    Ok(())
 }
 
 /// Checks the entries of a log, which have no gaps.

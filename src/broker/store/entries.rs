@@ -92,11 +92,11 @@ fn garbage_sum(start: i64, end: i64) -> u32 {
 pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
     let next = || {
         db.prepare_cached("SELECT start, \"end\", sum FROM garbage LIMIT 1")?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?)))
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?)))
             .optional()
             // A damaged range may have entries that are needed. It stays, and so does everything behind it: the next
             // start tells of it.
-            .map(|found| found.filter(|(start, end, sum)| *sum == i64::from(garbage_sum(*start, *end))))
+            .map(|found| found.filter(|(start, end, sum)| *sum == Some(i64::from(garbage_sum(*start, *end)))))
     };
     let Some(mut range) = next()? else { return Ok(false) };
     let transaction = db.unchecked_transaction()?;

@@ -137,6 +137,9 @@ impl Table {
     }
 }
 
+/// Rows that the migration has in memory.
+const ROWS_AT_ONCE: usize = 10_000;
+
 /// The migration to format 6: adds the checksums of all rows.
 pub(super) fn add_sums(db: &Connection) -> Result<()> {
     for table in &TABLES {
@@ -150,19 +153,34 @@ pub(super) fn add_sums(db: &Connection) -> Result<()> {
             table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
         let mut update =
             db.prepare(&format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND ")))?;
-        let mut statement = db.prepare(&table.select())?;
-        let mut rows = statement.query([])?;
-        let mut sums: Vec<Vec<Value>> = Vec::new();
-        while let Some(row) = rows.next()? {
-            let mut values: Vec<Value> =
-                table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
-            for i in 0..table.key.len() {
-                values.push(row.get(i)?);
+        let (columns, marks) = (table.key.join(", "), vec!["?"; table.key.len()].join(", "));
+        let mut behind: Vec<Value> = Vec::new();
+        loop {
+            let place =
+                if behind.is_empty() { String::new() } else { format!("WHERE ({columns}) > ({marks})") };
+            let sql = format!("{} {place} ORDER BY {columns} LIMIT {ROWS_AT_ONCE}", table.select());
+            let mut statement = db.prepare_cached(&sql)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(&behind))?;
+            let mut sums: Vec<Vec<Value>> = Vec::new();
+            while let Some(row) = rows.next()? {
+                let mut values: Vec<Value> =
+                    table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
+                for i in 0..table.key.len() {
+                    values.push(row.get(i)?);
+                }
+                sums.push(values);
             }
-            sums.push(values);
-        }
-        for values in sums {
-            update.execute(rusqlite::params_from_iter(values))?;
+            let Some(last) = sums.last() else { break };
+            behind = last[table.sums.len()..].to_vec();
+            for values in sums {
+                if update.execute(rusqlite::params_from_iter(values))? != 1 {
+                    let text = format!(
+                        "the store is damaged: a row of table {} is not found by its key",
+                        table.name
+                    );
+                    return Err(Error::new(ErrorKind::Persistence, text));
+                }
+            }
         }
     }
     Ok(())
@@ -237,7 +255,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::mqtt::{Op as Mqtt, QueueRow, SessionRow};
-    use super::super::{Database, Op, check};
+    use super::super::{Database, Directory, Op, check};
     use super::*;
     use crate::broker::log::Entry;
     use crate::broker::log::tests::entry;
@@ -352,6 +370,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Persistence);
         assert!(error.message().contains(place) && error.message().contains("--check"), "{error}");
         assert_eq!(check::check(directory.path()).unwrap().damage, [place]);
+
+        // A value of another type cannot be loaded, and is listed like the rest.
+        let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
+        db.execute_batch("UPDATE topic SET partitions = 0; UPDATE cursor SET state = 'text'").unwrap();
+        drop(db);
+        let found = check::check(directory.path()).unwrap().damage;
+        assert!(found.iter().any(|line| line == place), "{found:?}");
+        assert!(found.last().unwrap().starts_with("what follows could not be read: "), "{found:?}");
     }
 
     #[test]

@@ -80,7 +80,8 @@ fn a_subscriber_that_keeps_taking_messages_gets_all_of_a_bulk_that_is_far_larger
 #[test]
 fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
     let mut bench = limited(|limits| limits.max_output = 3 << 20);
-    let (slow, publisher) = (bench.connect("s"), bench.connect("p"));
+    let slow = bench.connect("s");
+    let publisher = bench.connect_with(Connect { keep_alive: 1, ..Connect::new(Version::V5, "p") }, false);
     bench.subscribe(&slow, "t", Q0);
     let payload = "x".repeat(100_000);
     let send = |bench: &mut Bench, count: usize| {
@@ -90,6 +91,8 @@ fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
     };
     send(&mut bench, 12);
     assert!(!bench.broker.may_read(publisher.id), "it may be a burst");
+    let late = bench.now + Duration::from_millis(1500);
+    bench.broker.handle_session_timeout(late, publisher.id).expect("what it sends meanwhile is not read");
     bench.pass(1);
     assert!(bench.broker.may_read(publisher.id));
     for _ in 0..5 {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
@@ -337,7 +337,10 @@ fn a_connection_that_waits_for_its_turn_is_not_taken_for_a_silent_one() {
     world.feed(me, &mut input).unwrap();
     assert!(!input.is_empty(), "each message is offered to 101 members");
     assert_eq!(world.broker.session_timeout(me), None);
+    world.now += Duration::from_secs(5);
     world.broker.handle_timeout(world.now);
+    let patient = |world: &World<Broker>| world.broker.session_timeout(me).is_some_and(|at| at > world.now);
+    assert!(patient(&world), "what it has sent meanwhile is not read yet");
     world.feed(me, &mut input).unwrap();
-    assert!(input.is_empty() && world.broker.session_timeout(me).is_some());
+    assert!(input.is_empty() && patient(&world));
 }
