@@ -35,7 +35,7 @@ impl Consumer {
             let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
             return self.discard(
                 &id,
-                count,
+                charge(Some(count), &delivery.ack_set),
                 ValidationError::ChecksumMismatch,
                 Error::new(ErrorKind::Checksum, "the checksum of the entry does not match"),
             );
@@ -43,7 +43,14 @@ impl Consumer {
         let (metadata, body) =
             match payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body))) {
                 Ok(parts) => parts,
-                Err(error) => return self.discard(&id, 1, ValidationError::BatchDeSerializeError, error),
+                Err(error) => {
+                    return self.discard(
+                        &id,
+                        charge(None, &delivery.ack_set),
+                        ValidationError::BatchDeSerializeError,
+                        error,
+                    );
+                }
             };
         let size = metadata.num_messages_in_batch;
         let charge = charge(size, &delivery.ack_set);
@@ -133,7 +140,11 @@ impl Consumer {
                 message.event_time = metadata.event_time.unwrap_or_default();
                 message.null_value = metadata.null_value.unwrap_or_default();
                 message.set_rare(metadata.ordering_key, properties(metadata.properties));
-                self.admit(charge, message);
+                // It is one message, whatever size of a batch its producer has claimed, or none if it is acknowledged.
+                self.give_back(charge.saturating_sub(1));
+                if charge > 0 {
+                    self.admit(1, message);
+                }
                 Ok(())
             }
         }
@@ -168,7 +179,8 @@ impl Consumer {
 
     /// Whether a message is before the position at which the consumer starts.
     fn is_before_start(&mut self, id: &MessageId) -> bool {
-        let Some(start) = self.start else { return false };
+        let Some(start) = &mut self.start else { return false };
+        start.reached = true;
         if self.options.durable && order(id.entry_id()) < order(start.id.entry_id()) {
             // The broker, which has the position of a durable subscription, begins with the entry of `start`: another consumer
             // or an administrator has moved the subscription back since.
@@ -207,8 +219,7 @@ impl Consumer {
         Ok(())
     }
 
-    fn discard(&mut self, id: &MessageId, count: i32, reason: ValidationError, error: Error) -> Result<()> {
-        let charge = charge(Some(count), &[]);
+    fn discard(&mut self, id: &MessageId, charge: u32, reason: ValidationError, error: Error) -> Result<()> {
         self.permits.charged += u64::from(charge);
         self.discard_charged(id, charge, reason, error)
     }

@@ -128,9 +128,15 @@ const MAX_SETTLED: usize = 100;
 struct Start {
     id: MessageId,
     inclusive: bool,
+    /// Whether a message has been compared with it.
+    reached: bool,
 }
 
 impl Start {
+    fn new(id: MessageId, inclusive: bool) -> Self {
+        Self { id, inclusive, reached: false }
+    }
+
     fn admits(&self, id: &MessageId) -> bool {
         match order(id.entry_id()).cmp(&order(self.id.entry_id())) {
             std::cmp::Ordering::Less => false,
@@ -206,7 +212,7 @@ pub struct Consumer {
     /// Other entries of each chunked message, by its last entry.
     chunked: BTreeMap<Entry, Vec<Entry>>,
     /// The same of the latest that were acknowledged or negatively acknowledged.
-    settled: BTreeMap<Entry, Vec<Entry>>,
+    settled: VecDeque<(Entry, Vec<Entry>)>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
     /// First entry that could not be read and stays unacknowledged.
     unreadable: Option<Entry>,
@@ -227,7 +233,7 @@ impl Consumer {
         Self {
             id: consumer_id,
             state: State::Detached,
-            start: options.start.map(|id| Start { id, inclusive: options.start_inclusive }),
+            start: options.start.map(|id| Start::new(id, options.start_inclusive)),
             queue: VecDeque::new(),
             permits: Permits::default(),
             window: Window::new(&options),
@@ -235,7 +241,7 @@ impl Consumer {
             ack_due: None,
             chunks: Chunks::new(options.max_chunked_message),
             chunked: BTreeMap::new(),
-            settled: BTreeMap::new(),
+            settled: VecDeque::new(),
             nacks: BTreeMap::new(),
             unreadable: None,
             failed: false,
@@ -283,17 +289,21 @@ impl Consumer {
         if !self.options.durable
             && let Some(id) = self.last_taken
         {
-            self.start = Some(Start { id, inclusive: false });
+            self.start = Some(Start::new(id, false));
         }
         cumulative
     }
 
-    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written. The broker closes
+    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written, and a position
+    /// sought that has been reached. The broker closes
     /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
     /// delivers next is to be delivered, even if it has been acknowledged.
     pub fn closed_by_broker(&mut self) {
         if !self.lose() {
             self.acks.forget_sent();
+        }
+        if self.options.durable && self.start.is_some_and(|start| start.reached) {
+            self.start = None;
         }
     }
 
@@ -378,12 +388,13 @@ impl Consumer {
     fn settle_chunks(&mut self, id: &MessageId) -> Vec<Entry> {
         let last = id.entry_id();
         let Some(others) = self.chunked.remove(&last) else {
-            return self.settled.get(&last).cloned().unwrap_or_default();
+            let settled = self.settled.iter().rfind(|(entry, _)| *entry == last);
+            return settled.map(|(_, others)| others.clone()).unwrap_or_default();
         };
         if self.settled.len() >= MAX_SETTLED {
-            self.settled.pop_first();
+            self.settled.pop_front();
         }
-        self.settled.insert(last, others.clone());
+        self.settled.push_back((last, others.clone()));
         others
     }
 
@@ -484,6 +495,7 @@ impl Consumer {
     pub fn end_seek(&mut self, target: Option<MessageId>, inclusive: bool) {
         self.acks.clear();
         self.ack_due = None;
+        self.immediate.retain(|command| !matches!(command, Command::Ack(_)));
         self.chunks.clear();
         self.chunked.clear();
         self.settled.clear();
@@ -492,7 +504,7 @@ impl Consumer {
         self.failed = false;
         self.last_taken = None;
         let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
-        self.start = exact.map(|id| Start { id, inclusive });
+        self.start = exact.map(|id| Start::new(id, inclusive));
     }
 
     /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.

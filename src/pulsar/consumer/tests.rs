@@ -326,6 +326,42 @@ fn what_another_moves_back_before_a_seek_is_delivered_and_not_acknowledged() {
 }
 
 #[test]
+fn what_another_moves_back_to_a_seek_is_delivered_and_not_acknowledged() {
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    c.begin_seek();
+    c.end_seek(Some(MessageId::new(1, 4)), false);
+    c.closed_by_broker();
+    c.attach();
+    give(&mut c, 4, single("sought")).unwrap();
+    give(&mut c, 5, single("behind")).unwrap();
+    assert_eq!(take(&mut c).len(), 1);
+    c.flush_acks();
+    written(&mut c);
+    c.closed_by_broker();
+    c.attach();
+    give(&mut c, 4, single("again")).unwrap();
+    assert_eq!(c.available(), 1);
+}
+
+#[test]
+fn a_chunked_message_that_claims_to_be_a_batch_takes_no_permits_with_it() {
+    let mut c = consumer(Options::default());
+    for chunk in 0..2 {
+        let metadata = pb::MessageMetadata {
+            uuid: Some("u".into()),
+            chunk_id: Some(chunk),
+            num_chunks_from_msg: Some(2),
+            total_chunk_msg_size: Some(2),
+            num_messages_in_batch: Some(1000),
+            ..Default::default()
+        };
+        give(&mut c, chunk as u64, payload(&metadata, b"x")).unwrap();
+    }
+    assert_eq!(take(&mut c).len(), 1);
+    assert_eq!(c.permits.charged, c.permits.returned);
+}
+
+#[test]
 fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
     let mut c = consumer(Options::default());
     give(&mut c, 0, batch(3)).unwrap();
