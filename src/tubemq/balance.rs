@@ -636,8 +636,13 @@ impl Member {
             mode.metadata = mode.metadata.min(now + METADATA_RETRY);
         }
         if !mode.checked {
-            let known = locations.iter().map(|location| location.partition).collect();
-            if let Err(error) = check_positions(&self.options.positions, &self.options.topics, &known) {
+            // A broker that the master does not list at the moment may have them, and so may one that is closed for reading.
+            let table = mode.table.values().filter(|topic| self.options.topics.contains(&topic.name));
+            let known =
+                table.flat_map(|topic| topic.partitions.iter().map(|(partition, _)| *partition)).collect();
+            let listed = |partition: &&Partition| mode.brokers.contains_key(&partition.broker);
+            let sure = self.options.positions.iter().filter(listed).copied().collect();
+            if let Err(error) = check_positions(&sure, &self.options.topics, &known) {
                 // Nothing is taken before, as that would move the group.
                 let refuse_at = *mode.refuse_at.get_or_insert(now + TOPIC_PATIENCE);
                 mode.metadata = mode.metadata.min(now + METADATA_RETRY);

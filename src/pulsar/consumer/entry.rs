@@ -68,8 +68,8 @@ impl Consumer {
         if chunked {
             match self.chunks.take(now, &metadata, id.entry_id(), &body) {
                 Chunk::Kept | Chunk::Stray => {
-                    if self.state == State::Attached && self.is_before_start(&id) && self.options.durable {
-                        self.acknowledge(&id);
+                    if self.state == State::Attached && self.is_before_start(&id) {
+                        self.drop_before_start(&id);
                     }
                     self.give_back(charge);
                     return Ok(());
@@ -167,10 +167,7 @@ impl Consumer {
             self.acks.redelivered(&message.id);
             self.give_back(charge);
         } else if self.is_before_start(&message.id) {
-            // The subscription starts after this message: unacknowledged it would stay in the backlog for ever.
-            if self.options.durable {
-                self.acknowledge(&message.id);
-            }
+            self.drop_before_start(&message.id);
             self.give_back(charge);
         } else {
             self.queue.push_back(message);
@@ -180,14 +177,19 @@ impl Consumer {
     /// Whether a message is before the position at which the consumer starts.
     fn is_before_start(&mut self, id: &MessageId) -> bool {
         let Some(start) = &mut self.start else { return false };
-        start.reached = true;
-        if self.options.durable && order(id.entry_id()) < order(start.id.entry_id()) {
-            // The broker, which has the position of a durable subscription, begins with the entry of `start`: another consumer
-            // or an administrator has moved the subscription back since.
-            self.start = None;
-            return false;
-        }
+        start.reached |= order(id.entry_id()) >= order(start.id.entry_id());
         !start.admits(id)
+    }
+
+    /// Drops a message before the position at which the consumer starts. The broker, which has the position of a durable
+    /// subscription, begins with the entry of that position: what is before it in the same entry would stay in the backlog for
+    /// ever. Earlier entries are those that the broker was reading when the position was moved, or another has moved it back:
+    /// they are not acknowledged.
+    fn drop_before_start(&mut self, id: &MessageId) {
+        let same = self.start.is_some_and(|start| start.id.entry_id() == id.entry_id());
+        if self.options.durable && same {
+            self.acknowledge(id);
+        }
     }
 
     /// Splits a batch into messages, which share its buffer.

@@ -128,13 +128,15 @@ const MAX_SETTLED: usize = 100;
 struct Start {
     id: MessageId,
     inclusive: bool,
-    /// Whether a message has been compared with it.
+    /// Whether a message of its entry or behind it has come.
     reached: bool,
+    /// Whether the consumer has been attached since.
+    attached: bool,
 }
 
 impl Start {
     fn new(id: MessageId, inclusive: bool) -> Self {
-        Self { id, inclusive, reached: false }
+        Self { id, inclusive, reached: false, attached: false }
     }
 
     fn admits(&self, id: &MessageId) -> bool {
@@ -257,6 +259,9 @@ impl Consumer {
     /// Acknowledgements that wait go ahead of them, so that the broker does not deliver those messages again.
     pub fn attach(&mut self) {
         self.state = State::Attached;
+        if let Some(start) = &mut self.start {
+            start.attached = true;
+        }
         self.permits = Permits::default();
         self.flush_acks();
         self.grant(self.window.size);
@@ -291,18 +296,21 @@ impl Consumer {
         {
             self.start = Some(Start::new(id, false));
         }
+        if self.options.durable && self.start.is_some_and(|start| start.reached) {
+            // The broker has the position.
+            self.start = None;
+        }
         cumulative
     }
 
-    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written, and a position
-    /// sought that has been reached. The broker closes
-    /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
-    /// delivers next is to be delivered, even if it has been acknowledged.
+    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written, and where a
+    /// durable consumer began. The broker closes the consumers of a subscription whose position is moved, by another consumer
+    /// or by an administrator, so what it delivers next is to be delivered, even if it has been acknowledged.
     pub fn closed_by_broker(&mut self) {
         if !self.lose() {
             self.acks.forget_sent();
         }
-        if self.options.durable && self.start.is_some_and(|start| start.reached) {
+        if self.options.durable && self.start.is_some_and(|start| start.attached) {
             self.start = None;
         }
     }

@@ -325,6 +325,20 @@ fn what_another_moves_back_before_a_seek_is_delivered_and_not_acknowledged() {
     assert_eq!(c.available(), 4);
 }
 
+/// Apache Pulsar may send what it was reading when the position was moved.
+#[test]
+fn what_comes_late_from_before_a_seek_is_dropped() {
+    let mut c = consumer(Options { kind: SubType::KeyShared, ..Options::default() });
+    c.begin_seek();
+    c.closed_by_broker();
+    c.end_seek(Some(MessageId::new(1, 4)), false);
+    c.attach();
+    for entry in [0, 1, 2, 3, 4, 5] {
+        give(&mut c, entry, single("x")).unwrap();
+    }
+    assert_eq!(take(&mut c).iter().map(|message| message.id.entry).collect::<Vec<_>>(), [5]);
+}
+
 #[test]
 fn what_another_moves_back_to_a_seek_is_delivered_and_not_acknowledged() {
     let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
