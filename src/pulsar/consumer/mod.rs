@@ -130,13 +130,11 @@ struct Start {
     inclusive: bool,
     /// Whether a message of its entry or behind it has come.
     reached: bool,
-    /// Whether the consumer has been attached since.
-    attached: bool,
 }
 
 impl Start {
     fn new(id: MessageId, inclusive: bool) -> Self {
-        Self { id, inclusive, reached: false, attached: false }
+        Self { id, inclusive, reached: false }
     }
 
     fn admits(&self, id: &MessageId) -> bool {
@@ -259,9 +257,6 @@ impl Consumer {
     /// Acknowledgements that wait go ahead of them, so that the broker does not deliver those messages again.
     pub fn attach(&mut self) {
         self.state = State::Attached;
-        if let Some(start) = &mut self.start {
-            start.attached = true;
-        }
         self.permits = Permits::default();
         self.flush_acks();
         self.grant(self.window.size);
@@ -297,21 +292,18 @@ impl Consumer {
             self.start = Some(Start::new(id, false));
         }
         if self.options.durable && self.start.is_some_and(|start| start.reached) {
-            // The broker has the position.
+            // From now on the broker has the position, wherever others may move it.
             self.start = None;
         }
         cumulative
     }
 
-    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written, and where a
-    /// durable consumer began. The broker closes the consumers of a subscription whose position is moved, by another consumer
-    /// or by an administrator, so what it delivers next is to be delivered, even if it has been acknowledged.
+    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written. The broker closes
+    /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
+    /// delivers next is to be delivered, even if it has been acknowledged.
     pub fn closed_by_broker(&mut self) {
         if !self.lose() {
             self.acks.forget_sent();
-        }
-        if self.options.durable && self.start.is_some_and(|start| start.attached) {
-            self.start = None;
         }
     }
 
