@@ -253,8 +253,8 @@ impl Consumer {
         }
     }
 
-    /// Handles the subscription's success: grants permits for a full queue, once.
-    /// Acknowledgements that wait go ahead of them, so that the broker does not deliver those messages again.
+    /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements that wait go ahead of
+    /// them, so that the broker does not deliver those messages again.
     pub fn attach(&mut self) {
         self.state = State::Attached;
         self.permits = Permits::default();
@@ -286,12 +286,9 @@ impl Consumer {
         }
         // The broker redelivers everything by itself; requesting it as well would deliver it twice.
         self.nacks.clear();
-        if !self.options.durable
-            && let Some(id) = self.last_taken
-        {
-            self.start = Some(Start::new(id, false));
-        }
-        if self.options.durable && self.start.is_some_and(|start| start.reached) {
+        if !self.options.durable {
+            self.start = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
+        } else if self.start.is_some_and(|start| start.reached) {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;
         }
