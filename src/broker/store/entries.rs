@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{long, number, sum_of as row_sum};
+use super::rows::{long, number, put, sum_of as row_sum};
 use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::log::{BATCH, Entry, Last, Source, unreadable};
 use crate::checksum::crc32c;
@@ -74,18 +74,12 @@ pub(super) fn remove_entries(
 ) -> rusqlite::Result<()> {
     if let Some(rest) = remove_some(db, start, end, removed)? {
         // Two removals of one topic may leave ranges that begin with the same entry.
-        db.prepare_cached(
-            "INSERT INTO garbage VALUES (?1, ?2, ?3) \
+        let sql = "INSERT INTO garbage VALUES (?1, ?2, ?3) \
              ON CONFLICT (start) DO UPDATE SET \"end\" = excluded.\"end\", sum = excluded.sum \
-             WHERE excluded.\"end\" > \"end\"",
-        )?
-        .execute(params![rest, end, garbage_sum(rest, end)])?;
+             WHERE excluded.\"end\" > \"end\"";
+        put(db, sql, "garbage", &[number(rest), number(end)])?;
     }
     Ok(())
-}
-
-fn garbage_sum(start: i64, end: i64) -> u32 {
-    row_sum("garbage", &[number(start), number(end)])
 }
 
 /// Deletes some garbage in a transaction of its own. Returns whether there was any.
@@ -96,7 +90,10 @@ pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
             .optional()
             // A damaged range may have entries that are needed. It stays, and so does everything behind it: the next
             // start tells of it.
-            .map(|found| found.filter(|(start, end, sum)| *sum == Some(i64::from(garbage_sum(*start, *end)))))
+            .map(|found| {
+                let sum_of = |start, end| i64::from(row_sum("garbage", &[number(start), number(end)]));
+                found.filter(|(start, end, sum)| *sum == Some(sum_of(*start, *end)))
+            })
     };
     let Some(mut range) = next()? else { return Ok(false) };
     let transaction = db.unchecked_transaction()?;
@@ -179,19 +176,13 @@ pub(crate) fn insert_entry(db: &Connection, topic: u64, entry: &Entry) -> rusqli
 /// Notes how long brokers have run on the store.
 pub(super) fn set_run_ms(db: &Connection, run_ms: u64) -> rusqlite::Result<()> {
     db.prepare_cached("UPDATE meta SET value = ?1, sum = ?2 WHERE key = 'run_ms' AND value < ?1")?
-        .execute(params![run_ms as i64, meta_sum("run_ms", run_ms as i64)])
+        .execute(params![run_ms as i64, row_sum("meta", &["run_ms".into(), long(run_ms)])])
         .map(drop)
-}
-
-fn meta_sum(key: &str, value: i64) -> u32 {
-    row_sum("meta", &[key.into(), number(value)])
 }
 
 /// Sets a number of the store itself.
 pub(super) fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
-    db.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2, ?3)")?
-        .execute(params![key, value, meta_sum(key, value)])
-        .map(drop)
+    put(db, "INSERT OR REPLACE INTO meta VALUES (?1, ?2, ?3)", "meta", &[key.into(), number(value)])
 }
 
 /// How long brokers have run on the store: as was noted, or as newer rows say that were written before a kill.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::broker::log::{Entry, TopicIds};
 use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
-use crate::broker::store::rows::{blob, long, number, sum_of};
+use crate::broker::store::rows::{blob, long, number, put, sum_of};
 use crate::error::Result;
 
 /// Domain of the log in the topic table.
@@ -122,29 +122,17 @@ impl Op {
                     .execute([entry_key(*log, *sequence)])?;
             }
             Self::Session(row) => {
-                let sum = sum_of(
-                    "session",
-                    &[
-                        long(row.id),
-                        (&*row.client_id).into(),
-                        number(row.expiry),
-                        row.ends_ms.map_or(ValueRef::Null, long),
-                        blob(row.will.as_deref()),
-                        number(row.will_delay),
-                        row.owner.as_deref().map_or(ValueRef::Null, Into::into),
-                    ],
-                );
-                db.prepare_cached("INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
-                    .execute(params![
-                        row.id as i64,
-                        row.client_id,
-                        row.expiry,
-                        row.ends_ms.map(|ms| ms as i64),
-                        row.will.as_deref(),
-                        row.will_delay,
-                        row.owner,
-                        sum,
-                    ])?;
+                let values = [
+                    long(row.id),
+                    (&*row.client_id).into(),
+                    number(row.expiry),
+                    row.ends_ms.map_or(ValueRef::Null, long),
+                    blob(row.will.as_deref()),
+                    number(row.will_delay),
+                    row.owner.as_deref().map_or(ValueRef::Null, Into::into),
+                ];
+                let sql = "INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                put(db, sql, "session", &values)?;
             }
             Self::DropSession(id) => {
                 for table in ["subscription", "queue", "inflight"] {
@@ -156,14 +144,8 @@ impl Op {
             Self::Subscribe(session, filter, options, id) => {
                 let values =
                     [long(*session), (&**filter).into(), number(*options), id.map_or(ValueRef::Null, number)];
-                db.prepare_cached("INSERT OR REPLACE INTO subscription VALUES (?1, ?2, ?3, ?4, ?5)")?
-                    .execute(params![
-                        *session as i64,
-                        filter,
-                        options,
-                        id,
-                        sum_of("subscription", &values)
-                    ])?;
+                let sql = "INSERT OR REPLACE INTO subscription VALUES (?1, ?2, ?3, ?4, ?5)";
+                put(db, sql, "subscription", &values)?;
             }
             Self::Unsubscribe(session, filter) => {
                 db.prepare_cached("DELETE FROM subscription WHERE session = ?1 AND filter = ?2")?
@@ -205,18 +187,16 @@ impl Op {
                     .execute([*session as i64, *position as i64])?;
             }
             Self::Received(session, packet_id) => {
-                let sum = sum_of("inflight", &[long(*session), number(*packet_id)]);
-                db.prepare_cached("INSERT OR REPLACE INTO inflight VALUES (?1, ?2, ?3)")?
-                    .execute(params![*session as i64, packet_id, sum])?;
+                let values = [long(*session), number(*packet_id)];
+                put(db, "INSERT OR REPLACE INTO inflight VALUES (?1, ?2, ?3)", "inflight", &values)?;
             }
             Self::Released(session, packet_id) => {
                 db.prepare_cached("DELETE FROM inflight WHERE session = ?1 AND packet_id = ?2")?
                     .execute(params![*session as i64, packet_id])?;
             }
             Self::Retain(topic, sequence) => {
-                let sum = sum_of("retained", &[(&**topic).into(), long(*sequence)]);
-                db.prepare_cached("INSERT OR REPLACE INTO retained VALUES (?1, ?2, ?3)")?
-                    .execute(params![topic, *sequence as i64, sum])?;
+                let values = [(&**topic).into(), long(*sequence)];
+                put(db, "INSERT OR REPLACE INTO retained VALUES (?1, ?2, ?3)", "retained", &values)?;
             }
             Self::Unretain(topic) => {
                 db.prepare_cached("DELETE FROM retained WHERE topic = ?1")?.execute([topic])?;

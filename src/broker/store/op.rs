@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::entries::{entry_key, epoch_sum, insert_entry, insert_topic, remove_entries, trim_sum};
 use super::mqtt;
-use super::rows::{long, number, sum_of};
+use super::rows::{long, number, put};
 use crate::broker::log::Entry;
 use crate::sqlite::Job;
 
@@ -156,14 +156,12 @@ impl Job for Op {
                 insert_entry(db, *topic, entry)?;
                 if let Some((name, last)) = producer {
                     let values = [long(*topic), (&**name).into(), number(*last), long(entry.run_ms)];
-                    db.prepare_cached("INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)")?
-                        .execute(params![
-                            *topic as i64,
-                            name,
-                            last,
-                            entry.run_ms as i64,
-                            sum_of("producer", &values)
-                        ])?;
+                    put(
+                        db,
+                        "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)",
+                        "producer",
+                        &values,
+                    )?;
                 }
             }
             Self::Trim { topic, first, next, next_index } => {
@@ -188,16 +186,8 @@ impl Job for Op {
                     (&state[..]).into(),
                     long(*touched_ms),
                 ];
-                db.prepare_cached("INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-                    .execute(params![
-                        *topic as i64,
-                        subscription,
-                        *kind,
-                        *below as i64,
-                        state,
-                        *touched_ms as i64,
-                        sum_of("cursor", &values),
-                    ])?;
+                let sql = "INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                put(db, sql, "cursor", &values)?;
             }
             Self::DropCursor { topic, subscription } => {
                 db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
@@ -209,9 +199,8 @@ impl Job for Op {
             }
             Self::Run(run_ms) => super::entries::set_run_ms(db, *run_ms)?,
             Self::Schema { name, version, data } => {
-                let sum = sum_of("schema", &[(&**name).into(), long(*version), (&data[..]).into()]);
-                db.prepare_cached("INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![name, *version as i64, &data[..], sum])?;
+                let values = [(&**name).into(), long(*version), (&data[..]).into()];
+                put(db, "INSERT OR REPLACE INTO schema VALUES (?1, ?2, ?3, ?4)", "schema", &values)?;
             }
             Self::DropSchema { name } => {
                 db.execute("DELETE FROM schema WHERE name = ?1", [name])?;

@@ -7,7 +7,7 @@
 //! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight bytes at the end of
 //! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
 
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ffi};
 
 use crate::checksum::crc32c;
@@ -18,42 +18,53 @@ struct Table {
     name: &'static str,
     /// Columns of the key.
     key: &'static [&'static str],
-    /// Columns of checksums, each with the columns that it covers besides the key.
-    sums: &'static [(&'static str, &'static [&'static str])],
+    /// Columns of checksums, each with its name in [`sum_of`] and the columns that it covers besides the key.
+    sums: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
 
 const TABLES: [Table; 11] = [
-    Table { name: "meta", key: &["key"], sums: &[("sum", &["value"])] },
+    Table { name: "meta", key: &["key"], sums: &[("sum", "meta", &["value"])] },
     Table {
         name: "topic",
         key: &["id"],
         sums: &[
-            ("sum", &["domain", "name", "partitions"]),
-            ("epoch_sum", &["epoch"]),
-            ("trim_sum", &["first", "next", "next_index"]),
+            ("sum", "topic", &["domain", "name", "partitions"]),
+            ("epoch_sum", "topic.epoch_sum", &["epoch"]),
+            ("trim_sum", "topic.trim_sum", &["first", "next", "next_index"]),
         ],
     },
-    Table { name: "producer", key: &["topic", "name"], sums: &[("sum", &["last_sequence", "touched_ms"])] },
+    Table {
+        name: "producer",
+        key: &["topic", "name"],
+        sums: &[("sum", "producer", &["last_sequence", "touched_ms"])],
+    },
     Table {
         name: "cursor",
         key: &["topic", "subscription"],
-        sums: &[("sum", &["kind", "below", "state", "touched_ms"])],
+        sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms"])],
     },
-    Table { name: "schema", key: &["name", "version"], sums: &[("sum", &["data"])] },
-    Table { name: "garbage", key: &["start"], sums: &[("sum", &["\"end\""])] },
-    Table { name: "retained", key: &["topic"], sums: &[("sum", &["sequence"])] },
+    Table { name: "schema", key: &["name", "version"], sums: &[("sum", "schema", &["data"])] },
+    Table { name: "garbage", key: &["start"], sums: &[("sum", "garbage", &["\"end\""])] },
+    Table { name: "retained", key: &["topic"], sums: &[("sum", "retained", &["sequence"])] },
     Table {
         name: "session",
         key: &["id"],
-        sums: &[("sum", &["client_id", "expiry", "ends_ms", "will", "will_delay", "user"])],
+        sums: &[("sum", "session", &["client_id", "expiry", "ends_ms", "will", "will_delay", "user"])],
     },
-    Table { name: "subscription", key: &["session", "filter"], sums: &[("sum", &["options", "identifier"])] },
+    Table {
+        name: "subscription",
+        key: &["session", "filter"],
+        sums: &[("sum", "subscription", &["options", "identifier"])],
+    },
     Table {
         name: "queue",
         key: &["session", "position"],
-        sums: &[("sum", &["sequence", "flags", "ids"]), ("state_sum", &["packet_id", "released"])],
+        sums: &[
+            ("sum", "queue", &["sequence", "flags", "ids"]),
+            ("state_sum", "queue.state_sum", &["packet_id", "released"]),
+        ],
     },
-    Table { name: "inflight", key: &["session", "packet_id"], sums: &[("sum", &[])] },
+    Table { name: "inflight", key: &["session", "packet_id"], sums: &[("sum", "inflight", &[])] },
 ];
 
 /// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's column unless it is `sum`:
@@ -90,11 +101,18 @@ pub(super) fn blob(value: Option<&[u8]>) -> ValueRef<'_> {
     value.map_or(ValueRef::Null, ValueRef::Blob)
 }
 
+/// Writes a row that has one checksum, in its last column, with the values of the other columns in their order.
+pub(super) fn put(db: &Connection, sql: &str, table: &str, values: &[ValueRef<'_>]) -> rusqlite::Result<()> {
+    let sum = number(sum_of(table, values));
+    let row = values.iter().chain([&sum]).map(|value| ToSqlOutput::Borrowed(*value));
+    db.prepare_cached(sql)?.execute(rusqlite::params_from_iter(row)).map(drop)
+}
+
 impl Table {
     /// The key's columns, then those of each checksum with the columns that it covers.
     fn select(&self) -> String {
         let mut columns = self.key.join(", ");
-        for (sum, covered) in self.sums {
+        for (sum, _, covered) in self.sums {
             for column in std::iter::once(sum).chain(*covered) {
                 columns = format!("{columns}, {column}");
             }
@@ -104,19 +122,15 @@ impl Table {
 
     /// The checksums of a row: as they are stored, and as they should be.
     fn sums<'row>(&self, row: &'row rusqlite::Row<'_>) -> rusqlite::Result<Vec<(ValueRef<'row>, u32)>> {
-        let mut key = Vec::new();
-        for i in 0..self.key.len() {
-            key.push(row.get_ref(i)?);
-        }
-        let (mut at, mut sums) = (key.len(), Vec::with_capacity(self.sums.len()));
-        for (column, covered) in self.sums {
-            let mut values = key.clone();
+        let key = self.key.len();
+        let mut values = (0..key).map(|i| row.get_ref(i)).collect::<rusqlite::Result<Vec<_>>>()?;
+        let (mut at, mut sums) = (key, Vec::with_capacity(self.sums.len()));
+        for (_, name, covered) in self.sums {
+            values.truncate(key);
             for i in at + 1..=at + covered.len() {
                 values.push(row.get_ref(i)?);
             }
-            let name =
-                if *column == "sum" { self.name.to_owned() } else { format!("{}.{column}", self.name) };
-            sums.push((row.get_ref(at)?, sum_of(&name, &values)));
+            sums.push((row.get_ref(at)?, sum_of(name, &values)));
             at += 1 + covered.len();
         }
         Ok(sums)
@@ -143,11 +157,11 @@ const ROWS_AT_ONCE: usize = 10_000;
 /// The migration to format 6: adds the checksums of all rows.
 pub(super) fn add_sums(db: &Connection) -> Result<()> {
     for table in &TABLES {
-        for (column, _) in table.sums {
+        for (column, ..) in table.sums {
             db.execute_batch(&format!("ALTER TABLE {} ADD COLUMN {column} INTEGER", table.name))?;
         }
         let set: Vec<_> =
-            table.sums.iter().zip(1..).map(|((column, _), i)| format!("{column} = ?{i}")).collect();
+            table.sums.iter().zip(1..).map(|((column, ..), i)| format!("{column} = ?{i}")).collect();
         let first = set.len() + 1;
         let key: Vec<_> =
             table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
@@ -325,7 +339,7 @@ mod tests {
         let mut values = 0;
         for table in &TABLES {
             let mut covered: Vec<&str> = table.key.to_vec();
-            for (sum, columns) in table.sums {
+            for (sum, _, columns) in table.sums {
                 covered.push(sum);
                 covered.extend(*columns);
             }
