@@ -1,13 +1,34 @@
 //! What producers and consumers report to an application of a run.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
 use std::sync::Mutex;
 
 use penstock::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
-use penstock::error::Error;
+use penstock::error::{Error, ErrorKind};
 use tokio::sync::Notify;
 
 use super::host::violate;
+
+/// What happened to a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Pending,
+    Stored,
+    /// The handle was closed, or the send timed out.
+    Unknown,
+}
+
+/// The slot of a push, or `None` if there is no room. Any other refusal is a violation.
+pub(crate) fn slot<N: Debug>(name: &N, pushed: Result<usize, Error>) -> Option<usize> {
+    pushed
+        .inspect_err(|error| {
+            if !matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) {
+                violate(format!("{name:?} was refused: {error}"));
+            }
+        })
+        .ok()
+}
 
 /// The same outcome of messages in a row.
 type Outcome<N> = (Vec<N>, Result<Receipt, Error>);
@@ -51,6 +72,15 @@ impl<N> Sink<N> {
     /// The error that has ended the producer.
     pub(crate) fn end(&self) -> Option<Error> {
         self.closed.lock().unwrap().take()
+    }
+
+    /// Notes a violation if the producer has ended by itself.
+    pub(crate) fn check_end(&self, who: &str) {
+        if let Some(error) = self.end()
+            && error.kind() != ErrorKind::Closed
+        {
+            violate(format!("{who} ended for good: {error}"));
+        }
     }
 }
 

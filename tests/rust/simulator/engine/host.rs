@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use penstock::broker::Options;
 use penstock::broker::simulation::Broker;
+use penstock::error::Error;
 use penstock::sqlite::simulation::set_disk;
 use penstock::{clock, random};
 use tokio::task::LocalSet;
@@ -325,4 +326,46 @@ pub(crate) async fn ends<T>(seconds: u64, what: &str, future: impl Future<Output
     tokio::time::timeout(Duration::from_secs(seconds), future)
         .await
         .map_err(|_| format!("{what} has not ended within {seconds} s"))
+}
+
+/// Opens something until it succeeds, at most `seconds` for each attempt: in a run nothing need succeed at first. `check`
+/// judges the errors. `None` after a violation.
+pub(crate) async fn opened<T>(
+    (seconds, what): (u64, &str),
+    pause: usize,
+    chance: &mut Chance,
+    check: impl Fn(&str, &Error),
+    mut open: impl AsyncFnMut() -> Result<T, Error>,
+) -> Option<T> {
+    while !is_violated() {
+        match ends(seconds, what, open()).await {
+            Ok(Ok(opened)) => return Some(opened),
+            Ok(Err(error)) => {
+                trace::event(format_args!("{what}: {error}"));
+                check(what, &error);
+            }
+            Err(late) => violate(late),
+        }
+        tokio::time::sleep(chance.micros(pause)).await;
+    }
+    None
+}
+
+/// Waits for what ends within `seconds` once everything is `healed`: the faults may last for longer than anything may take.
+pub(crate) async fn settles<T>(
+    healed: &Cell<bool>,
+    seconds: u64,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let late = async {
+        while !healed.get() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    };
+    tokio::select! {
+        biased;
+        done = future => Some(done),
+        () = late => None,
+    }
 }

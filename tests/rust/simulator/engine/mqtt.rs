@@ -18,9 +18,9 @@ use penstock::mqtt::packet::SubscribeOptions;
 use penstock::mqtt::topic::Filter;
 use penstock::mqtt::{QoS, Version};
 
-use super::events::{Ready, Sink};
+use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;
-use super::host::{self, Host, Run, Setting, ends, violate};
+use super::host::{self, Host, Run, Setting, ends, settles, violate};
 use super::network::Tap;
 use super::trace;
 use crate::pulsar::disk::{Name, name_of, payload};
@@ -94,13 +94,6 @@ pub(super) fn tap(_: u16) -> Option<Box<dyn Tap>> {
     Some(Box::<Watch>::default())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Pending,
-    Stored,
-    Unknown,
-}
-
 #[derive(Default)]
 struct Session {
     received: BTreeMap<Name, u32>,
@@ -126,30 +119,8 @@ struct World {
 impl World {
     async fn connect(&self, id: &str, chance: &mut Chance) -> Option<Client> {
         let options = ClientOptions { client_id: id.into(), ..self.options.clone() };
-        while !host::is_violated() {
-            match ends(120, "connect", Client::connect(options.clone())).await {
-                Ok(Ok(client)) => return Some(client),
-                Ok(Err(error)) => trace::event(format_args!("{id} is not connected: {error}")),
-                Err(late) => violate(late),
-            }
-            tokio::time::sleep(chance.micros(300_000)).await;
-        }
-        None
-    }
-
-    /// Waits for what ends once everything is healed: the faults may last for longer than anything may take.
-    async fn settles<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let late = async {
-            while !self.healed.get() {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            tokio::time::sleep(Duration::from_secs(PATIENCE)).await;
-        };
-        tokio::select! {
-            biased;
-            done = future => Some(done),
-            () = late => None,
-        }
+        let connect = async || Client::connect(options.clone()).await;
+        host::opened((120, &format!("connect of {id}")), 300_000, chance, |_, _| {}, connect).await
     }
 
     fn settle(&self, who: u8, sink: &Sink<Name>) {
@@ -176,11 +147,7 @@ impl World {
                 }
             }
         }
-        if let Some(error) = sink.end()
-            && error.kind() != ErrorKind::Closed
-        {
-            violate(format!("publisher {who} ended for good: {error}"));
-        }
+        sink.check_end(&format!("publisher {who}"));
     }
 
     async fn publish(self: Rc<Self>, who: u8, mut chance: Chance) {
@@ -199,24 +166,16 @@ impl World {
                 let qos = if chance.percent(50) { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
                 let bytes = payload(name, chance.below(300));
                 let message = Outgoing { payload: &bytes, qos: Some(qos), ..Outgoing::default() };
-                match producer.push(&message, chance.percent(30)) {
-                    Ok(slot) => {
-                        self.ledger.borrow_mut().pushes.insert(name, (Fate::Pending, qos));
-                        sink.pushed(slot, name);
-                        next += 1;
-                    }
-                    Err(error) if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) => {
-                        full = true;
-                        break;
-                    }
-                    Err(error) => {
-                        violate(format!("{name:?} was refused: {error}"));
-                        break;
-                    }
-                }
+                let Some(slot) = slot(&name, producer.push(&message, chance.percent(30))) else {
+                    full = true;
+                    break;
+                };
+                self.ledger.borrow_mut().pushes.insert(name, (Fate::Pending, qos));
+                sink.pushed(slot, name);
+                next += 1;
             }
             if full {
-                if self.settles(sink.changed.notified()).await.is_none() {
+                if settles(&self.healed, PATIENCE, sink.changed.notified()).await.is_none() {
                     violate(format!("publisher {who} waits for room for ever"));
                 }
             } else {
@@ -231,7 +190,7 @@ impl World {
                 self.settle(who, &sink);
             }
         };
-        if self.settles(answered).await.is_none() {
+        if settles(&self.healed, PATIENCE, answered).await.is_none() {
             violate(format!("publisher {who} has {} without an outcome", producer.pending()));
         }
         self.settle(who, &sink);

@@ -112,15 +112,8 @@ fn check_error(what: &str, error: &Error) {
 
 impl World {
     async fn connect(&self, chance: &mut Chance) -> Option<Client> {
-        while !host::is_violated() {
-            match ends(60, "connect", Client::connect(self.plan.client.clone())).await {
-                Ok(Ok(client)) => return Some(client),
-                Ok(Err(error)) => check_error("connect", &error),
-                Err(late) => violate(late),
-            }
-            tokio::time::sleep(chance.micros(300_000)).await;
-        }
-        None
+        let connect = async || Client::connect(self.plan.client.clone()).await;
+        host::opened((60, "connect"), 300_000, chance, check_error, connect).await
     }
 
     /// Whether every subscription has been opened.

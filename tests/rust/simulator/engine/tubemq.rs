@@ -19,9 +19,9 @@ use penstock::tubemq::consumer::{Message, Phase, Start};
 use penstock::tubemq::producer::Position;
 use tokio::task::JoinHandle;
 
-use super::events::{Ready, Sink};
+use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;
-use super::host::{self, Host, Run, Setting, ends, violate};
+use super::host::{self, Host, Run, Setting, ends, settles, violate};
 use super::network::Tap;
 use super::trace;
 use crate::pulsar::disk::{Name, name_of, payload};
@@ -44,15 +44,6 @@ const PATIENCE: u64 = 300;
 
 pub(super) fn tap(_: u16) -> Option<Box<dyn Tap>> {
     Some(Box::<Watch>::default())
-}
-
-/// What happened to a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Pending,
-    Stored,
-    /// The handle was closed, or the send timed out.
-    Unknown,
 }
 
 #[derive(Debug)]
@@ -140,33 +131,8 @@ fn check_error(what: &str, error: &Error) {
 
 impl World {
     async fn connect(&self, chance: &mut Chance) -> Option<Client> {
-        while !host::is_violated() {
-            match ends(60, "connect", Client::connect(self.client.clone())).await {
-                Ok(Ok(client)) => return Some(client),
-                Ok(Err(error)) => {
-                    trace::event(format_args!("not connected: {error}"));
-                    check_error("connect", &error);
-                }
-                Err(late) => violate(late),
-            }
-            tokio::time::sleep(chance.micros(300_000)).await;
-        }
-        None
-    }
-
-    /// Waits for what ends once everything is healed: the faults may last for longer than anything may take.
-    async fn settles<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let late = async {
-            while !self.healed.get() {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            tokio::time::sleep(Duration::from_secs(PATIENCE)).await;
-        };
-        tokio::select! {
-            biased;
-            done = future => Some(done),
-            () = late => None,
-        }
+        let connect = async || Client::connect(self.client.clone()).await;
+        host::opened((60, "connect"), 300_000, chance, check_error, connect).await
     }
 
     async fn open_producer(
@@ -181,19 +147,9 @@ impl World {
             send_timeout: self.timeouts.then_some(Duration::from_secs(3)),
             message_type: None,
         };
-        while !host::is_violated() {
-            let opening = client.producer(&self.topics[topic].0, options.clone(), sink.clone());
-            match ends(90, "opening a producer", opening).await {
-                Ok(Ok(producer)) => return Some(producer),
-                Ok(Err(error)) => {
-                    trace::event(format_args!("a producer is not opened: {error}"));
-                    check_error("producer", &error);
-                }
-                Err(late) => violate(late),
-            }
-            tokio::time::sleep(chance.micros(500_000)).await;
-        }
-        None
+        let name = &self.topics[topic].0;
+        let open = async || client.producer(name, options.clone(), sink.clone()).await;
+        host::opened((90, "opening a producer"), 500_000, chance, check_error, open).await
     }
 
     /// Notes where a message is stored. Nothing else is there, and its key is in one partition only.
@@ -240,11 +196,7 @@ impl World {
                 }
             }
         }
-        if let Some(error) = sink.end()
-            && error.kind() != ErrorKind::Closed
-        {
-            violate(format!("producer {who} ended for good: {error}"));
-        }
+        sink.check_end(&format!("producer {who}"));
     }
 
     fn wants_more(&self, next: u64) -> bool {
@@ -275,27 +227,17 @@ impl World {
                         message_type: kind.map(|kind| TYPES[kind]),
                         ..Outgoing::default()
                     };
-                    match producer.push(&message, chance.percent(30)) {
-                        Ok(slot) => {
-                            let push = Push { fate: Fate::Pending, topic, key, kind, handle };
-                            self.ledger.borrow_mut().pushes.insert(name, push);
-                            sink.pushed(slot, name);
-                            next += 1;
-                        }
-                        Err(error)
-                            if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) =>
-                        {
-                            full = true;
-                            break;
-                        }
-                        Err(error) => {
-                            violate(format!("{name:?} was refused: {error}"));
-                            break;
-                        }
-                    }
+                    let Some(slot) = slot(&name, producer.push(&message, chance.percent(30))) else {
+                        full = true;
+                        break;
+                    };
+                    let push = Push { fate: Fate::Pending, topic, key, kind, handle };
+                    self.ledger.borrow_mut().pushes.insert(name, push);
+                    sink.pushed(slot, name);
+                    next += 1;
                 }
                 if full {
-                    if self.settles(sink.changed.notified()).await.is_none() {
+                    if settles(&self.healed, PATIENCE, sink.changed.notified()).await.is_none() {
                         violate(format!("producer {who} waits for room for ever"));
                     }
                 } else {
@@ -339,7 +281,7 @@ impl World {
                 self.settle(who, sink);
             }
         };
-        if self.settles(answered).await.is_none() {
+        if settles(&self.healed, PATIENCE, answered).await.is_none() {
             violate(format!("producer {who} has {} without an outcome", producer.pending()));
         }
     }

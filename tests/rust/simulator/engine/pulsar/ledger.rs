@@ -6,6 +6,7 @@ use std::sync::Arc;
 use penstock::pulsar::MessageId;
 use tokio::time::Instant;
 
+use super::super::events::Fate;
 use super::super::host::violate;
 use super::super::trace;
 use crate::pulsar::disk::Name;
@@ -15,15 +16,6 @@ pub(super) type Position = (u64, u64, i32);
 
 pub(super) fn position(id: MessageId) -> Position {
     (id.ledger, id.entry, id.batch_index.max(0))
-}
-
-/// What happened to a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Pending,
-    Stored,
-    /// The handle was dropped, or the send timed out.
-    Unknown,
 }
 
 #[derive(Debug)]

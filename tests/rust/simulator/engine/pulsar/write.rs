@@ -12,10 +12,10 @@ use penstock::error::ErrorKind;
 use penstock::pulsar::{MessageId, Outgoing};
 use tokio::time::Instant;
 
-use super::super::events::Sink;
+use super::super::events::{Fate, Sink, slot};
 use super::super::host::{self, ends, violate};
 use super::super::trace;
-use super::ledger::{Fate, Push};
+use super::ledger::Push;
 use super::{KEYS, PATIENCE, World, check_error};
 use crate::pulsar::disk::{Name, payload};
 use crate::support::chance::Chance;
@@ -45,20 +45,11 @@ impl World {
             ..ProducerOptions::default()
         };
         let options = ProducerOptions { batching: options.batching && !plan.chunking, ..options };
-        while !host::is_violated() {
+        let open = async || {
             sink.end();
-            let opening = client.producer(topic, options.clone(), sink.clone());
-            match ends(90, "opening a producer", opening).await {
-                Ok(Ok(producer)) => return Some(producer),
-                Ok(Err(error)) => {
-                    trace::event(format_args!("writer {who} is not opened: {error}"));
-                    check_error("producer", &error);
-                }
-                Err(late) => violate(late),
-            }
-            tokio::time::sleep(chance.micros(500_000)).await;
-        }
-        None
+            client.producer(topic, options.clone(), sink.clone()).await
+        };
+        host::opened((90, "opening a producer"), 500_000, chance, check_error, open).await
     }
 
     fn settle(&self, who: u8, sink: &Sink<Name>) {
@@ -99,11 +90,7 @@ impl World {
                 }
             }
         }
-        if let Some(error) = sink.end()
-            && error.kind() != ErrorKind::Closed
-        {
-            violate(format!("writer {who} ended for good: {error}"));
-        }
+        sink.check_end(&format!("writer {who}"));
     }
 
     pub(super) async fn write(self: Rc<Self>, who: u8, mut chance: Chance) {
@@ -142,25 +129,15 @@ impl World {
                         deliver_at: due.map(|due| due as i64),
                         ..Outgoing::default()
                     };
-                    match producer.push(&message, chance.percent(30)) {
-                        Ok(slot) => {
-                            let order = 8 * handle + if by_key { 1 + key as u32 } else { 0 };
-                            let push = Push { fate: Fate::Pending, order, at: Instant::now(), id: None, due };
-                            self.ledger.borrow_mut().pushes.insert(name, push);
-                            sink.pushed(slot, name);
-                            next += 1;
-                        }
-                        Err(error)
-                            if matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) =>
-                        {
-                            full = true;
-                            break;
-                        }
-                        Err(error) => {
-                            violate(format!("{name:?} was refused: {error}"));
-                            break;
-                        }
-                    }
+                    let Some(slot) = slot(&name, producer.push(&message, chance.percent(30))) else {
+                        full = true;
+                        break;
+                    };
+                    let order = 8 * handle + if by_key { 1 + key as u32 } else { 0 };
+                    let push = Push { fate: Fate::Pending, order, at: Instant::now(), id: None, due };
+                    self.ledger.borrow_mut().pushes.insert(name, push);
+                    sink.pushed(slot, name);
+                    next += 1;
                     if next == until {
                         break;
                     }
