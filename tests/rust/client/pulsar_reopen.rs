@@ -38,6 +38,21 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Longer than [`LIMIT`].
 const TURN: Duration = Duration::from_millis(2500);
 
+/// The cursor of the subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cursor {
+    Absent,
+    /// Not durable, behind the last message.
+    Probe,
+    /// The same, and about to be deleted: until its next consumer is closed.
+    Dying,
+    /// Durable, behind this entry.
+    Durable(u64),
+}
+
+/// Entry of the last message.
+const LAST: u64 = 9;
+
 /// A broker of one topic. The last act of the script holds for every later attempt.
 struct Broker {
     url: String,
@@ -47,8 +62,9 @@ struct Broker {
     partitions: u32,
     /// Whether the first SEEK is answered by a cut.
     cuts_seek: bool,
-    /// Whether there is a durable subscription.
-    subscribed: AtomicBool,
+    cursor: Mutex<Cursor>,
+    /// Whether a cursor that is not durable is deleted late, so that a durable subscription gets hold of it.
+    deletes_late: AtomicBool,
     /// Answers to SEEK, which are given when there is one for each partition.
     seeks: Mutex<Vec<Option<Command>>>,
 }
@@ -67,7 +83,8 @@ impl Broker {
             script: script.to_vec(),
             partitions,
             cuts_seek,
-            subscribed: AtomicBool::new(false),
+            cursor: Mutex::new(Cursor::Absent),
+            deletes_late: AtomicBool::new(false),
             seeks: Mutex::default(),
         });
         let serving = Arc::clone(&broker);
@@ -142,18 +159,28 @@ impl Broker {
                 ..Default::default()
             })),
             Command::Subscribe(asked) => {
-                let durable = asked.durable.unwrap_or(true);
-                if !durable && self.subscribed.load(Ordering::SeqCst) {
-                    return vec![Some(Command::Error(pb::CommandError {
-                        request_id: asked.request_id,
-                        error: pb::ServerError::NotAllowedError as i32,
-                        message: "durable".into(),
-                    }))];
-                }
-                self.subscribed.fetch_or(durable, Ordering::SeqCst);
+                let mut cursor = self.cursor.lock().unwrap();
+                *cursor = match (asked.durable.unwrap_or(true), *cursor) {
+                    (false, Cursor::Durable(_)) => {
+                        return vec![Some(Command::Error(pb::CommandError {
+                            request_id: asked.request_id,
+                            error: pb::ServerError::NotAllowedError as i32,
+                            message: "durable".into(),
+                        }))];
+                    }
+                    (false, _) => Cursor::Probe,
+                    (true, Cursor::Absent) => Cursor::Durable(u64::MAX),
+                    (true, held) => held,
+                };
+                drop(cursor);
                 self.opening(success(asked.request_id))
             }
             Command::Seek(asked) => {
+                let mut cursor = self.cursor.lock().unwrap();
+                if let (Cursor::Durable(mark), Some(id)) = (&mut *cursor, &asked.message_id) {
+                    *mark = id.entry_id.wrapping_sub(1);
+                }
+                drop(cursor);
                 if self.sought.fetch_add(1, Ordering::SeqCst) == 0 && self.cuts_seek {
                     return vec![None];
                 }
@@ -168,7 +195,28 @@ impl Broker {
                 if all { std::mem::take(&mut *seeks) } else { Vec::new() }
             }
             Command::CloseProducer(asked) => vec![Some(success(asked.request_id))],
-            Command::CloseConsumer(asked) => vec![Some(success(asked.request_id))],
+            Command::CloseConsumer(asked) => {
+                let mut cursor = self.cursor.lock().unwrap();
+                *cursor = match *cursor {
+                    Cursor::Probe if self.deletes_late.load(Ordering::SeqCst) => Cursor::Dying,
+                    Cursor::Probe | Cursor::Dying => Cursor::Absent,
+                    kept => kept,
+                };
+                vec![Some(success(asked.request_id))]
+            }
+            Command::GetLastMessageId(asked) => {
+                let id = |entry_id| pb::MessageIdData { ledger_id: 3, entry_id, ..Default::default() };
+                let mark = match *self.cursor.lock().unwrap() {
+                    Cursor::Absent => None,
+                    Cursor::Probe | Cursor::Dying => Some(LAST),
+                    Cursor::Durable(mark) => Some(mark),
+                };
+                vec![Some(Command::GetLastMessageIdResponse(Box::new(pb::CommandGetLastMessageIdResponse {
+                    last_message_id: id(LAST),
+                    request_id: asked.request_id,
+                    consumer_mark_delete_position: mark.map(id),
+                })))]
+            }
             _ => Vec::new(),
         }
     }
@@ -301,6 +349,36 @@ fn a_position_whose_answer_was_lost_is_asked_for_again() {
         let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
         assert_eq!(broker.sought.load(Ordering::SeqCst), 2);
         consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_subscription_that_got_the_cursor_of_the_probe_is_made_again() {
+    for deletes_late in [false, true] {
+        let broker = Broker::start(&[Act::Accept]);
+        broker.deletes_late.store(deletes_late, Ordering::SeqCst);
+        run(async {
+            let client = client(&broker).await?;
+            let options = ConsumerOptions { position: MessageId::new(3, 7), ..ConsumerOptions::default() };
+            let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+            consumer.close().await?;
+            assert_eq!(*broker.cursor.lock().unwrap(), Cursor::Durable(6), "it survives its consumer");
+            client.close().await
+        });
+    }
+}
+
+#[test]
+fn a_subscription_whose_position_is_the_end_is_placed_there_again() {
+    let broker = Broker::start_with(&[Act::Accept], 0, true);
+    // The seek whose answer is lost was carried out.
+    run(async {
+        let client = client(&broker).await?;
+        let options = ConsumerOptions { position: MessageId::new(3, LAST + 1), ..ConsumerOptions::default() };
+        let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+        consumer.close().await?;
+        assert_eq!(*broker.cursor.lock().unwrap(), Cursor::Durable(LAST));
         client.close().await
     });
 }

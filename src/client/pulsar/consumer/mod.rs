@@ -26,7 +26,7 @@ use crate::random::{self, HashMap};
 mod part;
 
 pub use part::SeekTo;
-use part::{Others, PartitionConsumer, Supervisor};
+use part::{Others, PartitionConsumer, Supervisor, last_message_id};
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]
@@ -303,21 +303,9 @@ impl Consumer {
         self.check_open()?;
         let mut ids = Vec::with_capacity(self.0.parts.len());
         for part in self.living() {
-            let consumer_id = part.id;
-            let answer = part
-                .attached()
-                .await?
-                .request(|request_id| {
-                    Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id, request_id })
-                })
+            let response = last_message_id(&*part.attached().await?, part.id)
                 .await
                 .map_err(|error| error.with_topic(Arc::clone(&part.topic)))?;
-            let Command::GetLastMessageIdResponse(response) = answer else {
-                return Err(Error::protocol(format!(
-                    "GET_LAST_MESSAGE_ID was answered by {}",
-                    answer.name()
-                )));
-            };
             let id = MessageId::from(&response.last_message_id).in_partition(part.partition);
             ids.push((Arc::clone(&part.topic), id));
         }

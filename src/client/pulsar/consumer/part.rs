@@ -27,9 +27,13 @@ use crate::transmit::Transmit;
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
 
 /// Attempts to create a durable subscription while one of its name that is not durable is deleted, and the pause
-/// between them.
-const PLACE_ATTEMPTS: u32 = 50;
-const PLACE_PAUSE: Duration = Duration::from_millis(20);
+/// before each.
+const PLACE_ATTEMPTS: u32 = 20;
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
+/// Attempts while the subscription seems to have the cursor of the one that is deleted, and the pause between them: until
+/// the broker has deleted that cursor a second time.
+const DYING_ATTEMPTS: u32 = 3;
+const DYING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Target of [`Consumer::seek`](super::Consumer::seek).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -380,12 +384,15 @@ pub(super) struct Supervisor {
     unplaced: AtomicBool,
     /// It did not exist before this consumer created it, or tried to.
     is_new: AtomicBool,
+    /// Where the cursor of the subscription stood that was created to learn that. Brokers before Pulsar 2.8 do not tell.
+    probed: Mutex<Option<MessageId>>,
 }
 
 impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionConsumer>, options: ConsumerOptions) -> Self {
         let unplaced = AtomicBool::new(options.durable && is_exact(options.position));
-        Self { shared, part, options, unplaced, is_new: AtomicBool::new(false) }
+        let probed = Mutex::new(Rank::Leaf, None);
+        Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed }
     }
 
     /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
@@ -396,18 +403,11 @@ impl Supervisor {
         // An attempt whose answers were lost may have created it.
         if !self.is_new.load(Ordering::Acquire) {
             self.check_absent(connection).await?;
+            *self.probed.lock() = self.stands_at(connection).await?;
             connection.close_part(part).await;
             self.is_new.store(true, Ordering::Release);
         }
-        let mut attempt = 0;
-        while let Err(error) = self.subscribe_as(connection, true).await {
-            attempt += 1;
-            // The broker may still be deleting the one that is not durable.
-            if error.kind() != ErrorKind::NotAllowed || attempt == PLACE_ATTEMPTS {
-                return Err(error);
-            }
-            tokio::time::sleep(PLACE_PAUSE).await;
-        }
+        self.create(connection).await?;
         let consumer_id = self.part.id;
         let message_id = Some(whole_entry(self.options.position));
         let seek = |request_id| {
@@ -423,6 +423,40 @@ impl Supervisor {
         // The broker closes the consumer around its answer. Closing it here too makes the next SUBSCRIBE a new one.
         connection.close_part(part).await;
         Ok(())
+    }
+
+    /// Creates the durable subscription at the first message. Pulsar deletes the one that is not durable in three steps after
+    /// it has confirmed its CLOSE_CONSUMER. Between them SUBSCRIBE is refused, or it makes a durable subscription of the
+    /// cursor that is not durable and about to be deleted: this is to be seen from where that stands, and closing
+    /// its consumer deletes the subscription.
+    async fn create(&self, connection: &Connection) -> Result<()> {
+        let (mut refused, mut dying) = (0, 0);
+        loop {
+            tokio::time::sleep(PLACE_PAUSE).await;
+            match self.subscribe_as(connection, true).await {
+                Err(error) if error.kind() == ErrorKind::NotAllowed && refused < PLACE_ATTEMPTS => {
+                    refused += 1
+                }
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let probed = *self.probed.lock();
+                    let is_dying = probed.is_some() && self.stands_at(connection).await? == probed;
+                    // It may really stand there: after a seek whose answer was lost, or in an empty topic.
+                    if !is_dying || dying == DYING_ATTEMPTS {
+                        return Ok(());
+                    }
+                    dying += 1;
+                    connection.close_part(PartId::Consumer(self.part.id)).await;
+                    tokio::time::sleep(DYING_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Last message before the first that the subscription has not acknowledged; `None` if the broker does not tell.
+    async fn stands_at(&self, connection: &Connection) -> Result<Option<MessageId>> {
+        let last = last_message_id(connection, self.part.id).await?;
+        Ok(last.consumer_mark_delete_position.as_ref().map(MessageId::from))
     }
 
     /// Fails if the subscription exists.
@@ -454,8 +488,10 @@ impl Supervisor {
             _ if durable || options.durable => None,
             resume => Some(whole_entry(resume.unwrap_or(options.position))),
         };
-        // A subscription that is about to be placed needs what follows its position.
-        let earliest = options.position == MessageId::EARLIEST || is_exact(options.position);
+        // A subscription that is about to be placed needs what follows its position. The one that is created to learn
+        // whether it exists begins at the end, which tells the two apart.
+        let probes = options.durable && !durable;
+        let earliest = !probes && (options.position == MessageId::EARLIEST || is_exact(options.position));
         let subscribe = |request_id| {
             Command::Subscribe(Box::new(pb::CommandSubscribe {
                 topic: part.topic.to_string(),
@@ -520,6 +556,18 @@ impl Supervised for Supervisor {
 
     fn fail(&self, error: Error, first: bool) {
         self.part.fail(error, first);
+    }
+}
+
+/// Asks for the last message of the topic and the position of the consumer's subscription.
+pub(super) async fn last_message_id(
+    connection: &Connection,
+    consumer_id: u64,
+) -> Result<Box<pb::CommandGetLastMessageIdResponse>> {
+    let ask = |request_id| Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id, request_id });
+    match connection.request(ask).await? {
+        Command::GetLastMessageIdResponse(response) => Ok(response),
+        answer => Err(Error::protocol(format!("GET_LAST_MESSAGE_ID was answered by {}", answer.name()))),
     }
 }
 
