@@ -182,6 +182,8 @@ impl Host for Attached {
 #[derive(Debug)]
 pub(super) struct Connection {
     session: Arc<Session<Attached>>,
+    /// Address of the broker, which may be behind a proxy.
+    broker: String,
     info: ServerInfo,
     /// Becomes true when the connection has ended.
     ended: watch::Receiver<bool>,
@@ -191,6 +193,11 @@ impl Connection {
     /// The broker's answer to CONNECT: CONNECTED.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
+    }
+
+    /// Address of the broker, also behind a proxy.
+    pub(super) fn broker(&self) -> &str {
+        &self.broker
     }
 
     /// Whether it has not ended.
@@ -412,7 +419,8 @@ impl Pool {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"));
             }
         };
-        Ok(Connection { session, info, ended })
+        let broker = key.proxy_to.clone().unwrap_or_else(|| key.physical.to_string());
+        Ok(Connection { session, broker, info, ended })
     }
 }
 

@@ -311,14 +311,6 @@ impl Acks {
         Ok((!ids.is_empty()).then_some(AckGroup { ack_type: INDIVIDUAL, ids }))
     }
 
-    /// Forgets the cumulative acknowledgement if all of it has been sent.
-    pub(super) fn forget_sent(&mut self) {
-        if !self.through_changed && !self.held_back {
-            self.through = None;
-            self.last_sent = None;
-        }
-    }
-
     /// Takes back what [`Self::take`] gave and was not written: it is sent again.
     pub(super) fn put_back(&mut self, ack_type: i32, ids: &[IdData]) {
         if ack_type == CUMULATIVE {
@@ -339,7 +331,7 @@ impl Acks {
         }
     }
 
-    /// Discards all state, after a seek.
+    /// Discards all state, after the position was moved.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.index_ack);
     }

@@ -37,7 +37,7 @@ mod acks;
 mod chunks;
 mod entry;
 
-use acks::{AckGroup, Acks, CUMULATIVE, Entry, order};
+use acks::{AckGroup, Acks, Entry, order};
 pub use chunks::DEFAULT_MAX_CHUNKED;
 use chunks::{CHUNK_TIMEOUT, Chunks};
 
@@ -220,6 +220,8 @@ pub struct Consumer {
     failed: bool,
     /// Number of seeks.
     moves: u64,
+    /// Whether the broker has closed the consumer since it was attached.
+    closed: bool,
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
@@ -246,6 +248,7 @@ impl Consumer {
             unreadable: None,
             failed: false,
             moves: 0,
+            closed: false,
             immediate: VecDeque::new(),
             last_taken: None,
             last_producer: "".into(),
@@ -255,32 +258,40 @@ impl Consumer {
 
     /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements that wait go ahead of
     /// them, so that the broker does not deliver those messages again.
+    ///
+    /// After [`Self::closed_by_broker`] all acknowledgements are forgotten instead. What the broker does not say is why: the
+    /// position may have been moved back, and then a cumulative acknowledgement of before would move it forward
+    /// again, past messages that are to be delivered. If it was for another reason, what was not written is delivered again.
     pub fn attach(&mut self) {
+        if std::mem::take(&mut self.closed) {
+            self.acks.clear();
+            self.ack_due = None;
+        }
         self.state = State::Attached;
         self.permits = Permits::default();
         self.flush_acks();
         self.grant(self.window.size);
     }
 
+    /// [`Self::attach`] for a topic that another broker has served until now. If that broker closed the consumer, it was to
+    /// unload the topic: the position is where it was, and the acknowledgements are kept.
+    pub fn attach_elsewhere(&mut self) {
+        self.closed = false;
+        self.attach();
+    }
+
     /// Handles the end of the connection. Messages not taken or not acknowledged will be redelivered; acknowledgements that
     /// were not written are kept.
     pub fn detach(&mut self) {
-        self.lose();
-    }
-
-    /// Returns whether a cumulative acknowledgement was not written.
-    fn lose(&mut self) -> bool {
         self.state = State::Detached;
         self.queue.clear();
         self.chunks.drop_pieces();
         self.permits = Permits::default();
-        let mut cumulative = false;
         for command in std::mem::take(&mut self.immediate) {
             // One with a reason is for an entry that is judged again when it comes again.
             if let Command::Ack(ack) = command
                 && ack.validation_error.is_none()
             {
-                cumulative |= ack.ack_type == CUMULATIVE;
                 self.acks.put_back(ack.ack_type, &ack.message_ids);
             }
         }
@@ -292,16 +303,13 @@ impl Consumer {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;
         }
-        cumulative
     }
 
-    /// Handles a CLOSE_CONSUMER: [`Self::detach`], and forgets which cumulative acknowledgements were written. The broker closes
-    /// the consumers of a subscription whose position is moved, by another consumer or by an administrator, so what it
-    /// delivers next is to be delivered, even if it has been acknowledged.
+    /// Handles a CLOSE_CONSUMER. The broker closes the consumers of a subscription whose position is moved, by another consumer
+    /// or by an administrator, and those of a topic that is unloaded.
     pub fn closed_by_broker(&mut self) {
-        if !self.lose() {
-            self.acks.forget_sent();
-        }
+        self.detach();
+        self.closed = true;
     }
 
     /// Whether the consumer is subscribed on a connection.

@@ -560,27 +560,88 @@ fn what_is_delivered_after_the_broker_closed_the_consumer_is_not_acknowledged_ag
 }
 
 #[test]
-fn a_cumulative_ack_that_was_not_sent_survives_a_close_by_the_broker() {
-    for flushed in [false, true] {
+fn an_ack_that_was_not_written_neither_undoes_a_reset_nor_is_lost_when_the_topic_moves_to_another_broker() {
+    for (when, cumulative, elsewhere) in (0..12).map(|case| ([0, 1, 2][case % 3], case % 6 < 3, case < 6)) {
         let now = Instant::now();
-        let mut c = consumer(Options::default());
+        let mut c = consumer(Options { kind: SubType::Failover, ..Options::default() });
         give(&mut c, 0, single("x")).unwrap();
-        let id = take(&mut c)[0].id;
-        c.ack_cumulative(now, &id).unwrap();
-        if flushed {
+        give(&mut c, 1, batch(3)).unwrap();
+        let taken = take(&mut c);
+        let mut acknowledge = |c: &mut Consumer| {
+            if cumulative {
+                c.ack_cumulative(now, &taken[2].id).unwrap();
+            } else {
+                taken[..3].iter().for_each(|message| c.ack(now, &message.id));
+            }
+        };
+        if when < 2 {
+            acknowledge(&mut c);
+        }
+        if when == 1 {
             // Queued, and not written.
             c.flush_acks();
         }
         c.closed_by_broker();
-        c.attach();
+        if when == 2 {
+            acknowledge(&mut c);
+        }
+        if elsewhere {
+            c.attach_elsewhere();
+        } else {
+            c.attach();
+        }
+        let says = |c: &mut Consumer| {
+            c.handle_timeout(now + Duration::from_secs(1));
+            written(c).iter().any(|command| matches!(command, Command::Ack(_)))
+        };
+        assert_eq!(says(&mut c), elsewhere, "when {when}, cumulative {cumulative}");
         give(&mut c, 0, single("x")).unwrap();
-        assert_eq!(c.available(), 0, "flushed {flushed}: it is acknowledged");
-        c.flush_acks();
-        assert!(
-            written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))),
-            "flushed {flushed}"
-        );
+        give(&mut c, 1, batch(3)).unwrap();
+        let again = if elsewhere { c.available() < 4 } else { c.available() == 4 };
+        assert!(again, "when {when}, cumulative {cumulative}, elsewhere {elsewhere}");
+        if !elsewhere {
+            assert!(!says(&mut c), "when {when}, cumulative {cumulative}");
+        }
     }
+}
+
+#[test]
+fn the_messages_of_a_batch_that_were_acknowledged_come_again_after_a_reset() {
+    for batch_index_ack in [false, true] {
+        let now = Instant::now();
+        let mut c = consumer(Options { kind: SubType::Shared, batch_index_ack, ..Options::default() });
+        give(&mut c, 0, batch(3)).unwrap();
+        let taken = take(&mut c);
+        c.ack(now, &taken[0].id);
+        c.flush_acks();
+        written(&mut c);
+        c.closed_by_broker();
+        c.attach();
+        give(&mut c, 0, batch(3)).unwrap();
+        c.flush_acks();
+        let acks = written(&mut c).into_iter().filter(|command| matches!(command, Command::Ack(_))).count();
+        assert_eq!((c.available(), acks), (3, 0), "index {batch_index_ack}");
+    }
+}
+
+#[test]
+fn a_close_by_the_broker_and_then_a_lost_connection_are_as_a_close() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, single("x")).unwrap();
+    let id = take(&mut c)[0].id;
+    c.ack_cumulative(now, &id).unwrap();
+    c.closed_by_broker();
+    c.detach();
+    c.attach();
+    assert!(!written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))));
+    // From then on acknowledgements count again.
+    give(&mut c, 0, single("x")).unwrap();
+    let id = take(&mut c)[0].id;
+    c.ack_cumulative(now, &id).unwrap();
+    c.detach();
+    c.attach();
+    assert!(written(&mut c).iter().any(|command| matches!(command, Command::Ack(_))));
 }
 
 #[test]
@@ -606,7 +667,7 @@ fn a_second_acknowledgement_of_a_chunked_message_takes_all_its_chunks() {
 }
 
 #[test]
-fn single_acks_that_were_not_written_survive_a_close_by_the_broker_and_a_lost_connection() {
+fn single_acks_that_were_not_written_survive_an_unload_and_a_lost_connection() {
     for (flushed, closed) in [(false, false), (false, true), (true, false), (true, true)] {
         let now = Instant::now();
         let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
@@ -622,11 +683,12 @@ fn single_acks_that_were_not_written_survive_a_close_by_the_broker_and_a_lost_co
             c.ack(now, &taken[2].id);
         }
         if closed {
-            c.closed_by_broker()
+            c.closed_by_broker();
+            c.attach_elsewhere();
         } else {
-            c.detach()
+            c.detach();
+            c.attach();
         }
-        c.attach();
         let written = written(&mut c);
         let [Command::Ack(ack), Command::Flow(_)] = &written[..] else {
             panic!("the acknowledgements go ahead of what asks for messages: {written:?}")

@@ -93,6 +93,8 @@ pub(super) struct PartitionConsumer {
     others: Arc<Others>,
     task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
+    /// The broker it was subscribed at last.
+    served_by: Mutex<Option<String>>,
     /// Entries of the client that could not be read.
     counted: Arc<AtomicU64>,
     warned: AtomicBool,
@@ -146,6 +148,7 @@ impl PartitionConsumer {
             others,
             task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
+            served_by: Mutex::default(),
             counted: Arc::clone(&shared.unreadable),
             warned: AtomicBool::new(false),
         }
@@ -542,7 +545,12 @@ impl Supervised for Supervisor {
                 let text = "the consumer was closed while it subscribed";
                 return Err(Error::new(ErrorKind::Disconnected, text));
             }
-            part.machine().attach();
+            let before = part.served_by.lock().replace(connection.broker().to_owned());
+            if before.is_some_and(|before| before != connection.broker()) {
+                part.machine().attach_elsewhere();
+            } else {
+                part.machine().attach();
+            }
             *part.trouble.lock() = None;
         }
         std::mem::forget(withdraw);
