@@ -34,6 +34,9 @@ mod tests;
 
 /// Number of refusals after which a message fails. Requests to retry later and expired visit tokens do not count.
 const MAX_REFUSALS: u32 = 5;
+/// Time for which a message is sent again although the broker does not take the visit token. Masters are replaced, and issue other
+/// tokens, within that time; a user that was removed gets none.
+const DENIED_LIMIT: Duration = Duration::from_secs(60);
 /// Pause of a partition after its first refusal, doubled with each further one up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -110,6 +113,8 @@ struct Entry {
     partition: Partition,
     pushed: Instant,
     refusals: u32,
+    /// Time at which the broker first did not take the visit token.
+    denied: Option<Instant>,
     /// Whether an earlier attempt may have been stored, because its connection was lost.
     maybe_stored: bool,
     state: State,
@@ -263,6 +268,7 @@ impl Producer {
             partition: Partition { broker: 0, id: 0 },
             pushed: now,
             refusals: 0,
+            denied: None,
             maybe_stored: false,
             state: State::Queued,
         });
@@ -409,13 +415,15 @@ impl Producer {
         // next heartbeat to the master brings another.
         let later =
             matches!(code, Some(Code::ReceiveOverflow | Code::ServiceUnavailable | Code::CertificateFailure));
-        if !later {
+        let hopeless = if later {
+            code == Some(Code::CertificateFailure) && now >= *entry.denied.get_or_insert(now) + DENIED_LIMIT
+        } else {
             entry.refusals += 1;
-            let hopeless = matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS;
-            if hopeless {
-                entry.state = State::Done(Err(error));
-                return self.settle();
-            }
+            matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS
+        };
+        if hopeless {
+            entry.state = State::Done(Err(error));
+            return self.settle();
         }
         self.note_trouble(partition.broker, error);
         match code {
@@ -521,13 +529,19 @@ impl Producer {
                 let stored =
                     if sent || entry.maybe_stored { "it may have been stored" } else { "it was not stored" };
                 let mut text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
+                let mut kind = ErrorKind::Timeout;
                 if self.partitions.is_empty() {
                     text.push_str("; the master states no partition of the topic that accepts messages");
                 } else if let Some(error) = self.queues.get(&broker).and_then(|queue| queue.trouble.as_ref())
                 {
                     text.push_str(&format!("; the last attempt failed: {error}"));
+                    // It was refused for certain, and the application has to do something about it.
+                    let denied = entry.denied.is_some() && error.kind() == ErrorKind::Authentication;
+                    if denied && !sent && !entry.maybe_stored {
+                        kind = ErrorKind::Authentication;
+                    }
                 }
-                entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));
+                entry.state = State::Done(Err(Error::new(kind, text)));
                 if sent {
                     self.sent -= 1;
                 } else if let Some(queue) = self.queues.get_mut(&broker) {

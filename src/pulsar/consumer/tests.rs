@@ -567,7 +567,7 @@ fn an_ack_that_was_not_written_neither_undoes_a_reset_nor_is_lost_when_the_topic
         give(&mut c, 0, single("x")).unwrap();
         give(&mut c, 1, batch(3)).unwrap();
         let taken = take(&mut c);
-        let mut acknowledge = |c: &mut Consumer| {
+        let acknowledge = |c: &mut Consumer| {
             if cumulative {
                 c.ack_cumulative(now, &taken[2].id).unwrap();
             } else {

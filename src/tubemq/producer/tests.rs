@@ -253,6 +253,35 @@ fn an_expired_visit_token_fails_no_message() {
     assert_eq!(outcomes(&mut producer), [Ok(7)]);
 }
 
+/// Without a limit on the time of a send, and a user that the master no longer knows.
+#[test]
+fn a_message_whose_token_is_refused_for_good_fails_as_not_authenticated() {
+    for send_timeout in [None, Some(TIMEOUT)] {
+        let begin = Instant::now();
+        let mut producer = producer(begin, &[partition(1, 0)]);
+        producer.options.send_timeout = send_timeout;
+        let mut now = begin;
+        for payload in ["a", "b"] {
+            push(&mut producer, now, payload, Some("key"));
+        }
+        attach(&mut producer, 1);
+        let mut ends = Vec::new();
+        while ends.len() < 2 {
+            assert!(now < begin + 2 * DENIED_LIMIT, "it never ends");
+            for sent in send_all(&mut producer, now, 1) {
+                producer.handle_answer(now, sent.0, answer(415, 0));
+            }
+            ends.extend(outcomes(&mut producer));
+            now = producer.poll_timeout().unwrap_or(now);
+            producer.handle_timeout(now);
+            ends.extend(outcomes(&mut producer));
+        }
+        assert_eq!(ends, [Err(ErrorKind::Authentication); 2], "{send_timeout:?}");
+        let limit = send_timeout.unwrap_or(DENIED_LIMIT);
+        assert!(now >= begin + limit, "a master that is replaced has that time: {:?}", now - begin);
+    }
+}
+
 #[test]
 fn a_message_waits_no_longer_than_it_may() {
     let now = Instant::now();
