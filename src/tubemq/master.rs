@@ -82,7 +82,8 @@ pub struct ProducerMaster {
     /// Whether a call is open.
     call_open: bool,
     due: Instant,
-    topics: BTreeSet<String>,
+    /// Topics requested, and by how many.
+    topics: BTreeMap<String, usize>,
     /// Topics of the open call, and topics that have been answered for.
     asked: BTreeSet<String>,
     answered: BTreeSet<String>,
@@ -103,7 +104,7 @@ impl ProducerMaster {
             state: State::Unregistered,
             call_open: false,
             due: now,
-            topics: BTreeSet::new(),
+            topics: BTreeMap::new(),
             asked: BTreeSet::new(),
             answered: BTreeSet::new(),
             check_sum: -1,
@@ -115,16 +116,26 @@ impl ProducerMaster {
         }
     }
 
-    /// Adds `topic` to the topics requested, and requests metadata immediately, even if the topic was known.
+    /// Adds `topic` to the topics requested until [`Self::unpublish`] has been called as often, and requests it now.
     pub fn publish(&mut self, now: Instant, topic: &str) {
-        self.topics.insert(topic.to_owned());
+        *self.topics.entry(topic.to_owned()).or_default() += 1;
+        self.ask_again(now, topic);
+    }
+
+    /// Requests metadata immediately, even if the topic was known.
+    pub fn ask_again(&mut self, now: Instant, topic: &str) {
         self.answered.remove(topic);
         self.due = now;
     }
 
-    /// Removes `topic` from the topics requested.
+    /// Takes back one [`Self::publish`]. The topic is no longer requested after the last of them.
     pub fn unpublish(&mut self, topic: &str) {
-        self.topics.remove(topic);
+        if let Some(count) = self.topics.get_mut(topic) {
+            *count -= 1;
+            if *count == 0 {
+                self.topics.remove(topic);
+            }
+        }
     }
 
     /// Requests fresh metadata, because brokers behave otherwise than the metadata state.
@@ -183,7 +194,7 @@ impl ProducerMaster {
         }
         let client_id = self.identity.client_id.clone();
         let host_name = self.identity.host_name.clone();
-        let topic_list: Vec<String> = self.topics.iter().cloned().collect();
+        let topic_list: Vec<String> = self.topics.keys().cloned().collect();
         let config = Some(pb::ApprovedClientConfig { config_id: self.config, max_msg_size: None });
         let request = match self.state {
             State::Unregistered => Request::ProducerRegister(pb::RegisterRequestP2m {
@@ -196,7 +207,7 @@ impl ProducerMaster {
                 appd_config: config,
             }),
             State::Registered => {
-                self.asked.clone_from(&self.topics);
+                self.asked = self.topics.keys().cloned().collect();
                 Request::ProducerHeartbeat(pb::HeartRequestP2m {
                     client_id,
                     broker_check_sum: self.check_sum,
@@ -266,7 +277,7 @@ impl ProducerMaster {
                     .filter_map(|text| ProducerTopic::parse(text).ok())
                     .map(|topic| (topic.name.clone(), topic))
                     .collect();
-                if self.topics.iter().any(|topic| !self.table.contains_key(topic)) {
+                if self.topics.keys().any(|topic| !self.table.contains_key(topic)) {
                     self.due = self.due.min(now + MISSING_TOPIC_RETRY);
                 }
                 self.events.push_back(Event::Metadata);

@@ -97,8 +97,8 @@ impl Client {
     ) -> Result<Producer> {
         self.0.open.check_open()?;
         check_topic(topic)?;
-        self.0.shared.known_topic(topic).await?;
-        let producer = Producer::open(Arc::clone(&self.0.shared), topic, options, events);
+        let published = self.0.shared.known_topic(topic).await?;
+        let producer = Producer::open(published, Arc::clone(&self.0.shared), topic, options, events);
         self.0.open.add_producer(&producer);
         Ok(producer)
     }
@@ -126,7 +126,7 @@ impl Client {
     pub async fn partitions(&self, topic: &str) -> Result<u32> {
         self.0.open.check_open()?;
         check_topic(topic)?;
-        self.0.shared.known_topic(topic).await?;
+        let _published = self.0.shared.known_topic(topic).await?;
         let session = self.0.shared.session.lock();
         match session.topic(topic) {
             TopicState::Topic(known) => Ok(known.partitions.len() as u32),

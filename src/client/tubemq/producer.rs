@@ -18,7 +18,7 @@ use crate::client::outcomes::Outcomes;
 use crate::client::registry;
 use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
-use crate::client::tubemq::shared::Shared;
+use crate::client::tubemq::shared::{Published, Shared};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
@@ -86,6 +86,8 @@ struct Core {
     /// See [`Producer::patience`].
     patience: Duration,
     shared: Arc<Shared>,
+    /// Has the master asked for the topic.
+    _published: Published,
 }
 
 /// Connection to a broker, with the time since when it is open.
@@ -97,6 +99,7 @@ struct BrokerLink {
 
 impl Producer {
     pub(super) fn open(
+        published: Published,
         shared: Arc<Shared>,
         topic: &str,
         options: ProducerOptions,
@@ -125,6 +128,7 @@ impl Producer {
             closed: AtomicBool::new(false),
             patience: options.send_timeout.unwrap_or_default().max(shared.options.operation_timeout),
             shared,
+            _published: published,
         });
         let task = core.shared.runtime.spawn(keep_connected(Arc::clone(&core))).abort_handle();
         let producer = Self(Arc::new(Handle { core, task }));

@@ -120,12 +120,15 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Requests `topic` from the master until it is known, or certainly missing.
-    pub(super) async fn known_topic(&self, topic: &str) -> Result<()> {
+    /// Requests `topic` from the master until it is known, or certainly missing. While what is returned lives, the master
+    /// is asked for the topic.
+    pub(super) async fn known_topic(self: &Arc<Self>, topic: &str) -> Result<Published> {
+        self.session.lock().publish(clock::now(), topic);
+        let published = Published { shared: Arc::clone(self), topic: topic.into() };
         let wait = async {
             let deadline = clock::now() + TOPIC_PATIENCE;
             loop {
-                self.session.lock().publish(clock::now(), topic);
+                self.session.lock().ask_again(clock::now(), topic);
                 self.session_due.notify_one();
                 let known = until(&self.answered, || match self.session.lock().topic(topic) {
                     TopicState::NotYet => None,
@@ -146,10 +149,7 @@ impl Shared {
         let result = tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Timeout, format!("no master answered within {limit:?}")))
         });
-        if result.is_err() {
-            self.session.lock().unpublish(topic);
-        }
-        result.map_err(|error| error.with_topic(topic))
+        result.map(|()| published).map_err(|error| error.with_topic(topic))
     }
 
     /// Requests the topics again, soon.
@@ -170,6 +170,19 @@ impl Shared {
     /// Address of a broker, as announced to producers.
     pub(super) fn broker(&self, id: u32) -> Option<Address> {
         self.session.lock().broker(id).map(address)
+    }
+}
+
+/// A topic that the master is asked for until this is dropped.
+#[derive(Debug)]
+pub(super) struct Published {
+    shared: Arc<Shared>,
+    topic: Box<str>,
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        self.shared.session.lock().unpublish(&self.topic);
     }
 }
 

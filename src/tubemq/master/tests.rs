@@ -129,6 +129,29 @@ fn a_topic_published_while_a_beat_is_open_is_not_answered_by_it() {
 }
 
 #[test]
+fn a_topic_is_requested_for_as_long_as_one_of_those_that_published_it_needs_it() {
+    let now = Instant::now();
+    let mut master = ready(now);
+    // A producer, and a consumer that looks whether its positions exist and finds the topic closed.
+    master.publish(now, "demo");
+    master.publish(now, "demo");
+    beat(&mut master, now, 200, &[]);
+    master.unpublish("demo");
+    let asks = |master: &mut ProducerMaster, now| {
+        let Some(Request::ProducerHeartbeat(beat)) = master.poll_request(now, None) else { panic!("a beat") };
+        master.handle_answer(now, Ok(beaten(200, &["demo#1:1:1#"])));
+        beat.topic_list
+    };
+    let mut later = now + INTERVAL;
+    assert_eq!(asks(&mut master, later), ["demo"]);
+    assert!(matches!(master.topic("demo"), TopicState::Topic(_)), "the producer learns that it is open again");
+    master.unpublish("demo");
+    master.unpublish("demo");
+    later += INTERVAL;
+    assert_eq!(asks(&mut master, later), [""; 0]);
+}
+
+#[test]
 fn closing_tells_the_master_once() {
     let now = Instant::now();
     let mut master = ready(now);

@@ -97,7 +97,7 @@ impl registry::Shared for Consumer {
 /// With server balance a member is told its own partitions only. What the master tells producers says more, but it may
 /// refuse that to a user, and it leaves out what is closed for writing: then a position is not checked.
 async fn check_at_master(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     topics: &BTreeSet<String>,
     positions: &BTreeSet<Partition>,
 ) -> Result<()> {
@@ -106,9 +106,7 @@ async fn check_at_master(
     }
     let mut known = BTreeSet::new();
     for topic in topics {
-        if shared.known_topic(topic).await.is_err() {
-            return Ok(());
-        }
+        let Ok(_published) = shared.known_topic(topic).await else { return Ok(()) };
         if let TopicState::Topic(topic) = shared.session.lock().topic(topic) {
             known.extend(topic.partitions.iter().copied());
         }
