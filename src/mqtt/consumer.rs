@@ -187,10 +187,12 @@ impl Consumer {
     pub fn release(&mut self, now: Instant, connection: &mut Connection) {
         while self.arrivals.front().is_some_and(|arrival| arrival.acked) {
             let arrival = self.arrivals.pop_front().expect("checked above");
-            if arrival.qos == QoS::ExactlyOnce
-                && let Some(received) = self.received.get_mut(&arrival.id)
-                && received.token == arrival.token
-            {
+            if arrival.qos == QoS::ExactlyOnce {
+                // After an early PUBREL its flow is over, and a PUBREC would be for a later message of the identifier.
+                let Some(received) = self.received.get_mut(&arrival.id) else { continue };
+                if received.token != arrival.token {
+                    continue;
+                }
                 self.answered += usize::from(!std::mem::replace(&mut received.answered, true));
             }
             let ack = Ack::new(arrival.id);
@@ -246,7 +248,9 @@ mod tests {
         // A server that does not wait for PUBREC uses the identifier again.
         consumer.handle_pubrel(now, id, &mut connection);
         let second = consumer.handle_publish(now, &publish, &mut connection).unwrap().unwrap();
+        let written = connection.transmit().len();
         consumer.ack(now, first, Some(&mut connection));
+        assert_eq!(connection.transmit().len(), written, "a PUBREC would be for the second message");
         assert!(!consumer.received[&id].acked, "the application has not acknowledged it");
         assert_eq!(consumer.unacknowledged(), 1);
         // Nor after a reconnect, when the server sends it again.
@@ -257,6 +261,7 @@ mod tests {
         assert_eq!(consumer.unacknowledged(), 1);
         consumer.ack(now, second, Some(&mut connection));
         assert_eq!(consumer.unacknowledged(), 0);
+        assert_eq!(connection.transmit().len(), written + 4, "one PUBREC");
     }
 
     /// Recomputes [`Consumer::unanswered`] from scratch.

@@ -144,7 +144,10 @@ fn a_topic_is_requested_for_as_long_as_one_of_those_that_published_it_needs_it()
     };
     let mut later = now + INTERVAL;
     assert_eq!(asks(&mut master, later), ["demo"]);
-    assert!(matches!(master.topic("demo"), TopicState::Topic(_)), "the producer learns that it is open again");
+    assert!(
+        matches!(master.topic("demo"), TopicState::Topic(_)),
+        "the producer learns that it is open again"
+    );
     master.unpublish("demo");
     master.unpublish("demo");
     later += INTERVAL;
