@@ -372,7 +372,6 @@ impl Consumer {
             return None;
         }
         let call = match (&self.state, self.intent) {
-            (State::Calling { .. } | State::Left, _) => return None,
             (State::Out { .. }, Intent::Leave) => {
                 self.left();
                 return None;

@@ -424,10 +424,13 @@ fn a_broken_message_is_passed_over() {
     };
     response.messages[0].check_sum ^= 1;
     case.answer(Ok(Response::GetMessages(response)));
+    assert!(matches!(case.consumer.poll_event(), Some(Event::Damaged(1))));
     let messages = case.take();
     assert_eq!(texts(&messages), ["b"]);
     case.ack(&messages);
     case.get(true);
+    case.answer(got(200, "", &[("c", "")]));
+    assert!(case.consumer.poll_event().is_none(), "nothing of this one is damaged");
 }
 
 #[test]
@@ -550,4 +553,356 @@ fn a_cumulative_acknowledgement_takes_those_before_it_along() {
     assert!(case.ask().is_none());
     case.consumer.ack_cumulative(case.now, &messages[2]);
     case.get(true);
+}
+
+#[test]
+fn each_request_says_who_asks_for_which_partition() {
+    let filters = Arc::new(BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    let now = Instant::now();
+    let options = Options { filters, start: Start::Offset(56), ..options() };
+    let mut case = Case { consumer: Consumer::new(options, now), now };
+    case.consumer.attach();
+    let registration = pb::RegisterRequestC2b {
+        op_type: REGISTER,
+        client_id: "c".into(),
+        group_name: "g".into(),
+        topic_name: "demo".into(),
+        partition_id: 2,
+        read_status: FROM_FIRST,
+        filter_cond_str: vec!["one".into(), "two".into()],
+        curr_offset: Some(56),
+        qry_priority_id: Some(READ_MEMORY),
+        auth_info: Some(VISIT),
+        ..Default::default()
+    };
+    let Some(Request::PartitionRegister(request)) = case.ask() else { panic!("a registration is due") };
+    assert_eq!(*request, registration);
+    case.answer(registered(200));
+    let Some(Request::GetMessages(request)) = case.ask() else { panic!("a get is due") };
+    let who = (request.client_id, request.group_name, request.topic_name, request.partition_id);
+    assert_eq!(who, ("c".into(), "g".into(), "demo".into(), 2));
+    case.answer(got(200, "", &[("a", "one")]));
+    let messages = case.take();
+    case.consumer.set_paused(true);
+    case.ack(&messages);
+    let Some(Request::CommitOffset(request)) = case.ask() else { panic!("the pack is acknowledged") };
+    let who = (request.client_id, request.group_name, request.topic_name, request.partition_id);
+    assert_eq!(who, ("c".into(), "g".into(), "demo".into(), 2));
+    case.answer(Ok(Response::CommitOffset(pb::CommitOffsetResponseB2c {
+        success: true,
+        err_code: 200,
+        ..Default::default()
+    })));
+    case.consumer.leave();
+    let Some(Request::PartitionRegister(request)) = case.ask() else { panic!("it is given back") };
+    // A priority is for reading.
+    let given_back = pb::RegisterRequestC2b {
+        op_type: UNREGISTER,
+        read_status: NOT_CONSUMED,
+        curr_offset: None,
+        qry_priority_id: None,
+        ..registration
+    };
+    assert_eq!(*request, given_back);
+}
+
+#[test]
+fn a_registration_that_failed_is_reported_once_and_tried_again_later() {
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    case.consumer.attach();
+    case.register(FROM_LATEST, None);
+    case.answer(Err(Error::new(ErrorKind::Timeout, "no answer")));
+    assert!(
+        matches!(case.consumer.poll_event(), Some(Event::Registered(Err(e))) if e.kind() == ErrorKind::Timeout)
+    );
+    assert_eq!(case.wait(), RETRY);
+    case.register(FROM_LATEST, None);
+    case.answer(registered(200));
+    assert!(case.consumer.poll_event().is_none());
+}
+
+#[test]
+fn a_registration_that_was_cut_is_repeated_over_the_next_connection_and_reported_then() {
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    case.consumer.attach();
+    case.register(FROM_LATEST, None);
+    case.consumer.detach();
+    case.answer(disconnected());
+    assert!(case.consumer.poll_event().is_none());
+    case.consumer.attach();
+    case.register(FROM_LATEST, None);
+    case.answer(registered(200));
+    assert!(matches!(case.consumer.poll_event(), Some(Event::Registered(Ok(())))));
+}
+
+#[test]
+fn a_refused_seek_is_reported_once() {
+    let mut case = Case::new(options());
+    case.consumer.seek(case.now, Start::First);
+    case.register(FROM_FIRST, Some(0));
+    case.answer(registered(410));
+    assert!(matches!(case.consumer.poll_event(), Some(Event::SeekDone(Err(_)))));
+    case.wait();
+    case.register(FROM_FIRST, Some(0));
+    case.answer(registered(200));
+    assert!(case.consumer.poll_event().is_none());
+}
+
+#[test]
+fn a_seek_before_the_first_registration_decides_where_that_begins() {
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    case.consumer.seek(now, Start::Offset(84));
+    assert_eq!(case.consumer.moves(), 1);
+    case.consumer.seek(now, Start::First);
+    assert_eq!(case.consumer.moves(), 2);
+    case.consumer.attach();
+    case.register(FROM_FIRST, Some(0));
+    case.answer(registered(200));
+    let events: Vec<_> = std::iter::from_fn(|| case.consumer.poll_event()).collect();
+    assert!(matches!(events[..], [Event::SeekDone(Ok(())), Event::Registered(Ok(()))]), "{events:?}");
+}
+
+#[test]
+fn a_partition_that_is_given_back_is_sought_no_more() {
+    let refused = |consumer: &mut Consumer| matches!(consumer.poll_event(), Some(Event::SeekDone(Err(e))) if e.kind() == ErrorKind::Closed);
+    let mut ended = Case::new(options());
+    ended.consumer.end();
+    ended.consumer.seek(ended.now, Start::First);
+    assert!(refused(&mut ended.consumer) && ended.ask().is_none());
+
+    let mut leaving = Case::new(options());
+    leaving.consumer.leave();
+    leaving.consumer.seek(leaving.now, Start::First);
+    assert!(refused(&mut leaving.consumer));
+    let request = leaving.ask();
+    assert!(matches!(request, Some(Request::PartitionRegister(request)) if request.op_type == UNREGISTER));
+
+    // Asked for while a call was open.
+    let mut open = Case::new(options());
+    open.get(false);
+    open.consumer.seek(open.now, Start::First);
+    open.consumer.leave();
+    open.answer(got(404, END, &[]));
+    assert!(refused(&mut open.consumer));
+
+    // Due, and not yet asked for.
+    let mut due = Case::new(options());
+    due.consumer.seek(due.now, Start::First);
+    due.consumer.leave();
+    assert!(due.ask().is_none());
+    assert!(refused(&mut due.consumer));
+    assert!(matches!(due.consumer.poll_event(), Some(Event::Released)));
+}
+
+#[test]
+fn what_is_not_registered_is_not_given_back() {
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    case.consumer.attach();
+    case.consumer.leave();
+    assert_eq!(case.consumer.phase(), Phase::Leaving);
+    assert!(case.ask().is_none(), "it does not register to leave");
+    assert!(matches!(case.consumer.poll_event(), Some(Event::Released)));
+}
+
+#[test]
+fn who_leaves_during_a_call_gives_the_partition_back_after_its_answer() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.consumer.leave();
+    case.answer(got(200, "", &[("a", "")]));
+    assert_eq!(case.consumer.available(), 0);
+    assert!(case.consumer.poll_event().is_none());
+    let Some(Request::PartitionRegister(request)) = case.ask() else { panic!("it unregisters") };
+    assert_eq!((request.op_type, request.read_status), (UNREGISTER, NOT_CONSUMED));
+
+    // Without a connection there is no one to give it to.
+    let mut case = Case::new(options());
+    case.get(false);
+    case.consumer.detach();
+    case.consumer.leave();
+    assert!(case.consumer.poll_event().is_none(), "the open call is waited for");
+    case.answer(disconnected());
+    assert!(matches!(case.consumer.poll_event(), Some(Event::Released)));
+}
+
+#[test]
+fn what_has_ended_delivers_and_asks_nothing() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", "")]));
+    case.consumer.end();
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (0, 0));
+    assert!(case.ask().is_none() && !case.consumer.is_held() && !case.consumer.wants_transmit());
+}
+
+#[test]
+fn what_waits_is_counted_in_messages_and_bytes() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", ""), ("bbb", ""), ("cc", "")]));
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (3, 6));
+    let mut out: Vec<Message> = Vec::new();
+    assert_eq!(case.consumer.take(case.now, 1, &mut out), 1);
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (2, 5));
+    assert_eq!(case.take().len(), 2);
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (0, 0));
+}
+
+#[test]
+fn a_call_is_due_unless_one_is_open_or_a_pack_is_held() {
+    let mut case = Case::new(options());
+    assert!(case.consumer.wants_transmit());
+    case.get(false);
+    assert!(!case.consumer.wants_transmit());
+    case.answer(got(200, "", &[("a", "")]));
+    assert!(!case.consumer.wants_transmit());
+    case.consumer.leave();
+    assert!(case.consumer.wants_transmit());
+}
+
+#[test]
+fn without_a_connection_nothing_is_due() {
+    let mut case = Case::new(options());
+    assert!(case.consumer.poll_timeout(true).is_some());
+    case.consumer.detach();
+    assert_eq!(case.consumer.poll_timeout(true), None);
+}
+
+#[test]
+fn a_get_without_an_answer_is_repeated_later() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(Err(Error::new(ErrorKind::Timeout, "no answer")));
+    assert_eq!(case.wait(), FIRST_WAIT);
+    case.get(false);
+    case.answer(disconnected());
+    case.consumer.detach();
+    case.consumer.attach();
+    case.wait();
+    case.get(false);
+    case.consumer.detach();
+    case.answer(disconnected());
+    case.consumer.attach();
+    assert_eq!(case.wait(), Duration::ZERO, "the next connection need not wait");
+}
+
+#[test]
+fn positions_are_those_that_the_broker_knows() {
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    let positions =
+        |case: &Case| (case.consumer.offset(), case.consumer.max_offset(), case.consumer.behind());
+    assert_eq!(positions(&case), (None, None, None));
+    case.consumer.attach();
+    case.register(FROM_LATEST, None);
+    let Ok(Response::PartitionRegister(mut unknown)) = registered(200) else { unreachable!() };
+    (unknown.curr_offset, unknown.max_offset) = (Some(-1), Some(-1));
+    case.answer(Ok(Response::PartitionRegister(unknown)));
+    assert_eq!(positions(&case), (None, None, None));
+
+    case.get(false);
+    let Ok(Response::GetMessages(mut unknown)) = got(200, "", &[("a", "")]) else { unreachable!() };
+    (unknown.curr_offset, unknown.max_offset, unknown.curr_data_dlt) = (Some(-1), Some(-1), Some(-1));
+    case.answer(Ok(Response::GetMessages(unknown.clone())));
+    assert_eq!(positions(&case), (None, None, None));
+    let messages = case.take();
+    assert_eq!(messages[0].pack.offset, -1);
+    case.ack(&messages);
+
+    case.get(true);
+    case.answer(got(200, "", &[("b", "")]));
+    assert_eq!(positions(&case), (Some(28), Some(280), Some(900)));
+    let messages = case.take();
+    assert_eq!(messages[0].pack.offset, 28);
+    case.ack(&messages);
+    case.get(true);
+    case.answer(Ok(Response::GetMessages(unknown)));
+    assert_eq!(positions(&case), (Some(28), Some(280), Some(900)), "what it does not say stays");
+    case.consumer.seek(case.now, Start::First);
+    assert_eq!(case.consumer.behind(), None);
+
+    let case = Case::new(options());
+    assert_eq!(positions(&case), (Some(0), Some(280), None));
+}
+
+#[test]
+fn an_acknowledgement_is_for_its_own_pack() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", "")]));
+    let first = case.take();
+    case.ack(&first);
+    case.get(true);
+    case.answer(got(200, "", &[("b", "")]));
+    let second = case.take();
+    case.ack(&first);
+    case.consumer.ack_cumulative(case.now, &first[0]);
+    case.consumer.nack(case.now, &first[0], Some(Duration::ZERO));
+    assert!(case.ask().is_none(), "b is neither acknowledged nor asked for again");
+    case.ack(&second);
+    case.get(true);
+}
+
+#[test]
+fn an_acknowledgement_from_before_a_seek_hides_nothing_behind_it() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", "")]));
+    let before = case.take();
+    case.consumer.seek(case.now, Start::First);
+    case.register(FROM_FIRST, Some(0));
+    case.answer(registered(200));
+    case.ack(&before);
+    case.get(false);
+    case.answer(got(200, "", &[("a", "")]));
+    assert_eq!(texts(&case.take()), ["a"]);
+}
+
+#[test]
+fn what_is_not_acknowledged_can_be_asked_for_again() {
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("a", ""), ("b", "")]));
+    let messages = case.take();
+    case.ack(&messages[..1]);
+    case.consumer.redeliver(case.now);
+    assert_eq!(case.wait(), Duration::ZERO);
+    case.get(false);
+    case.answer(got(200, "", &[("a", ""), ("b", "")]));
+    let again = case.take();
+    assert_eq!((texts(&again), again[0].pack.redelivered), (vec!["b"], 1));
+}
+
+#[test]
+fn what_is_remembered_of_acknowledged_messages_is_bounded() {
+    let half = MAX_DONE as i64 / 2;
+    let mut consumer = Consumer::new(options(), Instant::now());
+    for part in 0..2 {
+        consumer.remember((part * half..(part + 1) * half).collect());
+    }
+    assert_eq!(consumer.done.len(), MAX_DONE, "so many are known");
+    consumer.remember((-half..0).collect());
+    assert!(consumer.done.len() <= MAX_DONE);
+    assert!((-half..0).all(|id| consumer.done.contains(&id)), "the latest are known");
+}
+
+#[test]
+fn the_phases_have_the_names_that_users_see() {
+    let mut case = Case::new(options());
+    assert_eq!(case.consumer.phase().name(), "reading");
+    case.consumer.set_paused(true);
+    assert_eq!(case.consumer.phase().name(), "paused");
+    case.consumer.leave();
+    assert_eq!(case.consumer.phase().name(), "leaving");
+    let now = Instant::now();
+    let mut case = Case { consumer: Consumer::new(options(), now), now };
+    assert_eq!(case.consumer.phase().name(), "registering");
+    case.consumer.attach();
+    case.register(FROM_LATEST, None);
+    case.answer(registered(410));
+    assert_eq!(case.consumer.phase().name(), "occupied");
 }
