@@ -95,11 +95,6 @@ impl Acks {
         self.whole.len() + self.partial.len() + usize::from(self.through_changed)
     }
 
-    /// Whether a cumulative acknowledgement has been made.
-    pub(super) fn is_cumulative(&self) -> bool {
-        self.through.is_some()
-    }
-
     /// Whether a cumulative acknowledgement is waiting for the limit set by [`Self::hold`] to be lifted.
     pub(super) fn is_held_back(&self) -> bool {
         self.held_back
@@ -517,5 +512,119 @@ mod tests {
         assert_eq!(group.ids, [id_data((1, 2), vec![])]);
         assert_eq!(acks.waiting(), 1);
         assert_eq!(acks.take_for(&[batched(4, 0, 2)], false).unwrap(), None);
+    }
+
+    fn cumulative(ids: &[IdData]) -> AckGroup {
+        AckGroup { ack_type: CUMULATIVE, ids: ids.to_vec() }
+    }
+
+    #[test]
+    fn what_a_cumulative_ack_covers_is_acknowledged_and_the_rest_of_its_batch_is_not() {
+        let mut acks = Acks::new(true);
+        acks.cumulative(&batched(5, 1, 4)).unwrap();
+        for covered in [MessageId::new(1, 4), batched(4, 3, 4), batched(5, 0, 4), batched(5, 1, 4)] {
+            assert!(acks.contains(&covered), "{covered}");
+        }
+        for left in [batched(5, 2, 4), batched(5, 3, 4), MessageId::new(1, 5), MessageId::new(1, 6)] {
+            assert!(!acks.contains(&left), "{left}");
+        }
+        for whole in [batched(5, 3, 4), MessageId::new(1, 5)] {
+            acks.cumulative(&whole).unwrap();
+            assert!(acks.contains(&MessageId::new(1, 5)) && acks.contains(&batched(5, 3, 4)), "{whole}");
+        }
+    }
+
+    #[test]
+    fn a_cumulative_ack_of_a_whole_entry_takes_its_single_ones_along() {
+        for through in [MessageId::new(1, 5), batched(5, 2, 3)] {
+            for index_ack in [false, true] {
+                let mut acks = Acks::new(index_ack);
+                acks.individual(&batched(5, 0, 3));
+                acks.cumulative(&through).unwrap();
+                assert_eq!(acks.take(), [cumulative(&[id_data((1, 5), vec![])])]);
+            }
+            let mut acks = Acks::new(true);
+            acks.individual(&MessageId::new(1, 5));
+            acks.cumulative(&through).unwrap();
+            assert_eq!(acks.take(), [cumulative(&[id_data((1, 5), vec![])])]);
+        }
+    }
+
+    #[test]
+    fn single_acks_in_a_batch_outlive_a_cumulative_one_before_them() {
+        for index_ack in [false, true] {
+            for through in 0..2 {
+                let mut acks = Acks::new(index_ack);
+                acks.individual(&batched(5, 3, 4));
+                acks.cumulative(&batched(5, through, 4)).unwrap();
+                acks.take();
+                for index in through + 1..3 {
+                    acks.individual(&batched(5, index, 4));
+                }
+                let ids = acks.take().pop().unwrap().ids;
+                assert_eq!(ids, [id_data((1, 5), vec![])], "index_ack {index_ack}, through {through}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cumulative_ack_leaves_the_parts_of_later_batches_as_they_are() {
+        let mut acks = Acks::new(true);
+        acks.individual(&batched(3, 0, 2));
+        acks.individual(&batched(9, 0, 2));
+        acks.cumulative(&MessageId::new(1, 5)).unwrap();
+        let single = AckGroup { ack_type: INDIVIDUAL, ids: vec![id_data((1, 9), vec![0b10])] };
+        assert_eq!(acks.take(), [cumulative(&[id_data((1, 5), vec![])]), single]);
+        assert_eq!(acks.batches.len(), 1, "nothing is kept of what is acknowledged");
+    }
+
+    #[test]
+    fn an_id_without_the_size_of_its_batch_counts_once_the_batch_is_known() {
+        let mut acks = Acks::new(false);
+        assert!(!acks.knows_batch(&batched(0, 1, 0)));
+        acks.individual(&batched(0, 0, 2));
+        assert!(acks.knows_batch(&batched(0, 1, 0)));
+        acks.individual(&batched(0, 1, 0));
+        assert!(acks.knows_batch(&batched(0, 1, 0)), "all of it is acknowledged");
+        assert_eq!(acks.take()[0].ids, [id_data((1, 0), vec![])]);
+    }
+
+    #[test]
+    fn parts_of_a_batch_are_said_again_only_where_they_are_said_at_all() {
+        for (index_ack, said) in [(false, 0), (true, 1)] {
+            let mut acks = Acks::new(index_ack);
+            acks.individual(&batched(0, 0, 2));
+            acks.take();
+            acks.redelivered(&batched(0, 0, 2));
+            assert_eq!((acks.waiting(), acks.take().len()), (said, said), "index_ack {index_ack}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_the_broker_has_heard_of_is_forgotten_before_one_it_has_not() {
+        let mut acks = Acks::new(true);
+        let most = MAX_BATCHES as u64;
+        for entry in 0..most {
+            acks.individual(&batched(entry, 0, 3));
+        }
+        acks.take();
+        acks.individual(&batched(0, 1, 3));
+        acks.individual(&batched(most, 0, 3));
+        let ids = acks.take().pop().unwrap().ids;
+        assert_eq!(ids, [id_data((1, 0), vec![0b100]), id_data((1, most), vec![0b110])]);
+    }
+
+    #[test]
+    fn what_is_held_back_is_sent_once_and_goes_on_with_the_limit() {
+        let mut acks = Acks::new(false);
+        acks.hold(Some((1, 3)));
+        acks.cumulative(&MessageId::new(1, 5)).unwrap();
+        assert_eq!(acks.take(), [cumulative(&[id_data((1, 2), vec![])])]);
+        acks.cumulative(&MessageId::new(1, 6)).unwrap();
+        assert_eq!(acks.take(), [], "brokers reject moving back");
+        acks.hold(Some((1, 5)));
+        assert_eq!(acks.take(), [cumulative(&[id_data((1, 4), vec![])])]);
+        acks.hold(None);
+        assert_eq!(acks.take(), [cumulative(&[id_data((1, 6), vec![])])]);
     }
 }

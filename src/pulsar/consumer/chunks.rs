@@ -47,6 +47,8 @@ struct Open {
     total: usize,
     next: i32,
     entries: Vec<Entry>,
+    /// The first entry, in topic order, of this attempt and of those before it.
+    first: Entry,
     /// Creation order; a smaller value is older.
     age: u64,
 }
@@ -89,20 +91,22 @@ impl Chunks {
             // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries are
             // acknowledged together with the message.
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
-            let entries =
+            let entries: Vec<_> =
                 before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
+            let first = entries
+                .iter()
+                .copied()
+                .fold(entry, |first, other| std::cmp::min_by_key(first, other, |entry| order(*entry)));
             if self.open.len() >= MAX_OPEN {
                 self.forget_oldest(uuid);
             }
             self.clock += 1;
-            let open = Open { bytes: BytesMut::new(), total, next: 0, entries, age: self.clock };
+            let open = Open { bytes: BytesMut::new(), total, next: 0, entries, first, age: self.clock };
             self.open.insert(uuid.to_owned(), open);
         }
         while self.held + body.len() > self.limit && self.forget_oldest(uuid) {}
         let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
-        if let Some(first) = open.entries.first() {
-            self.holds.insert(order(*first), now + CHUNK_TIMEOUT);
-        }
+        self.holds.insert(order(open.first), now + CHUNK_TIMEOUT);
         if id < open.next {
             // Sent again after a lost receipt: acknowledged together with the message it belongs to.
             if open.entries.len() < 2 * MAX_CHUNKS as usize && !open.entries.contains(&entry) {
@@ -268,5 +272,126 @@ mod tests {
             chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
         }
         assert_eq!(chunks.holds.len(), MAX_HOLDS);
+    }
+
+    #[test]
+    fn what_was_sent_again_is_acknowledged_with_the_message_once() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let take =
+            |chunks: &mut Chunks, id, entry| chunks.take(now, &chunk("a", id, 3, 6), (1, entry), &body("ab"));
+        take(&mut chunks, 0, 0);
+        take(&mut chunks, 1, 1);
+        // All of it from the beginning, in other entries.
+        take(&mut chunks, 0, 2);
+        take(&mut chunks, 1, 3);
+        assert_eq!(take(&mut chunks, 1, 4), Chunk::Stray, "in another entry");
+        assert_eq!(take(&mut chunks, 1, 3), Chunk::Stray, "the same entry");
+        let Chunk::Complete(bytes, mut all) = take(&mut chunks, 2, 5) else { panic!("it is complete") };
+        assert_eq!(bytes, body("ababab"));
+        all.sort_unstable();
+        assert_eq!(all, (0..6).map(|entry| (1, entry)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn each_chunk_may_be_sent_twice_and_a_repetition_without_end_is_bounded() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut entry, count) = (0, 40);
+        let mut last = Chunk::Kept;
+        for id in (0..count).flat_map(|id| if id == 0 { vec![id] } else { vec![id, id] }) {
+            let taken = chunks.take(now, &chunk("a", id, count, 2 * count), (1, entry), &body("ab"));
+            entry += 1;
+            if let Chunk::Complete(..) = taken {
+                last = taken;
+                break;
+            }
+        }
+        let Chunk::Complete(_, entries) = last else { panic!("it is complete") };
+        assert_eq!(entries.len(), entry as usize, "all of them are acknowledged");
+
+        chunks.take(now, &chunk("b", 0, 3, 6), (1, 0), &body("ab"));
+        chunks.take(now, &chunk("b", 1, 3, 6), (1, 1), &body("ab"));
+        let known = chunks.open["b"].entries.len();
+        chunks.open.get_mut("b").unwrap().entries.resize(2 * MAX_CHUNKS as usize - 1, (2, 0));
+        assert!(known < 2 * MAX_CHUNKS as usize);
+        for again in 2..5 {
+            chunks.take(now, &chunk("b", 1, 3, 6), (1, again), &body("ab"));
+        }
+        assert_eq!(chunks.open["b"].entries.len(), 2 * MAX_CHUNKS as usize);
+    }
+
+    #[test]
+    fn the_limit_may_be_reached_and_not_exceeded() {
+        let (mut chunks, now) = (Chunks::new(10), Instant::now());
+        chunks.take(now, &chunk("a", 0, 2, 6), (1, 0), &body("abcd"));
+        chunks.take(now, &chunk("b", 0, 2, 8), (1, 1), &body("ghijkl"));
+        assert_eq!(
+            chunks.take(now, &chunk("b", 1, 2, 8), (1, 2), &body("m")),
+            Chunk::Stray,
+            "it is too short, and there was no room for the first any more"
+        );
+        assert_eq!(chunks.take(now, &chunk("a", 1, 2, 6), (1, 3), &body("ef")), Chunk::Stray);
+        chunks.take(now, &chunk("a", 0, 2, 4), (1, 4), &body("ab"));
+        chunks.take(now, &chunk("b", 0, 2, 10), (1, 5), &body("cdefgh"));
+        assert_eq!(
+            chunks.take(now, &chunk("a", 1, 2, 4), (1, 6), &body("yz")),
+            Chunk::Complete(body("abyz"), vec![(1, 4), (1, 6)])
+        );
+        assert_eq!(chunks.held, 6);
+    }
+
+    #[test]
+    fn a_message_whose_chunks_contradict_each_other_is_dropped() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        chunks.take(now, &chunk("size", 0, 2, 4), (1, 0), &body("ab"));
+        assert_eq!(chunks.take(now, &chunk("size", 1, 2, 5), (1, 1), &body("cd")), Chunk::Stray);
+        chunks.take(now, &chunk("short", 0, 2, 5), (1, 2), &body("ab"));
+        assert_eq!(chunks.take(now, &chunk("short", 1, 2, 5), (1, 3), &body("cd")), Chunk::Stray);
+        assert_eq!((chunks.open.len(), chunks.held), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_message_makes_room() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        for i in 0..100 {
+            chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
+        }
+        for i in 90..100 {
+            let last = chunks.take(now, &chunk(&i.to_string(), 1, 2, 4), (2, i), &body("cd"));
+            assert_eq!(last, Chunk::Complete(body("abcd"), vec![(1, i), (2, i)]));
+        }
+    }
+
+    #[test]
+    fn each_chunk_renews_the_hold_on_the_first() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let take = |chunks: &mut Chunks, after, id, entry| {
+            let now = now + Duration::from_secs(after);
+            assert_eq!(chunks.take(now, &chunk("a", id, 4, 8), (1, entry), &body("ab")), Chunk::Kept);
+        };
+        let held = |chunks: &mut Chunks, after| chunks.first_held(now + Duration::from_secs(after));
+        take(&mut chunks, 0, 0, 7);
+        take(&mut chunks, 50, 1, 8);
+        assert_eq!(held(&mut chunks, 100), Some((1, 7)));
+        // Also if the same entries come again.
+        take(&mut chunks, 100, 0, 7);
+        take(&mut chunks, 150, 1, 8);
+        assert_eq!(held(&mut chunks, 200), Some((1, 7)));
+        take(&mut chunks, 200, 2, 9);
+        assert_eq!(held(&mut chunks, 259), Some((1, 7)));
+        assert_eq!(chunks.next_lapse(), Some(now + Duration::from_secs(260)));
+        assert_eq!(held(&mut chunks, 260), None);
+    }
+
+    #[test]
+    fn a_lost_connection_frees_the_pieces_and_a_seek_frees_all() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab"));
+        chunks.drop_pieces();
+        assert_eq!((chunks.held, chunks.first_held(now)), (0, Some((1, 0))));
+        assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 1), &body("cd")), Chunk::Stray);
+        chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab"));
+        chunks.clear();
+        assert_eq!((chunks.held, chunks.first_held(now)), (0, None));
+        assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 1), &body("cd")), Chunk::Stray);
     }
 }

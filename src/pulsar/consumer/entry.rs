@@ -293,7 +293,7 @@ fn unbatch(
     let malformed =
         |what: &str| Error::protocol(format!("the entry holds a malformed batch of {size} messages: {what}"));
     // Each message needs at least its length prefix and the payload size in its metadata.
-    if size < 1 || size as usize > body.len() / 6 + 1 {
+    if size < 1 || size as usize > body.len() / 6 {
         return Err(malformed("it is too short for that many messages"));
     }
     let mut messages = Vec::with_capacity(size as usize);

@@ -418,12 +418,10 @@ impl Consumer {
     /// Limits cumulative acknowledgements to what precedes the first entry that could not be read, and the first chunked
     /// message that is incomplete, or complete and unacknowledged.
     fn hold_acks(&mut self, now: Instant) {
-        if self.acks.is_cumulative() {
-            let complete = self.chunked.values().flatten().copied();
-            let incomplete = self.chunks.first_held(now);
-            let held = complete.chain(incomplete).chain(self.unreadable);
-            self.acks.hold(held.min_by_key(|entry| order(*entry)));
-        }
+        let complete = self.chunked.values().flatten().copied();
+        let incomplete = self.chunks.first_held(now);
+        let held = complete.chain(incomplete).chain(self.unreadable);
+        self.acks.hold(held.min_by_key(|entry| order(*entry)));
     }
 
     /// Acknowledges `ids` and returns the ACK to be sent for them immediately; the caller fills in its request id.
@@ -472,10 +470,15 @@ impl Consumer {
         }
     }
 
-    /// Sends the collected acknowledgements with the next [`Self::poll_transmit`].
+    /// Sends the collected acknowledgements with the next [`Self::poll_transmit`]. While detached they stay collected.
     pub fn flush_acks(&mut self) {
-        if self.acks.waiting() > 0 {
-            self.queue_acks();
+        if self.state == State::Detached {
+            return;
+        }
+        self.ack_due = None;
+        for group in self.acks.take() {
+            let command = Command::Ack(self.ack_command(group));
+            self.immediate.push_back(command);
         }
     }
 
@@ -528,10 +531,6 @@ impl Consumer {
         }
         if self.ack_due.is_some_and(|due| due <= now) {
             self.flush_acks();
-            // An acknowledgement with a receipt has taken them along.
-            if self.acks.waiting() == 0 {
-                self.ack_due = None;
-            }
         }
         if self.state != State::Attached {
             return;
@@ -622,18 +621,6 @@ impl Consumer {
             self.flush_acks();
         } else if self.ack_due.is_none() {
             self.ack_due = Some(now + self.options.ack_group_time);
-        }
-    }
-
-    /// Queues the collected acknowledgements for writing. While detached they stay collected.
-    fn queue_acks(&mut self) {
-        if self.state == State::Detached {
-            return;
-        }
-        self.ack_due = None;
-        for group in self.acks.take() {
-            let command = Command::Ack(self.ack_command(group));
-            self.immediate.push_back(command);
         }
     }
 

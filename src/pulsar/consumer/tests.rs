@@ -120,6 +120,11 @@ fn an_entry_that_cannot_be_read_is_discarded_with_its_reason_and_its_permit_retu
         pb::MessageMetadata { compression: Some(3), uncompressed_size: Some(u32::MAX), ..Default::default() };
     let garbage =
         pb::MessageMetadata { compression: Some(1), uncompressed_size: Some(100), ..Default::default() };
+    let largest = pb::MessageMetadata {
+        compression: Some(1),
+        uncompressed_size: Some(DEFAULT_MAX_MESSAGE_SIZE as u32),
+        ..Default::default()
+    };
     let unknown =
         pb::MessageMetadata { compression: Some(9), uncompressed_size: Some(1), ..Default::default() };
     let short = pb::MessageMetadata { num_messages_in_batch: Some(3), ..Default::default() };
@@ -130,6 +135,7 @@ fn an_entry_that_cannot_be_read_is_discarded_with_its_reason_and_its_permit_retu
         (encrypted(), ValidationError::DecryptionError),
         (payload(&bomb, b"x"), ValidationError::UncompressedSizeCorruption),
         (payload(&garbage, b"\xff\xff\xff"), ValidationError::DecompressionError),
+        (payload(&largest, b"\xff\xff\xff"), ValidationError::DecompressionError),
         (payload(&unknown, b"x"), ValidationError::DecompressionError),
         (payload(&short, &batch_body(2)), ValidationError::BatchDeSerializeError),
         (payload(&huge, &batch_body(2)), ValidationError::BatchDeSerializeError),
@@ -148,6 +154,7 @@ fn an_entry_that_cannot_be_read_is_discarded_with_its_reason_and_its_permit_retu
         });
         let ack = acked.expect("an ack");
         assert_eq!((ack.validation_error, ack.message_ids[0].entry_id), (Some(reason as i32), 3));
+        assert_eq!(ack.consumer_id, 7);
     }
 }
 
@@ -782,4 +789,275 @@ fn a_seek_goes_on_behind_an_entry_that_ended_the_consumer() {
     c.attach();
     give(&mut c, 1, single("behind")).unwrap();
     assert_eq!((c.has_failed(), c.available(), c.moves()), (false, 1, 1));
+}
+
+fn redelivery(entries: &[u64]) -> Command {
+    let ids =
+        entries.iter().map(|entry| hot::IdData { ledger_id: 1, entry_id: *entry, ..Default::default() });
+    Command::RedeliverUnacknowledgedMessages(pb::CommandRedeliverUnacknowledgedMessages {
+        consumer_id: 7,
+        message_ids: ids.collect(),
+        consumer_epoch: None,
+    })
+}
+
+#[test]
+fn an_entry_is_asked_for_again_once_for_all_its_messages() {
+    let now = Instant::now();
+    let second = Duration::from_secs(1);
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    give(&mut c, 0, batch(2)).unwrap();
+    give(&mut c, 1, single("b")).unwrap();
+    let got = take(&mut c);
+    written(&mut c);
+    c.nack(now, &got[0].id, Some(second));
+    c.nack(now, &got[1].id, Some(2 * second));
+    c.nack(now, &got[2].id, Some(2 * second));
+    c.handle_timeout(now + second);
+    assert_eq!(written(&mut c), [redelivery(&[0])]);
+    assert_eq!(c.poll_timeout(), Some(now + 2 * second));
+    c.handle_timeout(now + 2 * second);
+    assert_eq!(written(&mut c), [redelivery(&[1])]);
+    assert_eq!(c.poll_timeout(), None);
+}
+
+#[test]
+fn all_that_is_unacknowledged_can_be_asked_for_again() {
+    let now = Instant::now();
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    c.redeliver_unacknowledged();
+    assert_eq!(written(&mut c), [flow(10), redelivery(&[])]);
+    give(&mut c, 0, single("a")).unwrap();
+    let id = take(&mut c)[0].id;
+    c.nack(now, &id, None);
+    give(&mut c, 1, single("b")).unwrap();
+    c.redeliver_unacknowledged();
+    assert_eq!((written(&mut c), c.available(), c.poll_timeout()), (vec![redelivery(&[])], 0, None));
+    c.detach();
+    c.redeliver_unacknowledged();
+    c.attach();
+    assert_eq!(written(&mut c), [flow(10)], "a new connection brings everything by itself");
+}
+
+#[test]
+fn an_aborted_seek_has_everything_given_again() {
+    let mut c = consumer(Options::default());
+    assert_eq!(c.moves(), 0);
+    written(&mut c);
+    give(&mut c, 0, single("a")).unwrap();
+    c.begin_seek();
+    assert_eq!((c.available(), c.is_attached(), c.moves()), (0, true, 1));
+    c.abort_seek();
+    assert_eq!(written(&mut c), [redelivery(&[])]);
+    give(&mut c, 0, single("a")).unwrap();
+    assert_eq!(take(&mut c).len(), 1);
+    c.abort_seek();
+    assert_eq!(written(&mut c), [], "there is no seek");
+}
+
+#[test]
+fn a_seek_without_a_connection_waits_for_one() {
+    let mut c = consumer(Options::default());
+    c.detach();
+    c.begin_seek();
+    assert!(!c.is_attached());
+    assert_eq!(written(&mut c), []);
+    c.attach();
+    assert!(c.is_attached());
+}
+
+#[test]
+fn what_there_is_to_write_is_told() {
+    let now = Instant::now();
+    let mut c = Consumer::new(7, Options { receiver_queue: 10, ..Options::default() });
+    assert!(!c.wants_transmit());
+    c.attach();
+    assert!(c.wants_transmit());
+    written(&mut c);
+    assert!(!c.wants_transmit());
+    for entry in 0..5 {
+        give(&mut c, entry, single("x")).unwrap();
+    }
+    assert!(!c.wants_transmit());
+    take(&mut c);
+    assert!(c.wants_transmit(), "permits");
+    written(&mut c);
+    c.ack(now, &MessageId::new(1, 0));
+    assert!(!c.wants_transmit(), "it waits for others");
+    c.flush_acks();
+    assert!(c.wants_transmit(), "an acknowledgement");
+    c.detach();
+    assert!(!c.wants_transmit(), "there is no connection");
+}
+
+#[test]
+fn a_part_of_a_batch_of_unknown_size_is_refused_unless_the_batch_is_known() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, batch(2)).unwrap();
+    let got = take(&mut c);
+    for index in 0..2 {
+        let parsed = MessageId { batch_size: 0, ..got[index].id };
+        assert_eq!(c.check_ack(&parsed).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        c.check_ack(&got[index].id).unwrap();
+    }
+    c.check_ack(&MessageId::new(1, 0)).unwrap();
+    c.ack(now, &got[0].id);
+    let parsed = MessageId { batch_size: 0, ..got[1].id };
+    c.check_ack(&parsed).unwrap();
+    c.ack(now, &parsed);
+    assert_eq!(acks(&mut c, now), [(0, vec![0])]);
+}
+
+#[test]
+fn a_cumulative_ack_leaves_the_chunked_messages_behind_it() {
+    let now = Instant::now();
+    for receipt in [false, true] {
+        let mut c = consumer(Options::default());
+        for (entry, uuid, id) in [(0, "a", 0), (1, "a", 1), (2, "b", 0), (3, "b", 1)] {
+            give(&mut c, entry, chunk(uuid, id, 2)).unwrap();
+        }
+        let got = take(&mut c);
+        if receipt {
+            let ack = c.receipt_ack(now, &[got[0].id], true).unwrap().unwrap();
+            assert_eq!((ack.ack_type, ack.message_ids[0].entry_id), (1, 1));
+        } else {
+            c.ack_cumulative(now, &got[0].id).unwrap();
+            assert_eq!(acks(&mut c, now), [(1, vec![1])]);
+        }
+        c.ack(now, &got[1].id);
+        assert_eq!(acks(&mut c, now), [(0, vec![2, 3])], "with a receipt: {receipt}");
+    }
+}
+
+#[test]
+fn each_of_several_chunked_messages_is_acknowledged_with_its_own_chunks() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    for (entry, uuid, id) in [(0, "a", 0), (1, "b", 0), (2, "a", 1), (3, "b", 1)] {
+        give(&mut c, entry, chunk(uuid, id, 2)).unwrap();
+    }
+    let got = take(&mut c);
+    c.ack(now, &got[0].id);
+    assert_eq!(acks(&mut c, now), [(0, vec![0, 2])]);
+    c.ack(now, &got[1].id);
+    assert_eq!(acks(&mut c, now), [(0, vec![1, 3])]);
+    give(&mut c, 4, single("x")).unwrap();
+    assert!(c.chunked.is_empty(), "nothing is kept of a plain message");
+}
+
+#[test]
+fn an_incomplete_message_wakes_only_what_waits_for_it() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    c.handle_message(now, delivery(0, &[]), chunk("u", 0, 2)).unwrap();
+    assert_eq!(c.poll_timeout(), None);
+}
+
+#[test]
+fn a_message_in_one_chunk_is_a_message() {
+    let mut c = consumer(Options::default());
+    let metadata = pb::MessageMetadata { num_chunks_from_msg: Some(1), ..Default::default() };
+    give(&mut c, 0, payload(&metadata, b"x")).unwrap();
+    assert_eq!(take(&mut c).len(), 1);
+}
+
+#[test]
+fn a_seek_into_a_batch_goes_on_behind_its_message() {
+    let mut c = consumer(Options::default());
+    c.begin_seek();
+    c.end_seek(Some(MessageId::new(1, 0).in_batch(0, 3)), false);
+    c.detach();
+    c.attach();
+    give(&mut c, 0, batch(3)).unwrap();
+    assert_eq!(take(&mut c).iter().map(|message| message.id.batch_index).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn after_a_seek_to_an_end_of_the_topic_all_that_comes_is_delivered() {
+    for end in [MessageId::EARLIEST, MessageId::LATEST] {
+        let mut c = consumer(Options::default());
+        c.begin_seek();
+        c.end_seek(Some(end), false);
+        c.detach();
+        c.attach();
+        give(&mut c, 0, single("x")).unwrap();
+        assert_eq!(c.available(), 1);
+    }
+}
+
+#[test]
+fn properties_and_the_producer_come_with_each_message() {
+    let pair = |value: &str| pb::KeyValue { key: "key".into(), value: value.into() };
+    let expected = |value: &str| vec![(Box::from("key"), Box::from(value))];
+    let mut c = consumer(Options::default());
+    let of = |producer: &str, value: &str| pb::MessageMetadata {
+        producer_name: producer.into(),
+        properties: vec![pair(value)],
+        ..Default::default()
+    };
+    for (entry, producer, value) in [(0, "p", "1"), (1, "p", "2"), (2, "q", "3")] {
+        give(&mut c, entry, payload(&of(producer, value), b"x")).unwrap();
+    }
+    let mut body = BytesMut::new();
+    let batched = Outgoing { payload: b"x", properties: &[("key", "4")], ..Default::default() };
+    hot::encode_batched(&batched, 0, &mut body);
+    let metadata = pb::MessageMetadata { num_messages_in_batch: Some(1), ..of("p", "of the entry") };
+    give(&mut c, 3, payload(&metadata, &body)).unwrap();
+    let got = take(&mut c);
+    for (message, (producer, value)) in got.iter().zip([("p", "1"), ("p", "2"), ("q", "3"), ("p", "4")]) {
+        assert_eq!((&*message.entry.producer_name, message.properties()), (producer, &expected(value)[..]));
+    }
+    let shared = Arc::ptr_eq(&got[0].entry.producer_name, &got[1].entry.producer_name);
+    assert!(shared, "a name is kept once for the messages that follow each other");
+}
+
+/// The smallest batch that the format allows: each message is its length and the size of its payload, 0.
+#[test]
+fn a_batch_of_the_smallest_messages_is_read_and_numbers_them_itself() {
+    let smallest = [0, 0, 0, 2, 0x18, 0];
+    let metadata = |size| pb::MessageMetadata {
+        num_messages_in_batch: Some(size),
+        sequence_id: 40,
+        ..Default::default()
+    };
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, payload(&metadata(3), &smallest.repeat(3))).unwrap();
+    assert_eq!(take(&mut c).iter().map(|message| message.sequence_id).collect::<Vec<_>>(), [40, 41, 42]);
+    let error = give(&mut c, 1, payload(&metadata(4), &smallest.repeat(3))).unwrap_err();
+    assert!(error.message().contains("too short for that many messages"), "{error}");
+}
+
+#[test]
+fn a_delivery_is_of_a_whole_entry() {
+    let mut c = consumer(Options::default());
+    let mut claimed = delivery(0, &[]);
+    (claimed.message_id.batch_index, claimed.message_id.batch_size) = (Some(3), Some(5));
+    c.handle_message(Instant::now(), claimed, single("x")).unwrap();
+    assert_eq!(take(&mut c)[0].id, MessageId::new(1, 0));
+}
+
+#[test]
+fn what_is_asked_for_follows_the_size_of_messages() {
+    let options = Options { receiver_queue: 1000, receive_buffer: 1 << 20, ..Options::default() };
+    let granted = |c: &mut Consumer| {
+        c.detach();
+        c.attach();
+        match &written(c)[..] {
+            [Command::Flow(flow)] => flow.permits,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut c = Consumer::new(7, options.clone());
+    c.attach();
+    for entry in 0..200 {
+        give(&mut c, entry, batch(100)).unwrap();
+        take(&mut c);
+    }
+    assert_eq!(granted(&mut c), 1000, "of the messages, not of the batches");
+    give(&mut c, 200, single(&"x".repeat(100_000))).unwrap();
+    assert_eq!(granted(&mut c), 10, "a large one counts at once");
+    give(&mut c, 201, single("x")).unwrap();
+    let after = granted(&mut c);
+    assert!((11..20).contains(&after), "a small one counts little: {after}");
 }
