@@ -175,11 +175,11 @@ fn used_pages(connection: &Connection) -> rusqlite::Result<u64> {
 pub trait Job: Send + 'static {
     /// Approximate number of bytes that the job writes.
     fn size(&self) -> usize;
-    /// Applies the change, inside the caller's transaction.
-    fn apply(&self, connection: &Connection) -> rusqlite::Result<()>;
-    /// Like [`Self::apply`], as one of several changes of a transaction, which has removed that many bytes so far.
-    fn apply_after(&self, connection: &Connection, _removed: &mut usize) -> rusqlite::Result<()> {
-        self.apply(connection)
+    /// Applies the change as one of several of the caller's transaction, which has removed that many bytes so far.
+    fn apply_after(&self, connection: &Connection, removed: &mut usize) -> rusqlite::Result<()>;
+    /// Applies the change as the first of the caller's transaction.
+    fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        self.apply_after(connection, &mut 0)
     }
     /// Whether later jobs are right without this one, so that it may fail by itself.
     fn stands_alone(&self) -> bool {
@@ -557,6 +557,12 @@ mod tests {
         assert!(!lacks_space(&connection, &failure(ffi::SQLITE_IOERR_FSYNC)));
         assert!(!directory.path().join("probe").exists());
         #[cfg(target_os = "linux")]
+        {
+            // Writing to it fails as on a full disk.
+            std::os::unix::fs::symlink("/dev/full", directory.path().join("probe")).unwrap();
+            assert!(lacks_space(&connection, &failure(ffi::SQLITE_IOERR_WRITE)));
+        }
+        #[cfg(target_os = "linux")]
         for (errno, space) in [(122, true), (28, true), (5, false)] {
             assert_eq!(is_space(&std::io::Error::from_raw_os_error(errno)), space, "{errno}");
         }
@@ -604,7 +610,7 @@ mod tests {
             fn size(&self) -> usize {
                 1
             }
-            fn apply(&self, _: &Connection) -> rusqlite::Result<()> {
+            fn apply_after(&self, _: &Connection, _: &mut usize) -> rusqlite::Result<()> {
                 panic!("for the test")
             }
         }
@@ -627,7 +633,7 @@ mod tests {
             8
         }
 
-        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        fn apply_after(&self, connection: &Connection, _: &mut usize) -> rusqlite::Result<()> {
             connection.prepare_cached("INSERT INTO t VALUES (?1)")?.execute([self.0]).map(drop)
         }
     }
@@ -735,7 +741,7 @@ mod tests {
                 1 << 20
             }
 
-            fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+            fn apply_after(&self, connection: &Connection, _: &mut usize) -> rusqlite::Result<()> {
                 connection.execute("INSERT INTO t VALUES (zeroblob(1 << 20))", []).map(drop)
             }
         }
@@ -782,7 +788,7 @@ mod tests {
             1
         }
 
-        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        fn apply_after(&self, connection: &Connection, _: &mut usize) -> rusqlite::Result<()> {
             connection.execute("INSERT INTO t VALUES (NULL)", [])?;
             match self.0.get() {
                 0 => Ok(()),
@@ -851,7 +857,7 @@ mod tests {
             1
         }
 
-        fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        fn apply_after(&self, connection: &Connection, _: &mut usize) -> rusqlite::Result<()> {
             connection.execute("INSERT INTO t VALUES (NULL)", [])?;
             connection.execute("INSERT INTO b VALUES (zeroblob(?1))", [self.0 as i64]).map(drop)
         }
@@ -890,5 +896,88 @@ mod tests {
         assert_eq!(outcomes, [false, false, true, false, true]);
         writer.close();
         assert_eq!(count(&path), 6);
+    }
+
+    #[test]
+    fn pauses_between_attempts_double_up_to_a_second_and_begin_again_after_a_success() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let mut committer = Committer::new(connection, |_: &[Late], _: &Outcome| {});
+        let open = AtomicBool::new(false);
+        for _ in 0..2 {
+            let job = [late(8, ffi::SQLITE_FULL)];
+            let pauses: Vec<_> =
+                std::iter::from_fn(|| committer.commit(&job, &open)).map(|pause| pause.as_millis()).collect();
+            assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_is_dropped_has_ended_with_a_report_of_each_job() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (done, reports) = mpsc::channel();
+        let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        writer.submit(late(u32::MAX, ffi::SQLITE_FULL));
+        assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
+        drop(writer);
+        let last = reports.try_iter().last();
+        assert!(matches!(last, Some(Report { jobs: 1, outcome: Outcome::Failed(_) })), "{last:?}");
+    }
+
+    #[test]
+    fn a_writer_that_is_closed_leaves_no_log_behind_beside_a_reader() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let reader = open(&path, Sync::Os).unwrap();
+        let (done, _reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        writer.submit(Insert(1));
+        let log = directory.path().join("x.db-wal");
+        writer.close();
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), 0);
+        assert_eq!(count(&path), 1);
+        drop(reader);
+    }
+
+    /// Leaves three rows for later.
+    struct Leaves;
+
+    impl Job for Leaves {
+        fn size(&self) -> usize {
+            1
+        }
+
+        fn apply_after(&self, connection: &Connection, _: &mut usize) -> rusqlite::Result<()> {
+            connection.execute("INSERT INTO t VALUES (1), (2), (3)", []).map(drop)
+        }
+
+        fn clean_up(connection: &Connection) -> rusqlite::Result<bool> {
+            let removed = connection.execute("DELETE FROM t WHERE x = (SELECT min(x) FROM t)", [])?;
+            Ok(removed > 0)
+        }
+    }
+
+    #[test]
+    fn what_was_left_for_later_is_done_while_there_is_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, Sync::Os).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (done, reports) = mpsc::channel();
+        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        writer.submit(Leaves);
+        for jobs in [1, 0, 0, 0] {
+            let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!(matches!(report.outcome, Outcome::Written(bytes) if bytes > 0));
+            assert_eq!(report.jobs, jobs);
+        }
+        assert_eq!(count(&path), 0);
+        writer.close();
+        assert!(reports.try_recv().is_err(), "there was nothing more to do");
     }
 }

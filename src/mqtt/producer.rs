@@ -386,7 +386,6 @@ impl Producer {
                     again.push(Queued { owner: flight.owner, publish, expires: None });
                 }
             }
-            self.first += 1;
         }
         for queued in again.into_iter().rev() {
             self.queue.push_front(queued);
@@ -681,7 +680,7 @@ impl Producer {
             Ok(ack.reason)
         });
         flight.sent = true;
-        self.unanswered -= u16::from(was_sent && self.unanswered > 0);
+        self.unanswered = self.unanswered.saturating_sub(u16::from(was_sent));
         self.settle(ids);
     }
 

@@ -443,8 +443,8 @@ impl Session {
         }
     }
 
+    /// The subscription that may have this packet identifier: its state tells whether it has.
     fn request(&self, packet_id: PacketId) -> Option<SubscriptionId> {
-        let owner = self.ids.owner(packet_id)?;
-        (owner & REQUEST != 0).then_some((owner & !REQUEST) as SubscriptionId)
+        Some((self.ids.owner(packet_id)? & !REQUEST) as SubscriptionId)
     }
 }

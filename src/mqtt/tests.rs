@@ -18,6 +18,7 @@ use crate::transmit::Transmit;
 mod client;
 mod connection;
 mod consumer;
+mod durable;
 mod producer;
 mod session;
 

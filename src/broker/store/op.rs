@@ -130,10 +130,6 @@ impl Job for Op {
         )
     }
 
-    fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
-        self.apply_after(db, &mut 0)
-    }
-
     fn apply_after(&self, db: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
         match self {
             Self::CreateTopic { id, domain, name, partitions } => {

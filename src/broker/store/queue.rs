@@ -24,10 +24,6 @@ impl Job for Submission {
         self.op.size()
     }
 
-    fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
-        self.op.apply(connection)
-    }
-
     fn apply_after(&self, connection: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
         self.op.apply_after(connection, removed)
     }
@@ -80,8 +76,8 @@ impl StoreQueue {
                     jobs[submission.from] += 1;
                 }
                 let was_waiting = std::mem::replace(&mut waiting, matches!(outcome, Outcome::Waiting(_)));
-                // Without jobs, it says how much is used now.
-                let all = waiting || was_waiting || batch.is_empty();
+                // Without jobs, it says how much is used now, or that nothing can be written.
+                let all = was_waiting || batch.is_empty();
                 for (sender, jobs) in senders.iter().zip(&mut jobs).filter(|(_, jobs)| all || **jobs > 0) {
                     let _ = sender.send(Report { jobs: std::mem::take(jobs), outcome: outcome.clone() });
                 }
@@ -162,5 +158,88 @@ mod tests {
         );
         let (memory, _) = StoreQueue::memory();
         assert!(memory.submit(Op::Epoch { topic: 1, epoch: 1 }) && memory.is_idle());
+    }
+
+    fn store() -> (tempfile::TempDir, Connection, Connection) {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        let (db, neighbour) = (open(), open());
+        prepare(&db).unwrap();
+        db.busy_timeout(std::time::Duration::ZERO).unwrap();
+        (directory, db, neighbour)
+    }
+
+    fn append(sequence: u64, bytes: usize) -> Op {
+        let entry = crate::broker::log::tests::entry(1, 1);
+        let entry = crate::broker::log::Entry { sequence, body: vec![0; bytes].into(), ..entry };
+        Op::Append { topic: 1, entry, producer: None }
+    }
+
+    #[test]
+    fn every_protocol_hears_that_the_store_cannot_write_and_that_it_can_again() {
+        let (_directory, db, neighbour) = store();
+        let mut queues = StoreQueue::open(db, (), 2).unwrap();
+        neighbour.execute_batch("BEGIN IMMEDIATE").unwrap();
+        queues[0].0.submit(Op::Epoch { topic: 1, epoch: 1 });
+        for (_, reports) in &mut queues {
+            let report = reports.blocking_recv().unwrap();
+            assert!(report.jobs == 0 && matches!(report.outcome, Outcome::Waiting(_)), "{report:?}");
+        }
+        neighbour.execute_batch("COMMIT").unwrap();
+        for ((_, reports), expected) in queues.iter_mut().zip([1, 0]) {
+            let written = std::iter::from_fn(|| reports.blocking_recv())
+                .find(|report| !matches!(report.outcome, Outcome::Waiting(_)))
+                .unwrap();
+            assert!(matches!(written.outcome, Outcome::Written(_)), "{written:?}");
+            assert_eq!(written.jobs, expected);
+        }
+    }
+
+    #[test]
+    fn a_change_that_nothing_refers_to_may_be_refused_alone_and_an_entry_may_not() {
+        let (_directory, db, _neighbour) = store();
+        let refuse = "BEGIN SELECT RAISE(ABORT, 'refused'); END";
+        db.execute_batch(&format!("CREATE TRIGGER c BEFORE INSERT ON cursor {refuse};")).unwrap();
+        db.execute_batch(&format!("CREATE TRIGGER e BEFORE INSERT ON entry WHEN new.id & 1 {refuse};"))
+            .unwrap();
+        let mut queues = StoreQueue::open(db, (), 1).unwrap();
+        let (queue, mut reports) = queues.remove(0);
+        let (kind, below, state, touched_ms) = (0, 0, vec![], 0);
+        queue.submit(Op::Cursor { topic: 1, subscription: "s".into(), kind, below, state, touched_ms });
+        assert!(matches!(reports.blocking_recv().unwrap().outcome, Outcome::Rejected(_)));
+        queue.submit(append(0, 1000));
+        assert!(matches!(reports.blocking_recv().unwrap().outcome, Outcome::Written(_)));
+        queue.submit(append(1, 1000));
+        assert!(matches!(reports.blocking_recv().unwrap().outcome, Outcome::Failed(_)), "it would be a gap");
+    }
+
+    #[test]
+    fn large_removals_end_after_the_commit_and_the_protocols_hear_of_the_space() {
+        let (_directory, db, neighbour) = store();
+        let mut queues = StoreQueue::open(db, (), 1).unwrap();
+        let (queue, mut reports) = queues.remove(0);
+        let mut jobs = |number: u64| {
+            let mut others = 0;
+            let mut left = number;
+            while left > 0 {
+                let report = reports.blocking_recv().unwrap();
+                left -= report.jobs;
+                others += u64::from(report.jobs == 0);
+            }
+            others
+        };
+        queue.submit(Op::CreateTopic { id: 1, domain: "pulsar", name: "t".into(), partitions: 0 });
+        for sequence in 0..3 {
+            queue.submit(append(sequence, 3 << 20));
+        }
+        assert_eq!(jobs(4), 0, "nothing is left for later");
+        queue.submit(Op::Trim { topic: 1, first: 3, next: 3, next_index: 3 });
+        assert_eq!(jobs(1), 0);
+        let report = reports.blocking_recv().unwrap();
+        assert!(report.jobs == 0 && matches!(report.outcome, Outcome::Written(_)), "{report:?}");
+        let left: i64 = neighbour.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0);
+        drop(queue);
+        assert!(reports.try_recv().is_err(), "there was nothing more to do");
     }
 }

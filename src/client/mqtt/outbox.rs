@@ -324,7 +324,7 @@ impl Job for Change {
         }
     }
 
-    fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
+    fn apply_after(&self, db: &Connection, _: &mut usize) -> rusqlite::Result<()> {
         let execute =
             |sql: &str, values: &[&dyn rusqlite::ToSql]| db.prepare_cached(sql)?.execute(values).map(drop);
         match self {

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::client::*;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::machine::Machine as _;
 use crate::mqtt::packet::{Ack, Publish};
-use crate::mqtt::producer::PacketIds;
+use crate::mqtt::producer::{PacketIds, check_version};
+use crate::mqtt::session::Event;
 use crate::mqtt::{Packet, Properties, Property, Reason};
 
 fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
@@ -475,7 +476,7 @@ fn outcomes_name_their_owner_and_free_their_bytes() {
     let told: Vec<_> = events
         .iter()
         .map(|event| match event {
-            crate::mqtt::session::Event::Published(o) => (o.owner, o.count, o.bytes),
+            Event::Published(o) => (o.owner, o.count, o.bytes),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -509,4 +510,173 @@ fn what_is_dropped_for_newer_messages_says_so_behind_what_was_in_flight() {
     let dropped = Some(ErrorKind::QueueFull);
     assert_eq!(errors(&mut client), [None, dropped, dropped, None]);
     assert_eq!(client.session.pending_messages(), 0);
+}
+
+/// Owner and number of the publications of each outcome, with its error.
+fn owners(client: &mut Client) -> Vec<(u64, u32, Option<ErrorKind>)> {
+    client
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Published(outcome) if outcome.count > 0 => {
+                Some((outcome.owner, outcome.count, outcome.result.err().map(|error| error.kind())))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn outcomes_of_one_owner_that_end_together_are_one_and_those_of_another_are_not() {
+    let mut client = Client::connected(V5);
+    for owner in [1, 1, 2] {
+        client.session.producer().push(client.now, owner, message("t", Q1, "m"));
+    }
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    for id in [ids[2], ids[1], ids[0]] {
+        client.hear(puback(id)).unwrap();
+    }
+    assert_eq!(owners(&mut client), [(1, 2, None), (2, 1, None)]);
+}
+
+#[test]
+fn an_answer_that_comes_twice_frees_one_place() {
+    let mut client = Client::with_windows(2, 10);
+    client.stand(V5, accepted());
+    for payload in ["a", "b", "c", "d"] {
+        client.publish(Q1, payload);
+    }
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    client.hear(puback(ids[1])).unwrap();
+    client.hear(puback(ids[1])).unwrap();
+    assert_eq!(client.published().len(), 1);
+}
+
+/// 4.9: a place is taken by what was sent on this connection, and by what the broker holds.
+#[test]
+fn answers_to_what_was_not_sent_again_keep_to_the_receive_maximum() {
+    for qos in [Q1, Q2] {
+        let mut client = Client::connected(V5);
+        client.publish(Q1, "a");
+        client.publish(qos, "b");
+        let ids: Vec<_> = client.published().iter().map(id_of).collect();
+        client.publish(Q1, "c");
+        client.cut();
+        let present = crate::mqtt::packet::ConnAck {
+            session_present: true,
+            ..accepted_with(&[Property::ReceiveMaximum(1)])
+        };
+        client.stand(V5, present);
+        assert_eq!(told(&client.published()), [(ids[0].get(), "a")]);
+        if qos == Q1 {
+            client.hear(puback(ids[1])).unwrap();
+            assert!(client.said().is_empty(), "a holds the place");
+            client.hear(puback(ids[0])).unwrap();
+        } else {
+            client.hear(pubrec(ids[1])).unwrap();
+            assert_eq!(client.says(), pubrel(ids[1]));
+            client.hear(puback(ids[0])).unwrap();
+            assert!(client.said().is_empty(), "b holds the place, and has its PUBREL");
+            client.hear(pubcomp(ids[1])).unwrap();
+        }
+        assert_eq!(client.published().len(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_that_overtook_is_kept_when_the_session_is_lost() {
+    let mut client = Client::connected(V5);
+    client.publish(Q2, "a");
+    client.publish(Q2, "b");
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    client.hear(Packet::PubRec(Ack::with_reason(ids[1], Reason::QuotaExceeded))).unwrap();
+    client.cut();
+    client.stand(V5, accepted());
+    assert_eq!(errors(&mut client), [Some(ErrorKind::Disconnected), Some(ErrorKind::QuotaExceeded)]);
+}
+
+#[test]
+fn closing_keeps_what_was_answered_and_reports_what_was_dropped() {
+    let mut client = Client::connected(V5);
+    client.publish(Q1, "a");
+    client.publish(Q1, "b");
+    let ids: Vec<_> = client.published().iter().map(id_of).collect();
+    client.hear(puback(ids[1])).unwrap();
+    client.cut();
+    for payload in ["c", "d", "e", "f"] {
+        client.publish(Q1, payload);
+    }
+    for _ in 0..3 {
+        assert!(client.session.producer().drop_oldest());
+    }
+    assert_eq!(client.session.pending_messages(), 6);
+    client.session.close(&Error::new(ErrorKind::Closed, "closed"));
+    let (closed, dropped) = (Some(ErrorKind::Closed), Some(ErrorKind::QueueFull));
+    assert_eq!(errors(&mut client), [closed, None, dropped, dropped, dropped, closed]);
+    assert_eq!(client.session.pending_messages(), 0);
+}
+
+#[test]
+fn what_was_dropped_is_reported_for_its_owner_and_behind_its_predecessors_only() {
+    let mut client = Client::connected(V5);
+    let push = |client: &mut Client, owner, qos, payload| {
+        client.session.producer().push(client.now, owner, message("t", qos, payload));
+    };
+    let drop_oldest = |client: &mut Client| {
+        assert!(client.session.producer().drop_oldest());
+        client.session.handle_written(0);
+    };
+    let dropped = Some(ErrorKind::QueueFull);
+    push(&mut client, 1, Q1, "in flight");
+    let first = client.published();
+    client.cut();
+    push(&mut client, 1, Q1, "x");
+    drop_oldest(&mut client);
+    push(&mut client, 2, Q1, "y");
+    drop_oldest(&mut client);
+    push(&mut client, 3, Q0, "z");
+    drop_oldest(&mut client);
+    assert_eq!(owners(&mut client), [(3, 1, dropped)], "nothing of QoS 0 is in flight before it");
+    push(&mut client, 1, Q1, "sent behind");
+    client.resume(V5);
+    let again = client.published();
+    assert_eq!(again.len(), 2);
+    client.cut();
+    push(&mut client, 1, Q1, "w");
+    drop_oldest(&mut client);
+    client.resume(V5);
+    client.published();
+    client.hear(puback(id_of(&first[0]))).unwrap();
+    assert_eq!(owners(&mut client), [(1, 1, None), (1, 1, dropped), (2, 1, dropped)]);
+    client.hear(puback(id_of(&again[1]))).unwrap();
+    assert_eq!(owners(&mut client), [(1, 1, None), (1, 1, dropped)]);
+    assert!(!client.session.producer().drop_oldest(), "nothing is left");
+}
+
+#[test]
+fn what_the_budget_leaves_is_told_also_without_qos_0() {
+    let mut client = Client::connected(V5);
+    for _ in 0..20 {
+        client.publish(Q1, &"x".repeat(1000));
+    }
+    let now = client.now;
+    let connection = client.connection.as_mut().unwrap();
+    assert!(client.session.poll_transmit(now, connection, 10_000));
+    assert!(!client.session.poll_transmit(now, client.connection.as_mut().unwrap(), 1 << 20));
+}
+
+#[test]
+fn properties_need_version_5() {
+    let bare = message("t", Q1, "m");
+    let properties = Properties::new().with(Property::ContentType("text".into()));
+    let with = Publish { properties, ..bare.clone() };
+    for (publish, version, fits) in
+        [(&bare, V4, true), (&bare, V5, true), (&with, V4, false), (&with, V5, true)]
+    {
+        let result = check_version(publish, version);
+        assert_eq!(
+            result.map_err(|error| error.kind()),
+            if fits { Ok(()) } else { Err(ErrorKind::Unsupported) }
+        );
+    }
 }

@@ -332,3 +332,54 @@ fn closing_fails_everything_that_waits() {
     assert_eq!((published, others), (3, 2));
     assert_eq!(client.session.pending_messages(), 0);
 }
+
+/// What is held has no answer to wait for: its end is that of the connection.
+#[test]
+fn closing_says_nothing_of_a_subscription_that_stands() {
+    let mut client = holding("held");
+    client.session.close(&Error::new(ErrorKind::Closed, "closed"));
+    assert!(client.events().is_empty());
+}
+
+#[test]
+fn a_session_tells_what_it_waits_for() {
+    let mut client = Client::connected(V5);
+    let waits = |client: &Client| (client.session.awaits_answers(), client.session.awaits_acknowledgements());
+    assert_eq!(waits(&client), (false, false));
+    client.session.subscribe(1, filters(&["a"]));
+    assert_eq!(waits(&client), (true, false));
+    let id = subscribed(&mut client).packet_id;
+    client.hear(suback(id, &[Reason::GrantedQoS1])).unwrap();
+    assert_eq!(waits(&client), (false, false));
+    client.publish(Q1, "m");
+    assert_eq!(waits(&client), (true, true));
+    let id = id_of(&client.published()[0]);
+    client.hear(puback(id)).unwrap();
+    assert_eq!(waits(&client), (false, false));
+    client.session.unsubscribe(1);
+    assert_eq!(waits(&client), (true, false));
+}
+
+/// [MQTT-3.3.4-9]: how many messages may come before the server has to wait for answers.
+#[test]
+fn the_room_for_messages_shrinks_with_each_that_is_not_answered() {
+    let mut client = Client::with_windows(10, 3);
+    client.stand(V5, accepted());
+    assert_eq!(client.session.room(), 3);
+    client.hear(delivery(Q1, 1, "m")).unwrap();
+    client.hear(delivery(Q1, 2, "m")).unwrap();
+    assert_eq!(client.session.room(), 1);
+    client.hear(delivery(Q1, 3, "m")).unwrap();
+    assert_eq!(client.session.room(), 0);
+}
+
+#[test]
+fn a_filter_that_an_earlier_process_subscribed_to_can_be_ended() {
+    let mut client = Client::connected(V5);
+    client.session.unsubscribe_filter(5, Filter::parse("old/#").unwrap());
+    let (id, filters) = unsubscribed(&mut client);
+    assert_eq!(filters, ["old/#"]);
+    client.hear(unsuback(id, &[Reason::Success])).unwrap();
+    assert!(matches!(&client.events()[..], [Event::Unsubscribed { id: 5, result: Ok(_) }]));
+    assert!(!client.session.awaits_answers());
+}

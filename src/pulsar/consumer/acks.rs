@@ -18,7 +18,7 @@ const MAX_BATCHES: usize = 10_000;
 
 /// Values of `CommandAck.AckType`.
 const INDIVIDUAL: i32 = 0;
-pub(super) const CUMULATIVE: i32 = 1;
+const CUMULATIVE: i32 = 1;
 
 /// Messages of a batch that are not yet acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]

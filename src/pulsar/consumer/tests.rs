@@ -1061,3 +1061,57 @@ fn what_is_asked_for_follows_the_size_of_messages() {
     let after = granted(&mut c);
     assert!((11..20).contains(&after), "a small one counts little: {after}");
 }
+
+#[test]
+fn a_chunk_that_a_seek_passed_over_does_not_stay_in_the_backlog() {
+    let now = Instant::now();
+    for (inclusive, expected) in [(false, vec![(0, vec![0])]), (true, vec![])] {
+        let mut c = consumer(Options::default());
+        c.begin_seek();
+        give(&mut c, 0, chunk("before", 0, 2)).unwrap();
+        c.end_seek(Some(MessageId::new(1, 0)), inclusive);
+        give(&mut c, 0, chunk("before", 0, 2)).unwrap();
+        assert_eq!(acks(&mut c, now), [], "the seek is not over");
+        c.detach();
+        c.attach();
+        give(&mut c, 0, chunk("u", 0, 2)).unwrap();
+        assert_eq!(acks(&mut c, now), expected, "inclusive: {inclusive}");
+    }
+}
+
+#[test]
+fn an_entry_of_which_nothing_is_left_is_neither_charged_nor_delivered() {
+    let mut c = consumer(Options::default());
+    c.handle_message(Instant::now(), delivery(0, &[0]), single("x")).unwrap();
+    assert_eq!((c.available(), c.outstanding_permits()), (0, 10));
+}
+
+#[test]
+fn acknowledgements_that_were_not_written_end_with_a_seek() {
+    let now = Instant::now();
+    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    written(&mut c);
+    give(&mut c, 0, single("x")).unwrap();
+    let id = take(&mut c)[0].id;
+    c.ack(now, &id);
+    c.nack(now, &MessageId::new(1, 5), Some(Duration::ZERO));
+    c.handle_timeout(now);
+    c.begin_seek();
+    c.end_seek(Some(MessageId::EARLIEST), false);
+    assert_eq!(written(&mut c), [redelivery(&[5])], "the message is wanted again");
+}
+
+#[test]
+fn second_acknowledgements_of_several_chunked_messages_take_all_their_chunks() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    for (entry, uuid, id) in [(0, "a", 0), (1, "a", 1), (2, "b", 0), (3, "b", 1)] {
+        give(&mut c, entry, chunk(uuid, id, 2)).unwrap();
+    }
+    let got = take(&mut c);
+    for message in &got {
+        c.nack(now, &message.id, None);
+    }
+    c.ack(now, &got[0].id);
+    assert_eq!(acks(&mut c, now), [(0, vec![0, 1])]);
+}

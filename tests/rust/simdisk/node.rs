@@ -37,10 +37,6 @@ impl Job for Change {
         self.op.size()
     }
 
-    fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
-        self.op.apply(db)
-    }
-
     fn apply_after(&self, db: &Connection, removed: &mut usize) -> rusqlite::Result<()> {
         self.op.apply_after(db, removed)
     }
