@@ -896,10 +896,10 @@ fn a_part_of_a_batch_of_unknown_size_is_refused_unless_the_batch_is_known() {
     let mut c = consumer(Options::default());
     give(&mut c, 0, batch(2)).unwrap();
     let got = take(&mut c);
-    for index in 0..2 {
-        let parsed = MessageId { batch_size: 0, ..got[index].id };
+    for message in &got {
+        let parsed = MessageId { batch_size: 0, ..message.id };
         assert_eq!(c.check_ack(&parsed).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        c.check_ack(&got[index].id).unwrap();
+        c.check_ack(&message.id).unwrap();
     }
     c.check_ack(&MessageId::new(1, 0)).unwrap();
     c.ack(now, &got[0].id);
