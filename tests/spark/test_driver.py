@@ -32,10 +32,10 @@ def values(url, topic, count):
 def test_messages_of_the_jvm_do_not_grow_with_the_rows(spark):
     from pyspark.sql import functions as F  # noqa: N812
 
-    wide = spark.range(0, 200, 1, 1).select(F.repeat(F.lit("x"), 256 << 10).alias("value"))
+    wide = spark.range(0, 2 * ROWS_PER_MESSAGE, 1, 1).select(F.repeat(F.lit("x"), 128 << 10).alias("value"))
     sizes = _arrow_batches(wide).map(len).collect()
-    assert max(sizes) < ROWS_PER_MESSAGE * 300_000
-    assert sum(sizes) > 200 * (256 << 10)
+    assert max(sizes) < ROWS_PER_MESSAGE * 140_000
+    assert sum(sizes) > 2 * ROWS_PER_MESSAGE * (128 << 10)
 
 
 def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedded, topic, monkeypatch):
