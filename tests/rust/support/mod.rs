@@ -17,3 +17,6 @@ pub mod pulsar;
 pub mod seeds;
 #[cfg(feature = "broker")]
 pub mod tubemq;
+
+/// Time at the start of a test, in milliseconds since 1970.
+pub const WALL_MS: u64 = 1_700_000_000_000;

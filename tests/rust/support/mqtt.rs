@@ -17,7 +17,8 @@ use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version,
 use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
 use penstock::transmit::Transmit;
 
-pub const WALL_MS: u64 = 1_700_000_000_000;
+pub use super::WALL_MS;
+
 pub const Q0: QoS = QoS::AtMostOnce;
 pub const Q1: QoS = QoS::AtLeastOnce;
 pub const Q2: QoS = QoS::ExactlyOnce;
@@ -53,6 +54,20 @@ pub fn retained(topic: &str, qos: QoS, packet_id: u16, payload: &str) -> Publish
     Publish { retain: true, ..publish(topic, qos, packet_id, payload) }
 }
 
+/// Settings of a broker with a store.
+pub fn settings(now: Instant) -> Settings {
+    Settings {
+        limits: Limits::default(),
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        seed: 7,
+        passwords: None,
+        tokens: None,
+    }
+}
+
 impl Bench {
     pub fn new() -> Self {
         Self::with(|_| {})
@@ -60,16 +75,7 @@ impl Bench {
 
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let now = Instant::now();
-        let mut settings = Settings {
-            limits: Limits::default(),
-            clock: Clock::new(now, WALL_MS),
-            stored: true,
-            usage: StoreUsage::default(),
-            max_store: 1 << 30,
-            seed: 7,
-            passwords: None,
-            tokens: None,
-        };
+        let mut settings = settings(now);
         change(&mut settings);
         let directory = tempfile::tempdir().unwrap();
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();

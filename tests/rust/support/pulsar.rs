@@ -15,7 +15,8 @@ use penstock::pulsar::{hot, pb};
 use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
-pub const WALL_MS: u64 = 1_700_000_000_000;
+pub use super::WALL_MS;
+
 pub const TOPIC: &str = "persistent://public/default/orders";
 pub const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -31,6 +32,30 @@ pub struct Bench {
     pub requests: u64,
 }
 
+/// Settings of a broker of `public/default` with a store.
+pub fn settings(now: Instant) -> Settings {
+    Settings {
+        url: "pulsar://127.0.0.1:6650".into(),
+        session: SessionConfig {
+            max_message_size: 5 << 20,
+            keep_alive: Duration::from_secs(30),
+            tokens: None,
+        },
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        auto_create: true,
+        partitions: 0,
+        deduplicate: true,
+        retention: Duration::from_secs(600),
+        retention_bytes: 1 << 20,
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        max_topics: 100,
+        namespaces: vec!["public/default".into()],
+        topic_ids: TopicIds::new(7),
+    }
+}
+
 impl Bench {
     pub fn new() -> Self {
         Self::with(|_| {})
@@ -38,26 +63,7 @@ impl Bench {
 
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let now = Instant::now();
-        let mut settings = Settings {
-            url: "pulsar://127.0.0.1:6650".into(),
-            session: SessionConfig {
-                max_message_size: 5 << 20,
-                keep_alive: Duration::from_secs(30),
-                tokens: None,
-            },
-            clock: Clock::new(now, WALL_MS),
-            stored: false,
-            auto_create: true,
-            partitions: 0,
-            deduplicate: true,
-            retention: Duration::from_secs(600),
-            retention_bytes: 1 << 20,
-            usage: StoreUsage::default(),
-            max_store: 1 << 30,
-            max_topics: 100,
-            namespaces: vec!["public/default".into()],
-            topic_ids: TopicIds::new(7),
-        };
+        let mut settings = Settings { stored: false, ..settings(now) };
         change(&mut settings);
         let broker = Broker::new(settings.clone(), Found::default(), None, now);
         Self { broker, settings, start: now, now, held: false, ops: 0, requests: 100 }

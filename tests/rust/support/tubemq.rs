@@ -16,7 +16,7 @@ use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
 
-pub const WALL_MS: u64 = 1_700_000_000_000;
+pub use super::WALL_MS;
 
 /// A master and broker, its store and its time.
 pub struct Bench {
@@ -31,6 +31,27 @@ pub struct Bench {
     serial: u32,
 }
 
+/// Settings of a broker with a store.
+pub fn settings(now: Instant) -> Settings {
+    Settings {
+        address: ("127.0.0.1".into(), 8123),
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        auto_create: true,
+        partitions: 2,
+        max_message_size: 1 << 20,
+        retention: Duration::from_secs(3600),
+        offset_retention: Duration::from_secs(24 * 3600),
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        max_topics: 100,
+        client_timeout: Duration::from_secs(30),
+        seed: 7,
+        users: None,
+        topic_ids: TopicIds::new(1),
+    }
+}
+
 impl Bench {
     pub fn new() -> Self {
         Self::with(|_| {})
@@ -38,23 +59,7 @@ impl Bench {
 
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let now = Instant::now();
-        let mut settings = Settings {
-            address: ("127.0.0.1".into(), 8123),
-            clock: Clock::new(now, WALL_MS),
-            stored: true,
-            auto_create: true,
-            partitions: 2,
-            max_message_size: 1 << 20,
-            retention: Duration::from_secs(3600),
-            offset_retention: Duration::from_secs(24 * 3600),
-            usage: StoreUsage::default(),
-            max_store: 1 << 30,
-            max_topics: 100,
-            client_timeout: Duration::from_secs(30),
-            seed: 7,
-            users: None,
-            topic_ids: TopicIds::new(1),
-        };
+        let mut settings = settings(now);
         change(&mut settings);
         let directory = tempfile::tempdir().unwrap();
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();

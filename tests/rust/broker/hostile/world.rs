@@ -9,8 +9,8 @@ use penstock::error::Result;
 use penstock::sqlite::{Job as _, Outcome, Report};
 use penstock::transmit::Transmit;
 
-/// The calendar at the start of each test.
-pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
+pub(crate) use crate::support::WALL_MS;
+
 /// Time within which a stranger's connection ends.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes that the broker may hold for a stranger's connection.

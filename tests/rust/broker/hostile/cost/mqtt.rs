@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::StoreUsage;
+use penstock::broker::mqtt::{Broker, Settings};
+use penstock::broker::protocol::Protocol as _;
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
@@ -16,7 +15,8 @@ use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::mqtt::{encode, kinds, row};
 use crate::hostile::strangers::{Credentials, Ids};
-use crate::hostile::world::{WALL_MS, World};
+use crate::hostile::world::World;
+use crate::support::mqtt::settings;
 
 /// Bytes of a packet beyond its list, at most.
 const HEAD: usize = 64;
@@ -24,16 +24,7 @@ const HEAD: usize = 64;
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
     let tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
-    let settings = Settings {
-        limits: Limits::default(),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        seed: 7,
-        passwords: None,
-        tokens,
-    };
+    let settings = Settings { tokens, ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 

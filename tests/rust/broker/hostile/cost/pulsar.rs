@@ -1,17 +1,14 @@
 //! What Pulsar's commands cost.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::log::TopicIds;
 use penstock::broker::log::cursor::MAX_BATCH;
-use penstock::broker::protocol::Clock;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::pulsar::options::Settings;
-use penstock::broker::pulsar::session::SessionConfig;
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Frame, Payload};
 use penstock::pulsar::{hot, pb};
@@ -19,7 +16,8 @@ use penstock::pulsar::{hot, pb};
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::pulsar::{bytes, row};
 use crate::hostile::strangers::{Credentials, Ids};
-use crate::hostile::world::{WALL_MS, World};
+use crate::hostile::world::World;
+use crate::support::pulsar::settings;
 
 const TOPIC: &str = "persistent://public/default/orders";
 /// Size of the schema of the topic.
@@ -28,22 +26,8 @@ const SCHEMA: usize = 50_000;
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
     let tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
-    let settings = Settings {
-        url: "pulsar://127.0.0.1:6650".into(),
-        session: SessionConfig { max_message_size: 5 << 20, keep_alive: Duration::from_secs(30), tokens },
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
-        partitions: 0,
-        deduplicate: true,
-        retention: Duration::from_secs(600),
-        retention_bytes: 1 << 20,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        max_topics: 10_000,
-        namespaces: vec!["*".into()],
-        topic_ids: TopicIds::new(7),
-    };
+    let mut settings = Settings { max_topics: 10_000, namespaces: vec!["*".into()], ..settings(now) };
+    settings.session.tokens = tokens;
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 

@@ -1,11 +1,9 @@
 //! What TubeMQ's calls cost.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::Clock;
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::broker::tubemq::{Broker, Settings, Users};
 use penstock::tubemq::command::{Method, Request};
 use penstock::tubemq::pb;
@@ -13,26 +11,16 @@ use penstock::tubemq::pb;
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::Ids;
 use crate::hostile::strangers::tubemq::{Shown, encode, row};
-use crate::hostile::world::{WALL_MS, World};
+use crate::hostile::world::World;
+use crate::support::tubemq::settings;
 
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
     let settings = Settings {
-        address: ("127.0.0.1".into(), 8123),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
         partitions: 3,
-        max_message_size: 1 << 20,
-        retention: Duration::from_secs(3600),
-        offset_retention: Duration::from_secs(24 * 3600),
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
         max_topics: 10_000,
-        client_timeout: Duration::from_secs(30),
-        seed: 7,
         users: secured.then(|| Users::parse("alice:her-word\n").unwrap()),
-        topic_ids: TopicIds::new(1),
+        ..settings(now)
     };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::StoreUsage;
+use penstock::broker::mqtt::{Broker, Settings};
+use penstock::broker::protocol::Protocol as _;
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Kind, Publish, SubAck, Subscribe, SubscribeOptions, UnsubAck,
@@ -19,6 +18,7 @@ use penstock::transmit::Transmit;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::support::mqtt::settings;
 
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 const VERSIONS: [Version; 2] = [Version::V3_1_1, Version::V5];
@@ -129,16 +129,7 @@ fn script(kind: Kind, version: Version, credentials: Credentials, ids: Ids) -> (
 
 fn empty() -> World<Broker> {
     let now = Instant::now();
-    let settings = Settings {
-        limits: Limits::default(),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        seed: 7,
-        passwords: None,
-        tokens: Some(Arc::new(TokenKey::new(KEY).unwrap())),
-    };
+    let settings = Settings { tokens: Some(Arc::new(TokenKey::new(KEY).unwrap())), ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 

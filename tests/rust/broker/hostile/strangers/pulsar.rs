@@ -5,18 +5,15 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::Clock;
 use penstock::broker::pulsar::Broker;
-use penstock::broker::pulsar::options::Settings;
-use penstock::broker::pulsar::session::SessionConfig;
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Frame, Payload};
 use penstock::pulsar::{hot, pb};
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::support::pulsar::settings;
 
 const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
 const TOPIC: &str = "persistent://public/default/orders";
@@ -202,26 +199,8 @@ fn script(name: &str, credentials: Credentials, ids: Ids) -> (Vec<u8>, Reach) {
 
 fn empty() -> World<Broker> {
     let now = Instant::now();
-    let settings = Settings {
-        url: "pulsar://127.0.0.1:6650".into(),
-        session: SessionConfig {
-            max_message_size: 5 << 20,
-            keep_alive: Duration::from_secs(30),
-            tokens: Some(Arc::new(TokenKey::new(KEY).unwrap())),
-        },
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
-        partitions: 0,
-        deduplicate: true,
-        retention: Duration::from_secs(600),
-        retention_bytes: 1 << 20,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        max_topics: 100,
-        namespaces: vec!["public/default".into()],
-        topic_ids: TopicIds::new(7),
-    };
+    let mut settings = settings(now);
+    settings.session.tokens = Some(Arc::new(TokenKey::new(KEY).unwrap()));
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::protocol::Protocol as _;
+use penstock::broker::store::Found;
 use penstock::broker::tubemq::{Broker, Settings, Users};
 use penstock::client::tubemq::signature;
 use penstock::transmit::Transmit;
@@ -15,6 +14,7 @@ use penstock::tubemq::pb;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};
+use crate::support::tubemq::settings;
 
 const USERS: &str = "alice:her-word\nmallory:my-word\n";
 const REGISTER: i32 = 31;
@@ -250,23 +250,7 @@ fn call(world: &mut World<Broker>, id: u64, request: Request) -> Option<i64> {
 
 fn empty() -> World<Broker> {
     let now = Instant::now();
-    let settings = Settings {
-        address: ("127.0.0.1".into(), 8123),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
-        partitions: 2,
-        max_message_size: 1 << 20,
-        retention: Duration::from_secs(3600),
-        offset_retention: Duration::from_secs(24 * 3600),
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        max_topics: 100,
-        client_timeout: Duration::from_secs(30),
-        seed: 7,
-        users: Some(Users::parse(USERS).unwrap()),
-        topic_ids: TopicIds::new(1),
-    };
+    let settings = Settings { users: Some(Users::parse(USERS).unwrap()), ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
