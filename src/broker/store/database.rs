@@ -150,6 +150,16 @@ pub fn prepare(db: &Connection) -> Result<()> {
             ),
         ));
     }
+    if exists && format < FORMAT {
+        // The migration writes where a damaged structure says that there is room, and sums up rows as it finds them.
+        if let Some(place) = rows::structure_damage(&transaction, None)? {
+            let text = format!(
+                "the store is damaged: {place}. It has format {format} and stays as it is: only a sound store is brought up to \
+                 date to format {FORMAT}. Restore the folder from a backup"
+            );
+            return Err(Error::new(ErrorKind::Persistence, text));
+        }
+    }
     if format < 2 {
         transaction.execute_batch(mqtt::SCHEMA)?;
     }

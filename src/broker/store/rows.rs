@@ -228,18 +228,27 @@ fn verify(db: &Connection, table: &Table, limit: usize, lines: &mut Vec<String>)
     Ok(())
 }
 
-/// The first damaged place: in the structure of a table, where a row might not be found or be missed, or in a row.
+/// The first place at which SQLite finds the structure of a table damaged, where a row might not be found or be missed; of
+/// the whole database without `table`.
+pub(super) fn structure_damage(db: &Connection, table: Option<&str>) -> Result<Option<String>> {
+    let sql = table
+        .map_or("PRAGMA integrity_check(1)".to_owned(), |name| format!("PRAGMA integrity_check('{name}')"));
+    let line: String = db.query_row(&sql, [], |row| row.get(0))?;
+    if line == "ok" {
+        return Ok(None);
+    }
+    // What the disk does not give is not damaged.
+    let code = line.split("error code=").nth(1).and_then(|code| code.trim().parse().ok()).unwrap_or(0);
+    if code & 0xff == ffi::SQLITE_IOERR {
+        return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into());
+    }
+    Ok(Some(line))
+}
+
+/// The first damaged place: in the structure of a table, or in a row.
 fn first_damage(db: &Connection) -> Result<Option<String>> {
     for Table { name, .. } in &TABLES {
-        let sql = format!("PRAGMA integrity_check('{name}')");
-        let line: String = db.query_row(&sql, [], |row| row.get(0))?;
-        if line != "ok" {
-            // What the disk does not give is not damaged.
-            let code =
-                line.split("error code=").nth(1).and_then(|code| code.trim().parse().ok()).unwrap_or(0);
-            if code & 0xff == ffi::SQLITE_IOERR {
-                return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into());
-            }
+        if let Some(line) = structure_damage(db, Some(name))? {
             return Ok(Some(format!("table {name}: {line}")));
         }
     }

@@ -385,6 +385,36 @@ fn the_kept_store_of_the_present_format_is_what_this_version_writes() {
 }
 
 #[test]
+fn a_damaged_store_of_an_older_format_is_refused_and_stays_as_it_is() {
+    for format in 1..PRESENT {
+        let directory = tempfile::tempdir().unwrap();
+        unpack(format, directory.path());
+        let path = directory.path().join("broker.db");
+        // SQLite's check compares the rows with the table.
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch(
+            "PRAGMA writable_schema = ON;
+             UPDATE sqlite_schema SET sql = replace(sql, 'domain TEXT NOT NULL', 'domain TEXT NOT NULL CHECK (id < 0)')
+             WHERE name = 'topic';
+             PRAGMA writable_schema = OFF;",
+        )
+        .unwrap();
+        drop(db);
+        let before = std::fs::read(&path).unwrap();
+        let refusals = [
+            Database::open(directory.path(), Sync::Full).map(drop),
+            check::check(directory.path()).map(drop),
+        ];
+        for refusal in refusals {
+            let error = refusal.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Persistence, "format {format}: {error}");
+            assert!(error.message().contains(&format!("has format {format} and stays as it is")), "{error}");
+            assert!(std::fs::read(&path).unwrap() == before, "format {format}: the file was changed");
+        }
+    }
+}
+
+#[test]
 fn a_store_of_a_newer_format_is_refused_and_stays_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     unpack(PRESENT, directory.path());
