@@ -53,7 +53,7 @@ def _broker(broker: argparse.ArgumentParser) -> None:
     add(
         "--repair",
         action="store_true",
-        help="take what is damaged out of the store of --data, list what is lost, keep the old file, and exit",
+        help="take what is damaged out of the store of --data, list it, keep the old file, and exit",
     )
     add(
         "--backup",

@@ -198,6 +198,16 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
         let topic = topic? as u64;
         let newest: Option<i64> =
             last.query_row([entry_key(topic, 0), entry_key(topic + 1, 0)], |row| row.get(0))?;
+        if let Some(id) = newest {
+            // What the disk does not give is not damaged, and the time would go back without it.
+            let read =
+                db.query_row("SELECT body FROM entry WHERE id = ?1", [id], |row| row.get_ref(0).map(drop));
+            if let Err(error) = read
+                && error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure)
+            {
+                return Err(error.into());
+            }
+        }
         // By a damaged entry everything might be too old at once. It is told of when it is read.
         let newest = newest.and_then(|id| Stored::read_one(db, topic, sequence_of(id)).ok());
         most = most.max(newest.map_or(0, |entry| entry.run_ms as i64));

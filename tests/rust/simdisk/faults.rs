@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Once;
 
-use penstock::broker::store::check;
-use penstock::sqlite::{self, Sync};
+use penstock::broker::log::Entry;
+use penstock::broker::store::{Database, Op, check};
+use penstock::sqlite::{self, Job as _, Sync};
 use rusqlite::ffi;
 
 use crate::crash::{campaign_in, recover, scripts};
@@ -102,6 +103,56 @@ fn a_disk_that_cannot_be_read_is_an_error_at_the_start_and_harms_nothing() {
                 if after % 10 == 0 {
                     recover(directory.path(), image.clone(), &clients);
                 }
+            }
+        }
+    }
+    assert!(refused > 5, "{refused}");
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_takes_nothing_from_the_time_that_brokers_have_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    // After a kill the newest message may be all that knows of it.
+    let known = 60_000;
+    let image = {
+        let mount = Mount::new(path, Disk::default());
+        let database = Database::open(path, Sync::Full).unwrap();
+        let create = Op::CreateTopic { id: 1, domain: "tubemq", name: "demo:0".into(), partitions: 0 };
+        create.apply(database.connection()).unwrap();
+        let entry = Entry {
+            sequence: 0,
+            last_index: 0,
+            stored_ms: 1,
+            run_ms: known,
+            publish_ms: 1,
+            deliver_ms: 0,
+            count: 1,
+            flags: 0,
+            hash: 0,
+            checksum: None,
+            body: vec![7; 5 * PAGE].into(),
+        };
+        Op::Append { topic: 1, entry, producer: None }.apply(database.connection()).unwrap();
+        drop(database);
+        mount.disk().image()
+    };
+    let started = |disk: Disk| {
+        let mount = Mount::new(path, disk);
+        let run_ms = Database::open(path, Sync::Full).and_then(|database| database.run_ms());
+        drop(mount);
+        run_ms
+    };
+    assert_eq!(started(Disk::with(image.clone())).unwrap(), known);
+    let mut refused = 0;
+    for after in 0..80 {
+        let mut disk = Disk::with(image.clone());
+        disk.fault = Some(Fault { call: Call::Read, after, times: 1, code: ffi::SQLITE_IOERR_READ });
+        match started(disk) {
+            Ok(run_ms) => assert_eq!(run_ms, known, "read {after} failed"),
+            Err(error) => {
+                assert!(error.message().contains("disk I/O error"), "{error}");
+                refused += 1;
             }
         }
     }
