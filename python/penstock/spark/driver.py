@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 ROWS_PER_MESSAGE = 256
-"""Rows in an Arrow message of the JVM, which costs it the same 20 µs whether it has few rows or many. A heap of
-1 GiB holds the messages of two tasks with rows of 1 MB; it did not hold 512 rows of them."""
+"""Rows in an Arrow message of the JVM, which costs it the same 20 µs whether it has few rows or many. A heap
+of 1 GiB holds the messages of two tasks with rows of 1 MB; it did not hold 512 rows of them."""
 
 _OBSERVED = re.compile(r"^[\s:+\-!*]*CollectMetrics ", re.MULTILINE)
 """The node of ``df.observe()`` in the text of a plan."""

@@ -333,7 +333,7 @@ fn closing_fails_everything_that_waits() {
     assert_eq!(client.session.pending_messages(), 0);
 }
 
-/// What is held has no answer to wait for: its end is that of the connection.
+/// A subscription that is held has no answer to wait for: its end is that of the connection.
 #[test]
 fn closing_says_nothing_of_a_subscription_that_stands() {
     let mut client = holding("held");
