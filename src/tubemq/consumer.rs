@@ -684,7 +684,15 @@ impl Consumer {
     /// Acknowledges a message.
     pub fn ack(&mut self, now: Instant, message: &Message) {
         match &mut self.state {
-            State::Holding(held) => held.ack(message),
+            State::Holding(held) => {
+                held.ack(message);
+                if !held.is_of(message) {
+                    // An earlier delivery of a message that waits to be delivered again.
+                    let (queue, bytes) = (&mut self.queue, &mut self.queued_bytes);
+                    queue.retain(|queued| !held.is_acked(queued));
+                    *bytes = queue.iter().map(|queued| queued.payload.len()).sum();
+                }
+            }
             _ if self.dropped == Some(message.pack.number) => self.remember(vec![message.message_id]),
             _ => {}
         }
@@ -694,7 +702,7 @@ impl Consumer {
     /// Acknowledges a message and all before it in its partition.
     pub fn ack_cumulative(&mut self, now: Instant, message: &Message) {
         match &mut self.state {
-            State::Holding(held) => held.ack_cumulative(message),
+            State::Holding(held) if held.is_of(message) => held.ack_up_to(message),
             _ => return self.ack(now, message),
         }
         self.settle(now);

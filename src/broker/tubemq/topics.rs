@@ -34,8 +34,9 @@ impl Broker {
             numbers.insert(row.name, row.id);
         }
         for parent in parents {
+            // As many as there are in a row, whatever the number in the store: each keeps its own.
             let partitions = (0..parent.partitions as usize)
-                .filter_map(|index| numbers.get(&row_name(&parent.name, index)).copied())
+                .map_while(|index| numbers.get(&row_name(&parent.name, index)).copied())
                 .collect();
             self.topics.insert(parent.name, Topic { id: parent.id, partitions });
         }

@@ -102,16 +102,17 @@ impl Held {
     }
 
     /// Acknowledges a message of this pack and all before it.
-    pub(super) fn ack_cumulative(&mut self, message: &Message) {
-        if self.is_of(message) {
-            (0..=message.index as usize).for_each(|index| self.mark(index));
-        } else {
-            self.ack(message);
-        }
+    pub(super) fn ack_up_to(&mut self, message: &Message) {
+        (0..=message.index as usize).for_each(|index| self.mark(index));
     }
 
     pub(super) fn is_of(&self, message: &Message) -> bool {
         self.pack.number == message.pack.number
+    }
+
+    /// Whether a message of this pack is acknowledged.
+    pub(super) fn is_acked(&self, message: &Message) -> bool {
+        self.acked[message.index as usize]
     }
 
     pub(super) fn is_consumed(&self) -> bool {

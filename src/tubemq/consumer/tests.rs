@@ -257,6 +257,32 @@ fn a_pack_survives_its_connection_and_is_acknowledged_over_the_next() {
 }
 
 #[test]
+fn what_is_acknowledged_while_it_waits_to_be_delivered_again_is_not_delivered() {
+    let mut case = Case::new(options());
+    case.get(false);
+    let pack = || got(200, "", &[("a", ""), ("b", ""), ("c", "")]);
+    case.answer(pack());
+    let messages = case.take();
+    case.consumer.redeliver(case.now);
+    case.get(false);
+    case.answer(pack());
+    case.ack(&messages[1..2]);
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (2, 2));
+    assert!(case.ask().is_none());
+    case.ack(&messages[..1]);
+    assert_eq!(texts(&case.take()), ["c"]);
+    assert!(case.ask().is_none());
+    case.consumer.redeliver(case.now);
+    case.get(false);
+    case.answer(pack());
+    case.consumer.ack_cumulative(case.now, &messages[2]);
+    assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (0, 0));
+    case.get(true);
+    case.answer(pack());
+    assert_eq!(texts(&case.take()), ["a", "b", "c"], "the next pack");
+}
+
+#[test]
 fn what_a_cut_may_have_given_unseen_is_asked_for_again() {
     let mut case = Case::new(options());
     case.get(false);

@@ -614,6 +614,30 @@ fn offsets_and_messages_outlive_a_kill() {
     assert_eq!(bench.broker.topics(), [("tubemq:demo".to_owned(), 2)]);
 }
 
+/// Before format 6 the rows of topics had no checksums. A number of partitions that is too large took the time of as many
+/// look-ups.
+#[test]
+fn a_partition_that_a_damaged_store_lacks_is_not_replaced_by_the_next_one() {
+    let (mut bench, seat) = Bench::demo();
+    bench.produce(seat, "demo", 1, b"second");
+    bench.kill(1);
+    for (damage, partitions) in [
+        ("UPDATE topic SET partitions = 100000 WHERE name = 'demo'", 2),
+        ("UPDATE topic SET name = 'gone' WHERE name = 'demo:0'", 0),
+    ] {
+        bench.db.execute_batch(damage).unwrap();
+        bench.kill(0);
+        assert_eq!(bench.broker.topics(), [("tubemq:demo".to_owned(), partitions)]);
+        let seat = bench.connect();
+        bench.register_producer(seat, "p");
+        assert_eq!(
+            bench.beat_producer(seat, "p", &["demo"]).topic_infos,
+            [format!("demo#1:{partitions}:1#1048576")]
+        );
+        assert_eq!(bench.produce(seat, "demo", 0, b"first").success, partitions > 0);
+    }
+}
+
 #[test]
 fn a_commit_is_answered_when_it_is_on_disk() {
     let (mut bench, seat) = Bench::demo();
