@@ -1,9 +1,10 @@
-"""Fills fuzz/corpus from the traffic recorded in tests/golden. Safe to run again."""
+"""Fills a folder from the traffic recorded in tests/golden and with scripts. Safe to run again."""
 
 import hashlib
 import json
 import math
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ TUBEMQ = HERE.parent / "tests" / "golden" / "tubemq"
 
 
 def seed(target: str, data: bytes) -> None:
-    folder = HERE / "corpus" / target
+    folder = Path(sys.argv[1]) / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
 
@@ -54,6 +55,11 @@ def pulsar() -> None:
         for stream in streams.values():
             seed("pulsar_frame", b"\x80" + stream[:8192])
         seed("pulsar_connection", streams.get("s2c", b"")[:8192])
+        told = streams.get("c2s", b"")[:8192]
+        # Without CONNECT, which the target sends itself.
+        told = told[4 + int.from_bytes(told[:4]) :]
+        parts = [told[at : at + 40] for at in range(0, len(told), 40)]
+        seed("pulsar_broker", b"\x01" + b"".join(bytes([(len(part) + 21) << 2]) + part for part in parts))
         for frame in connection["frames"]:
             data = streams[frame["dir"]][frame["offset"] : frame["offset"] + frame["length"]]
             if len(data) > 8192:
@@ -85,7 +91,7 @@ def pulsar() -> None:
 def pieces(stream: bytes, peer: int) -> bytes:
     """The script of mqtt_broker in which a connected client sends this stream."""
     script = b""
-    while len(stream) >= 3:
+    while len(stream) >= 4:
         size = len(stream) if len(stream) < 43 else 40
         script += bytes([size << 2 | peer]) + stream[:size] + b"\x04"
         stream = stream[size:]
@@ -162,7 +168,86 @@ def tubemq() -> None:
                     seed("tubemq_message", b"\x80" + text.encode())
 
 
+def scripts() -> None:
+    """Inputs that are no recorded traffic: steps, names and files."""
+    deliver, take, hear, ack = b"\x31\x05\x03", b"\xf5", b"\x0b", b"\x06\x00"
+    seeds = {
+        # A producer, a consumer, messages, permits and acknowledgements; and each command many times.
+        "pulsar_broker": [
+            b"\x01\x10\x00\x14\x20\x20\x40\x18\x08\x1c\x18\x24\x00\x28\x04",
+            *(
+                bytes([flags, 0x10, 0, 0x14, 0x20, 0x0C, kind, what, 9])
+                for kind in range(18)
+                for what in (0, 0xF8)
+                for flags in (1, 4)
+            ),
+        ],
+        # Filters in every combination and messages below them; each packet many times.
+        "mqtt_broker": [bytes([3, 0x0C, 3, levels, 10, 0x0D, 4, levels, 6]) for levels in (3, 11, 16, 100)]
+        + [
+            bytes([flags, 0x0E, kind, what, 9, 0x04])
+            for kind in range(10)
+            for what in (1, 20)
+            for flags in (1, 2, 4)
+        ],
+        "tubemq_broker": [
+            bytes([flags, 0x7C, kind, what, 9, 0x04])
+            for kind in range(12)
+            for what in (0, 0xE0)
+            for flags in (1, 4)
+        ],
+        # Each takes some 20 ms, so there are not all of them.
+        "store": [bytes([form]) for form in range(6)]
+        + [
+            bytes([form, 1, column, (column + form) % 6, 200, 255]) for form in (1, 3) for column in range(44)
+        ],
+        "mqtt_outbox": [b""]
+        + [bytes([1, column, kind, 200, 255]) for column in range(6) for kind in range(6)],
+        "cursor": [
+            b"\x01\x40" + bytes([0, 7, 0, 9, 0, 8, 0x14, 30]) + 8 * b"\xf0" + bytes([7, 0, 5, 9, 7, 0]),
+            b"\x00\x05" + 200 * b"\x01" + b"\x01\x01\x01\x01\x09\x01" + 8 * b"\x0f",
+        ],
+        "credentials": [
+            b"\x00\x05" + b'{"sub":"a","exp":1800000000,"nbf":1}',
+            b"\x00\x03" + b'{"sub":"a"}',
+            b"\x00\x00eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA",
+            b"\x01\x05alice\x04AAAA\x00# who\nalice:her:word\nbob:x\n",
+            b"\x01\x00\x00\x00alice:$7$1000$AAAAAAAAAAAAAAAA$" + 85 * b"A" + b"A==\n",
+        ],
+        "names": [
+            b"\x00pulsar+ssl://host:1,[::1]:2/",
+            b"\x00wss://h/mqtt?x=1",
+            b"\x00mqtt+unix:///run/b.sock",
+            b"\x01persistent://a/b/c-partition-3",
+            b"\x01a",
+            b"\x02demo#a,b",
+            b"\x03a/b/c\n+/#\na/b/#\n#\na/+/c\n$share/g/a/+/c\na//c",
+            b"\x03$SYS/x\n#\n$SYS/#\n+/x",
+        ],
+        "websocket": [
+            b"\x01\xff" + b"\x82\x82\0\0\0\0\xc0\x00" + b"\x89\x80\0\0\0\0" + b"\x88\x80\0\0\0\0",
+            b"\x01\x02" + b"\x02\x81\1\2\3\4\xc0" + b"\x80\xff\0\0\0\0\x7f\xff\xff\xff\1\2\3\4",
+            b"\x00\xffGET / HTTP/1.1\r\nHost: h\r\nOrigin: http://h\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"Sec-WebSocket-Protocol: mqttv3.1, mqtt\r\n\r\n",
+        ],
+        "pulsar_consumer": [
+            bytes([kind]) + deliver + deliver + take + ack + hear + take + hear for kind in range(4)
+        ],
+        "tubemq_consumer": [
+            bytes([start]) + b"\x00\x03\x00\x50\x60" + b"\x00\x03\x00\x03\x81\x00\x82ab\x81c\x50\x10\x10\x60"
+            b"\xf6\x08\x00\x08\x01\x09\x02\x00\x03\x00\x50\x60"
+            for start in range(4)
+        ],
+    }
+    for target, inputs in seeds.items():
+        for data in inputs:
+            seed(target, data)
+
+
 if __name__ == "__main__":
+    scripts()
     pulsar()
     mqtt()
     tubemq()

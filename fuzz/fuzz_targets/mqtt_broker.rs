@@ -1,164 +1,185 @@
-//! Clients' bytes into the embedded MQTT broker, from several connections at once: it answers or ends the connection,
-//! and its own packets can be decoded.
+//! Clients' bytes into the embedded MQTT broker, from several connections at once, with packets among them that say the
+//! same thing many times: it answers or ends the connection, its own packets can be decoded, and everything costs in
+//! proportion to the bytes.
 #![no_main]
 
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use penstock::broker::auth::TokenKey;
 use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::protocol::Clock;
 use penstock::broker::store::StoreUsage;
 use penstock::broker::store::mqtt::Found;
-use penstock::mqtt::packet::{Connect, Subscribe, SubscribeOptions};
+use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
+use penstock_fuzz::hub::Hub;
+use penstock_fuzz::rule::{AFTER, BEFORE};
+use penstock_fuzz::script::{Script, repeat};
+
+const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
+/// Bytes of packets that say the same thing many times: at once, and in all steps of an input.
+const MANY: usize = 64 << 10;
+const ALL: usize = 192 << 10;
 
 struct World {
-    broker: Broker,
-    now: Instant,
-    ops: u64,
-    peers: [Peer; 3],
-}
-
-struct Peer {
-    id: u64,
-    version: Version,
-    /// Whether it speaks that version; if not, its CONNECT is up to the input.
-    known: bool,
-    input: BytesMut,
+    hub: Hub<Broker>,
+    /// Connections that speak their version; of others, CONNECT is up to the input.
+    known: [u64; 3],
+    secured: bool,
+    /// What is left of [`ALL`].
+    left: usize,
 }
 
 impl World {
-    /// `stored` with a store that only counts.
-    fn new(stored: bool) -> Self {
+    fn new(flags: u8) -> Self {
+        let (stored, small, secured) = (flags & 1 == 1, flags & 2 == 0, flags & 4 != 0);
         let now = Instant::now();
-        let limits =
-            Limits { max_packet_size: 4096, max_queue: 20, receive_maximum: 20, ..Limits::default() };
+        let limits = if small {
+            Limits { max_packet_size: 4096, max_queue: 20, receive_maximum: 20, ..Limits::default() }
+        } else {
+            Limits::default()
+        };
         let settings = Settings {
             limits,
             clock: Clock::new(now, 1_700_000_000_000),
             stored,
             usage: StoreUsage::default(),
-            max_store: 1 << 20,
+            max_store: if small { 1 << 20 } else { 1 << 30 },
             seed: 1,
             passwords: None,
-            tokens: None,
+            tokens: secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap())),
         };
         let broker = Broker::new(settings, Found::default(), None, now);
-        let peers = [Version::V3_1, Version::V3_1_1, Version::V5].map(|version| Peer {
-            id: 0,
-            version,
-            known: false,
-            input: BytesMut::new(),
-        });
-        let mut world = Self { broker, now, ops: 0, peers };
-        (0..3).for_each(|index| world.dial(index));
+        let mut world = Self { hub: Hub::new(broker, now, 3), known: [0; 3], secured, left: ALL };
+        (0..3).for_each(|index| world.present(index));
         world
     }
 
-    fn dial(&mut self, index: usize) {
-        let version = self.peers[index].version;
-        let id = self.broker.connect(self.now, "x");
-        self.peers[index] = Peer { id, version, known: true, input: BytesMut::new() };
-        let mut connect = Connect::new(version, format!("c{index}"));
+    /// Sends CONNECT and a subscription, unless it takes a token.
+    fn present(&mut self, index: usize) {
+        if self.secured {
+            return;
+        }
+        self.known[index] = self.hub.peers[index].id;
+        let mut connect = Connect::new(VERSIONS[index], format!("c{index}"));
         connect.clean_start = false;
-        if version == Version::V5 {
+        if VERSIONS[index] == Version::V5 {
             connect.properties.push(Property::SessionExpiryInterval(100));
             connect.properties.push(Property::TopicAliasMaximum(4));
             connect.properties.push(Property::ReceiveMaximum(3));
         }
-        let subscribe = Subscribe {
-            packet_id: 1.try_into().unwrap(),
-            properties: Properties::new(),
-            filters: vec![("#".into(), SubscribeOptions::qos(QoS::ExactlyOnce))],
-        };
-        for packet in [Packet::Connect(Box::new(connect)), Packet::Subscribe(subscribe)] {
-            let mut out = Transmit::default();
-            packet.encode(version, &mut out).unwrap();
-            self.feed(index, &out.take());
+        for packet in [Packet::Connect(Box::new(connect)), subscribe(["#".to_owned()], MANY)] {
+            self.feed(index, &encode(index, packet));
         }
     }
 
     fn feed(&mut self, index: usize, bytes: &[u8]) {
-        let peer = &mut self.peers[index];
-        peer.input.extend_from_slice(bytes);
-        let ended = self.broker.handle_input(self.now, peer.id, &mut peer.input).is_err();
-        self.settle();
+        self.hub.feed(index, bytes);
         self.listen(index);
-        if ended || self.broker.finished(self.peers[index].id) {
-            self.broker.disconnect(self.now, self.peers[index].id);
-            self.settle();
-            let id = self.broker.connect(self.now, "x");
-            let version = self.peers[index].version;
-            self.peers[index] = Peer { id, version, known: false, input: BytesMut::new() };
-        }
-    }
-
-    fn settle(&mut self) {
-        while self.broker.poll_op().is_some() {
-            self.ops += 1;
-        }
-    }
-
-    fn write(&mut self) {
-        while self.ops > 0 {
-            let jobs = std::mem::take(&mut self.ops);
-            self.broker.handle_report(self.now, Report { jobs, outcome: Outcome::Written(0) });
-            self.settle();
-        }
     }
 
     /// Decodes the broker's output, which must be MQTT.
     fn listen(&mut self, index: usize) {
-        let Peer { id, version, known, .. } = self.peers[index];
-        let mut all = BytesMut::new();
-        loop {
-            let mut out = Transmit::default();
-            self.broker.take_output(self.now, id, &mut out);
-            self.settle();
-            if out.is_empty() {
-                break;
-            }
-            all.extend_from_slice(&out.take());
-        }
+        let mut all: BytesMut = self.hub.listen(index);
         while let Some(frame) = frame::Decoder::new(usize::MAX).next(&mut all).expect("a frame") {
-            if known {
-                Packet::decode(&frame, version, Sender::Server).expect("a packet");
+            if self.known[index] == self.hub.peers[index].id {
+                Packet::decode(&frame, VERSIONS[index], Sender::Server).expect("a packet");
             }
         }
         assert!(all.is_empty(), "half a packet");
     }
 }
 
+fn encode(index: usize, packet: Packet) -> Vec<u8> {
+    let mut out = Transmit::default();
+    packet.encode(VERSIONS[index], &mut out).expect("it is valid");
+    out.take().to_vec()
+}
+
+fn id(number: usize) -> NonZeroU16 {
+    NonZeroU16::new(number as u16 % 60_000 + 1).unwrap()
+}
+
+fn subscribe(filters: impl IntoIterator<Item = String>, size: usize) -> Packet {
+    let options = SubscribeOptions::qos(QoS::ExactlyOnce);
+    let mut length = 0;
+    let fits = |filter: &String| {
+        length += filter.len() + 3;
+        length < size || length == filter.len() + 3
+    };
+    let filters = filters.into_iter().take_while(fits).map(|filter| (filter.into(), options)).collect();
+    Packet::Subscribe(Subscribe { packet_id: id(0), properties: Properties::new(), filters })
+}
+
+/// Filters of `levels` levels with two spellings each.
+fn branch(levels: usize, number: usize) -> String {
+    let level = |bit: usize| if number >> (bit % 16) & 1 == 1 { "+/" } else { "a/" };
+    (0..levels).map(level).chain(["#"]).collect()
+}
+
+/// Something that a client says many times.
+fn many(index: usize, kind: u8, what: u8, count: usize, size: usize) -> Vec<u8> {
+    let count = count.max(1);
+    let levels = usize::from(what) % 199;
+    let publish = |number: usize, qos: QoS, retain: bool, topic: String| {
+        let packet_id = (qos != QoS::AtMostOnce).then(|| id(number));
+        let payload = Bytes::from(vec![7; usize::from(what)]);
+        let publish = Publish { qos, retain, topic: topic.into(), packet_id, payload, ..Publish::default() };
+        encode(index, Packet::Publish(publish))
+    };
+    let topic = |number: usize| format!("{}{number}", "a/".repeat(levels));
+    match kind % 10 {
+        0 => encode(index, subscribe((0..count).map(|_| branch(levels % 4, 0)), size)),
+        1 => encode(index, subscribe((0..count).map(|_| "$SYS/#".into()), size)),
+        2 => encode(index, subscribe((0..count).map(|number| branch(levels, number)), size)),
+        3 => repeat(count, size, |number| encode(index, subscribe([branch(levels, number)], size))),
+        4 => repeat(count, size, |number| publish(number, QoS::AtMostOnce, false, topic(number))),
+        5 => repeat(count, size, |number| publish(number, QoS::AtLeastOnce, false, topic(number))),
+        6 => repeat(count, size, |number| publish(number, QoS::ExactlyOnce, what & 1 == 1, topic(0))),
+        7 => repeat(count, size, |number| publish(number, QoS::AtMostOnce, true, topic(number))),
+        8 => {
+            let count = count.min(size / 45 + 1);
+            let filters = (0..count).map(|number| branch(levels % 20, number).into()).collect();
+            let properties = Properties::new();
+            encode(index, Packet::Unsubscribe(Unsubscribe { packet_id: id(0), properties, filters }))
+        }
+        _ => repeat(count, size, |number| {
+            let packet = if what & 1 == 1 { Packet::PubRel } else { Packet::PubAck };
+            encode(index, packet(Ack::new(id(number))))
+        }),
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
-    let Some((first, mut rest)) = data.split_first() else { return };
-    let mut world = World::new(first & 1 == 1);
-    while let Some((op, more)) = rest.split_first() {
-        rest = more;
+    let mut script = Script(data);
+    let Some(first) = script.next() else { return };
+    let mut world = World::new(first);
+    while let Some(op) = script.next() {
         let index = usize::from(op & 3) % 3;
         match op >> 2 {
             0 => {
-                world.broker.disconnect(world.now, world.peers[index].id);
-                world.settle();
-                world.dial(index);
+                world.hub.redial(index);
+                world.present(index);
             }
-            1 => world.write(),
-            2 => {
-                world.now += Duration::from_secs(7);
-                world.broker.handle_timeout(world.now);
-                world.settle();
+            1 => world.hub.write(),
+            2 => world.hub.wait(Duration::from_secs(7)),
+            3 => {
+                let (kind, what, count) = (script.byte(), script.byte(), script.count());
+                let bytes = many(index, kind, what, count, world.left.min(MANY));
+                world.left = world.left.saturating_sub(bytes.len());
+                world.feed(index, &bytes);
             }
-            size => {
-                let (bytes, more) = rest.split_at(usize::from(size).min(rest.len()));
-                rest = more;
-                world.feed(index, bytes);
-            }
+            size => world.feed(index, script.take(usize::from(size))),
         }
     }
-    world.write();
+    world.hub.write();
     (0..3).for_each(|index| world.listen(index));
-    let stats = world.broker.stats();
+    world.hub.check(if world.secured { BEFORE } else { AFTER });
+    let stats = world.hub.broker.stats();
     assert!(stats.sessions <= 10 + data.len() / 14, "each session had its CONNECT");
 });

@@ -1,40 +1,41 @@
 //! Clients' bytes into the embedded master and broker, from several connections at once, with meaningful calls
-//! among them: each call has its answer, and no offset moves to a position without a message.
+//! among them and calls that are made many times: each call has its answer, no offset moves to a position without a
+//! message, and everything costs in proportion to the bytes.
 #![no_main]
 
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::{Clock, Protocol as _};
+use penstock::broker::protocol::Clock;
 use penstock::broker::store::{Found, StoreUsage};
-use penstock::broker::tubemq::{Broker, Settings};
-use penstock::sqlite::{Outcome, Report};
+use penstock::broker::tubemq::{Broker, Settings, Users};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
+use penstock_fuzz::hub::Hub;
+use penstock_fuzz::rule::{AFTER, BEFORE};
+use penstock_fuzz::script::{Script, repeat};
 
 const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
 const LARGEST: usize = 28 << 20;
+/// Bytes of calls that are made many times: at once, and in all steps of an input.
+const MANY: usize = 64 << 10;
+const ALL: usize = 192 << 10;
 
 struct World {
-    broker: Broker,
-    now: Instant,
-    ops: u64,
-    seats: [Seat; 3],
-}
-
-struct Seat {
-    id: u64,
-    input: BytesMut,
+    hub: Hub<Broker>,
     serial: u32,
+    secured: bool,
+    /// What is left of [`ALL`].
+    left: usize,
 }
 
 impl World {
-    /// `stored` with a store that only counts.
-    fn new(stored: bool) -> Self {
+    fn new(flags: u8) -> Self {
+        let (stored, secured) = (flags & 1 == 1, flags & 4 != 0);
         let now = Instant::now();
         let settings = Settings {
             address: ("127.0.0.1".into(), 8123),
@@ -50,72 +51,41 @@ impl World {
             max_topics: 20,
             client_timeout: Duration::from_secs(30),
             seed: 1,
-            users: None,
+            users: secured.then(|| Users::parse("alice:her-word\n").unwrap()),
             topic_ids: TopicIds::new(1),
         };
         let mut broker = Broker::new(settings, Found::default(), None, now);
-        let seats =
-            [(); 3].map(|()| Seat { id: broker.connect(now, "x"), input: BytesMut::new(), serial: 0 });
-        let mut world = Self { broker, now, ops: 0, seats };
-        world.broker.create_topic("demo", 2).unwrap();
-        world.settle();
+        broker.create_topic("demo", 2).unwrap();
+        let mut world = Self { hub: Hub::new(broker, now, 3), serial: 0, secured, left: ALL };
+        world.hub.settle();
         world
     }
 
-    fn settle(&mut self) {
-        while self.broker.poll_op().is_some() {
-            self.ops += 1;
-        }
-        while self.broker.poll_wake().is_some() {}
-    }
-
-    fn write(&mut self) {
-        while self.ops > 0 {
-            let jobs = std::mem::take(&mut self.ops);
-            self.broker.handle_report(
-                self.now,
-                Report { jobs, outcome: Outcome::Written(self.broker.used_bytes()) },
-            );
-            self.settle();
-        }
-    }
-
     fn feed(&mut self, index: usize, bytes: &[u8]) {
-        self.seats[index].input.extend_from_slice(bytes);
-        loop {
-            let seat = &mut self.seats[index];
-            let before = seat.input.len();
-            let ended = self.broker.handle_input(self.now, seat.id, &mut seat.input).is_err();
-            self.settle();
-            self.listen(index);
-            if ended {
-                self.broker.disconnect(self.now, self.seats[index].id);
-                let id = self.broker.connect(self.now, "x");
-                self.seats[index] = Seat { id, input: BytesMut::new(), serial: 0 };
-            }
-            // Calls may wait for room for their answers.
-            if ended || self.seats[index].input.is_empty() || self.seats[index].input.len() == before {
-                return;
-            }
-        }
+        self.hub.feed(index, bytes);
+        self.listen(index);
     }
 
-    fn call(&mut self, index: usize, request: Request) {
+    fn call(&mut self, index: usize, kind: u8, what: u8, count: usize) {
         // A frame that is not whole yet would take it in.
-        if self.seats[index].input.is_empty() {
-            self.seats[index].serial += 1;
-            let mut out = Transmit::default();
-            let call = Call::new(request, Duration::from_secs(1));
-            call.encode(self.seats[index].serial, &mut out).expect("it is small");
-            self.feed(index, &out.take());
+        if !self.hub.is_amid(index) {
+            let bytes = repeat(count, self.left.min(MANY), |_| {
+                self.serial += 1;
+                let mut out = Transmit::default();
+                let call = Call::new(request(kind, what, index), Duration::from_secs(1));
+                call.encode(self.serial, &mut out).expect("it is small");
+                out.take().to_vec()
+            });
+            if count > 1 {
+                self.left = self.left.saturating_sub(bytes.len());
+            }
+            self.feed(index, &bytes);
         }
     }
 
     /// Decodes the broker's output, which must be TubeMQ.
     fn listen(&mut self, index: usize) {
-        let mut out = Transmit::default();
-        self.broker.take_output(self.now, self.seats[index].id, &mut out);
-        let (mut bytes, mut decoder) = (out.take(), Decoder::new(LARGEST));
+        let (mut bytes, mut decoder) = (self.hub.listen(index), Decoder::new(LARGEST));
         while let Some(frame) = decoder.next(&mut bytes).expect("frames") {
             let Reply::Response { response, .. } = Reply::decode(&frame.payload).expect("an answer") else {
                 continue;
@@ -126,7 +96,7 @@ impl World {
                     let (first, end) = (pack.curr_offset.unwrap(), pack.max_offset.unwrap());
                     assert!(first % 28 == 0 && end % 28 == 0 && 0 <= first && first < end);
                     assert!(
-                        end as u64 <= self.broker.stats().messages_in * 28,
+                        end as u64 <= self.hub.broker.stats().messages_in * 28,
                         "what was not sent is not given out"
                     );
                 }
@@ -169,7 +139,7 @@ fn request(kind: u8, what: u8, index: usize) -> Request {
             partition_id,
             read_status: i32::from(what >> 6),
             curr_offset: bit(7).then(|| i64::from(what) * 14),
-            filter_cond_str: if bit(6) { vec!["a".into()] } else { Vec::new() },
+            filter_cond_str: if bit(6) { vec!["a".into(); usize::from(what)] } else { Vec::new() },
             ..Default::default()
         })),
         2 | 3 => Request::GetMessages(pb::GetMessageRequestC2b {
@@ -237,37 +207,32 @@ fn request(kind: u8, what: u8, index: usize) -> Request {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((first, mut rest)) = data.split_first() else { return };
-    let mut world = World::new(first & 1 == 1);
-    while let Some((op, more)) = rest.split_first() {
-        rest = more;
+    let mut script = Script(data);
+    let Some(first) = script.next() else { return };
+    let mut world = World::new(first);
+    while let Some(op) = script.next() {
         let index = usize::from(op & 3) % 3;
         match op >> 2 {
             0 => world.feed(index, &[]),
-            1 => world.write(),
-            2 => {
-                world.now += Duration::from_secs(7);
-                world.broker.handle_timeout(world.now);
-                world.settle();
+            1 => world.hub.write(),
+            2 => world.hub.wait(Duration::from_secs(7)),
+            kind @ 3..31 => {
+                let Some(what) = script.next() else { break };
+                world.call(index, kind, what, 1);
             }
-            kind @ 3..32 => {
-                let Some((what, more)) = rest.split_first() else { break };
-                rest = more;
-                world.call(index, request(kind, *what, index));
+            31 => {
+                let (kind, what, count) = (script.byte(), script.byte(), script.count());
+                world.call(index, kind, what, count);
             }
-            size => {
-                let (bytes, more) = rest.split_at((usize::from(size) - 31).min(rest.len()));
-                rest = more;
-                world.feed(index, bytes);
-            }
+            size => world.feed(index, script.take(usize::from(size) - 31)),
         }
     }
-    world.write();
+    world.hub.write();
     (0..3).for_each(|index| world.listen(index));
     // Silent members have left and hold nothing.
-    world.now += Duration::from_secs(100);
-    world.broker.handle_timeout(world.now);
-    world.settle();
-    let stats = world.broker.stats();
+    world.hub.wait(Duration::from_secs(100));
+    world.hub.check(if world.secured { BEFORE } else { AFTER });
+    let stats = world.hub.broker.stats();
     assert_eq!((stats.producers, stats.consumers), (0, 0));
+    assert!(!world.secured || stats.messages_in == 0);
 });

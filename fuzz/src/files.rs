@@ -1,0 +1,67 @@
+//! Databases that are damaged.
+
+use std::path::{Path, PathBuf};
+
+use penstock::sqlite::Connection;
+
+use crate::script::Script;
+
+/// A folder of this process, in memory where the system has one.
+pub fn folder(name: &str) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = base.join(format!("penstock-fuzz-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Puts `template` to `path`, damaged as the input says: rows first, then bytes.
+pub fn damage(path: &Path, template: &[u8], columns: &[(&str, &str)], script: &mut Script<'_>) {
+    for end in ["-wal", "-shm", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        let _ = std::fs::remove_file(beside);
+    }
+    std::fs::write(path, template).expect("room");
+    let rows = script.byte() % 8;
+    if rows > 0 {
+        let db = Connection::open(path).expect("the template");
+        for _ in 0..rows {
+            let (table, column) = columns[usize::from(script.byte()) % columns.len()];
+            let value = match script.byte() % 6 {
+                0 => "NULL".to_owned(),
+                1 => (script.number() as i64).to_string(),
+                2 => format!("{column} + {}", i64::from(script.byte()) - 128),
+                3 => format!("'{}'", script.text().replace(['\'', '\0'], "")),
+                4 => {
+                    let size = usize::from(script.byte());
+                    format!(
+                        "x'{}'",
+                        script.take(size).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+                    )
+                }
+                // One byte of the value.
+                _ => {
+                    let (at, byte) = (script.byte(), script.byte());
+                    format!(
+                        "CAST(substr({column}, 1, {at}) || x'{byte:02x}' || substr({column}, {at} + 2) AS BLOB)"
+                    )
+                }
+            };
+            // A constraint may refuse it.
+            let _ = db.execute(&format!("UPDATE {table} SET \"{column}\" = {value}"), []);
+        }
+    }
+    let flips = script.byte() % 8;
+    if flips > 0 {
+        let mut bytes = std::fs::read(path).expect("just written");
+        for _ in 0..flips {
+            let at = usize::from(script.short()) * 7 % bytes.len();
+            bytes[at] ^= script.byte();
+        }
+        if script.byte() == 255 {
+            bytes.truncate(usize::from(script.short()) * 7 % bytes.len());
+        }
+        std::fs::write(path, bytes).expect("room");
+    }
+}

@@ -1,0 +1,15 @@
+//! What the fuzz targets share.
+//!
+//! * [`files`]: databases that are damaged
+//! * [`script`]: an input as a series of steps
+//! * [`meter`]: what some steps cost in memory and time
+//! * [`hub`]: a broker with several connections, whose steps are measured
+//! * [`rule`]: the limits, which the tests of the broker hold as well
+
+#[path = "../../tests/rust/broker/hostile/cost/rule.rs"]
+pub mod rule;
+
+pub mod files;
+pub mod hub;
+pub mod meter;
+pub mod script;
