@@ -501,4 +501,14 @@ mod tests {
         assert_eq!(written(&mut commits, 1).len(), 5);
         assert_eq!(commits.take_resumed(), BTreeSet::from([9]));
     }
+
+    #[test]
+    fn a_message_is_counted_at_once_where_no_store_counts_it() {
+        for (stored, expected) in [(true, 100), (false, 120)] {
+            let mut commits = Commits::<u32>::new(StoreUsage::default(), stored, 0);
+            commits.set_used(100);
+            commits.add_used(20);
+            assert_eq!(commits.used(), expected, "with a store: {stored}");
+        }
+    }
 }

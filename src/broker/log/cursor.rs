@@ -318,13 +318,15 @@ mod tests {
     #[test]
     fn a_batch_is_acknowledged_when_its_last_bit_is() {
         let mut cursor = Cursor::default();
+        assert!(!cursor.is_partial(3));
         assert!(!cursor.ack_partial(3, &[0b11_1110_0000], 10));
+        assert!(cursor.is_partial(3) && !cursor.is_partial(2));
         assert_eq!(cursor.remaining(3, 10), (5, vec![0b11_1110_0000]));
         assert!(!cursor.ack_partial(3, &[0b00_0001_1111 | 1 << 9], 10));
         assert_eq!(cursor.remaining(3, 10), (1, vec![1 << 9]));
         assert_eq!(Cursor::decode(0, &cursor.encode()).unwrap(), cursor);
         assert!(cursor.ack_partial(3, &[], 10));
-        assert!(cursor.is_acked(3) && !cursor.is_acked(2));
+        assert!(cursor.is_acked(3) && !cursor.is_acked(2) && !cursor.is_partial(3));
     }
 
     #[test]

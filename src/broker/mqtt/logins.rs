@@ -305,7 +305,8 @@ pub(super) fn payer(address: &str) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::Version;
+    use crate::mqtt::packet::Will;
+    use crate::mqtt::{Properties, QoS, Version};
 
     fn add_of(logins: &mut Logins, connection: u64, address: &str, user: &str) -> bool {
         let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };
@@ -470,5 +471,122 @@ mod tests {
         now = logins.poll_timeout(now).unwrap();
         assert_eq!(try_all(&mut logins, now), 1);
         assert_eq!(try_all(&mut logins, now + PRICE_OF_ADDRESS), 1);
+    }
+
+    fn of(connect: Connect) -> Login {
+        Login { connection: 1, connect: Box::new(connect), address: payer("10.0.0.1:1") }
+    }
+
+    /// A login that takes so many bytes.
+    fn sized(size: usize) -> Box<Connect> {
+        let bare = || Connect::new(Version::V5, "c");
+        let password = vec![0; size - of(bare()).size()];
+        Box::new(Connect { password: Some(password.into()), ..bare() })
+    }
+
+    #[test]
+    fn a_login_is_as_large_as_what_its_packet_carries() {
+        let plain = || Connect { user_name: Some("u".into()), ..Connect::new(Version::V5, "c") };
+        let more = |connect: Connect| of(connect).size() - of(plain()).size();
+        let will = |topic: &str| {
+            let (qos, payload) = (QoS::AtMostOnce, vec![0; 1000].into());
+            Some(Will { qos, retain: false, properties: Properties::new(), topic: topic.into(), payload })
+        };
+        assert_eq!(more(Connect { will: will("topic"), ..plain() }), 1005);
+        assert_eq!(more(Connect { password: Some(vec![0; 70].into()), ..plain() }), 70);
+        assert_eq!(more(Connect { client_id: "client".into(), ..plain() }), 5);
+        assert_eq!(more(Connect { user_name: Some("user".into()), ..plain() }), 6, "kept beside it as well");
+        let all = Connect {
+            password: Some(vec![0; 70].into()),
+            client_id: "client".into(),
+            will: will(""),
+            ..plain()
+        };
+        assert_eq!(more(all), 1075);
+    }
+
+    #[test]
+    fn what_waits_may_fill_the_limits_and_what_goes_makes_room() {
+        let now = Instant::now();
+        let mut logins = Logins::default();
+        let half = WAITING_BYTES_OF_ADDRESS / 2;
+        let add = |logins: &mut Logins, address: &str| logins.add(1, sized(half), payer(address)).is_ok();
+        for address in ["10.0.0.1:1", "10.0.0.2:1"] {
+            assert!(add(&mut logins, address) && add(&mut logins, address) && !add(&mut logins, address));
+        }
+        assert!(!add(&mut logins, "10.0.0.3:1"), "all is in use");
+        assert!(!logins.is_empty());
+        let (_, first) = start(&mut logins, now).unwrap();
+        assert!(add(&mut logins, "10.0.0.1:1") && !add(&mut logins, "10.0.0.1:1"));
+        assert!(!add(&mut logins, "10.0.0.3:1"));
+        logins.verified(now, first, true);
+        let mut left = 0;
+        while let Some((_, number)) = start(&mut logins, now) {
+            logins.verified(now, number, true);
+            left += 1;
+        }
+        assert_eq!(left, 4);
+        assert!(logins.is_empty() && logins.waiting_bytes == 0);
+    }
+
+    #[test]
+    fn other_passwords_let_those_under_way_wait_first_and_take_no_turn_from_others() {
+        let now = Instant::now();
+        let mut logins = Logins::default();
+        for (connection, user) in [(1, "ann"), (2, "bob"), (3, "ann"), (4, "cid"), (5, "dan")] {
+            assert!(add_of(&mut logins, connection, "10.0.0.1:1", user));
+        }
+        let before = (start(&mut logins, now).unwrap().0, start(&mut logins, now).unwrap().0);
+        assert_eq!(before, (1, 2));
+        logins.restart();
+        let mut order = Vec::new();
+        while let Some((connection, number)) = start(&mut logins, now) {
+            logins.verified(now, number, true);
+            order.push(connection);
+        }
+        assert_eq!(order, [1, 2, 4, 5, 3]);
+        assert!(logins.is_empty() && logins.waiting_bytes == 0);
+    }
+
+    #[test]
+    fn wrong_passwords_are_forgotten_after_a_time_and_the_oldest_before_that_where_there_are_many() {
+        let now = Instant::now();
+        let mut logins = Logins::default();
+        let address = payer("10.0.0.1:1");
+        add(&mut logins, 1, "10.0.0.1:1");
+        let (_, number) = start(&mut logins, now).unwrap();
+        logins.verified(now, number, false);
+        assert!(!logins.debts.paid_at.is_empty() && !logins.debts_of_address.paid_at.is_empty());
+        assert!(logins.next(now + PRICE).is_none());
+        assert!(
+            logins.debts.paid_at.is_empty() && logins.debts_of_address.paid_at.is_empty(),
+            "it is paid for"
+        );
+        let user = "ann".into();
+        assert!(logins.was_wrong(now + REMEMBERED - PAUSE, address, &user));
+        assert!(!logins.was_wrong(now + REMEMBERED, address, &user));
+
+        let mut logins = Logins::default();
+        for sender in 0..MAX_REMEMBERED as u64 {
+            logins.remember(now, (address, sender));
+        }
+        assert_eq!(logins.wrong.len(), MAX_REMEMBERED);
+        let later = now + PAUSE;
+        logins.remember(later, (address, u64::MAX));
+        assert_eq!(logins.wrong.len(), MAX_REMEMBERED);
+        assert!(logins.wrong.contains_key(&(address, u64::MAX)));
+        logins.remember(now + REMEMBERED, (address, u64::MAX - 1));
+        assert_eq!(logins.wrong.len(), 2, "the others are too old");
+    }
+
+    #[test]
+    fn a_network_pays_together_and_the_machine_itself_apart() {
+        let of = |address: &str| payer(&format!("[{address}]:1"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:3::4"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db9:1:2::1"));
+        assert_eq!(of("::1"), IpAddr::V6(Ipv6Addr::LOCALHOST));
+        assert_eq!(of("::ffff:10.0.0.1"), payer("10.0.0.1:9"));
+        assert_eq!(payer("nothing that is an address"), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     }
 }

@@ -176,6 +176,7 @@ mod tests {
     #[test]
     fn a_password_is_recognised_until_it_is_another_one() {
         let mut passwords = Passwords::parse(&format!("{}\n{}", line("a", b"x"), line("b", b"x"))).unwrap();
+        assert_eq!((passwords.len(), Passwords::parse("# none").unwrap().len()), (2, 0));
         passwords.remember("a", b"x");
         passwords.remember("stranger", b"x");
         assert!(passwords.recognise("a", b"x") && !passwords.recognise("a", b"y"));
@@ -183,6 +184,7 @@ mod tests {
         let same = Passwords::parse(&line("a", b"x")).unwrap();
         let old = passwords.replace(same);
         assert!(passwords.recognise("a", b"x") && passwords.agree(&old, "a") && !passwords.agree(&old, "b"));
+        assert!(!passwords.agree(&old, "stranger"), "in neither of them");
         passwords.replace(Passwords::parse(&line("a", b"new")).unwrap());
         assert!(!passwords.recognise("a", b"x"), "the password is another one now");
     }

@@ -323,6 +323,24 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_without_a_checksum_is_one_from_before_there_were_any() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = &database.connection;
+        let entry = Entry { run_ms: 5, ..entry(1, 1) };
+        Op::Append { topic: 1, entry: entry.clone(), producer: None }.apply(db).unwrap();
+        let mut stored = database.reader().unwrap();
+        let mut read = |change: &str| {
+            db.execute_batch(&format!("UPDATE entry SET {change}")).unwrap();
+            stored.read(1, entry.sequence, 1, 1).map(|found| found.len())
+        };
+        assert_eq!(read("count = count").unwrap(), 1);
+        assert!(read("sum = NULL").is_err(), "it has a time");
+        assert_eq!(read("run_ms = 0").unwrap(), 1);
+        assert!(read("sum = 1").is_err());
+    }
+
+    #[test]
     fn a_read_stops_once_it_has_enough() {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(directory.path(), Sync::Os).unwrap();

@@ -342,8 +342,7 @@ pub(super) fn structure_damage(db: &Connection, table: Option<&str>) -> Result<O
         return Ok(None);
     }
     // What the disk does not give is not damaged.
-    let code = line.split("error code=").nth(1).and_then(|code| code.trim().parse().ok()).unwrap_or(0);
-    if code & 0xff == ffi::SQLITE_IOERR {
+    if let Some(code) = io_error(&line) {
         return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into());
     }
     Ok(Some(line))
@@ -361,6 +360,12 @@ fn first_damage(db: &Connection) -> Result<Option<String>> {
         verify(db, table, 1, &mut lines)?;
     }
     Ok(lines.pop())
+}
+
+/// The code of the I/O error that a line of the check tells, if it is one.
+fn io_error(line: &str) -> Option<i32> {
+    let code: i32 = line.split("error code=").nth(1)?.trim().parse().ok()?;
+    (code & 0xff == ffi::SQLITE_IOERR).then_some(code)
 }
 
 /// Refuses a store with a damaged row: a broker would go on with other positions, sessions or promises than it had.
@@ -538,5 +543,28 @@ mod tests {
         let before = count();
         assert!(!Op::clean_up(db).unwrap());
         assert_eq!((before, count()), (2, 2));
+    }
+
+    #[test]
+    fn the_first_of_several_damaged_rows_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let db = database.connection();
+        fill(db);
+        db.execute("UPDATE queue SET sequence = 9", []).unwrap();
+        let found = damage(db, 9);
+        assert_eq!((found.len(), damage(db, 1)), (2, found[..1].to_vec()));
+        let error = require_sound(db).unwrap_err();
+        assert!(error.message().contains(&found[0]), "{error}");
+    }
+
+    /// A folder must not be restored because a cable is loose.
+    #[test]
+    fn what_the_disk_does_not_give_is_told_from_damage() {
+        let page = |code: i32| io_error(&format!("Tree 5 page 7: unable to get the page. error code={code}"));
+        assert_eq!(page(ffi::SQLITE_IOERR), Some(ffi::SQLITE_IOERR));
+        assert_eq!(page(ffi::SQLITE_IOERR_READ), Some(ffi::SQLITE_IOERR_READ));
+        assert_eq!(page(ffi::SQLITE_CORRUPT), None);
+        assert_eq!(io_error("row 1 missing from index i"), None);
     }
 }

@@ -603,16 +603,16 @@ fn closing_keeps_what_was_answered_and_reports_what_was_dropped() {
     let ids: Vec<_> = client.published().iter().map(id_of).collect();
     client.hear(puback(ids[1])).unwrap();
     client.cut();
-    for payload in ["c", "d", "e", "f"] {
+    for payload in ["c", "d", "e", "f", "g"] {
         client.publish(Q1, payload);
     }
     for _ in 0..3 {
         assert!(client.session.producer().drop_oldest());
     }
-    assert_eq!(client.session.pending_messages(), 6);
+    assert_eq!(client.session.pending_messages(), 7);
     client.session.close(&Error::new(ErrorKind::Closed, "closed"));
     let (closed, dropped) = (Some(ErrorKind::Closed), Some(ErrorKind::QueueFull));
-    assert_eq!(errors(&mut client), [closed, None, dropped, dropped, dropped, closed]);
+    assert_eq!(errors(&mut client), [closed, None, dropped, dropped, dropped, closed, closed]);
     assert_eq!(client.session.pending_messages(), 0);
 }
 

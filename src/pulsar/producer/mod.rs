@@ -384,7 +384,7 @@ impl Producer {
             return false;
         }
         // Reset in any case: the request to flush does not extend to a later batch.
-        let large_enough = self.open.count > 0 && self.open.count * 2 >= self.in_flight_messages;
+        let large_enough = self.open.count * 2 >= self.in_flight_messages;
         if std::mem::take(&mut self.close_open) || self.window.is_empty() || large_enough {
             self.close_batch();
             self.settle();
@@ -460,15 +460,13 @@ impl Producer {
     }
 
     fn close_batch(&mut self) {
-        if self.open.count > 0 {
-            let sender = Sender {
-                producer_id: self.id,
-                name: &self.name,
-                compression: self.options.compression,
-                max_message_size: self.max_message_size,
-            };
-            self.open.close(&sender, &mut self.window, &mut self.groups);
-        }
+        let sender = Sender {
+            producer_id: self.id,
+            name: &self.name,
+            compression: self.options.compression,
+            max_message_size: self.max_message_size,
+        };
+        self.open.close(&sender, &mut self.window, &mut self.groups);
     }
 
     fn pop_head(&mut self) -> Option<Entry> {

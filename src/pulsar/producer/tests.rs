@@ -776,3 +776,72 @@ fn a_message_alone_says_how_it_is_compressed() {
     let plain = crate::compression::decompress(Compression::Zstd, &body, 900, 1 << 20).unwrap();
     assert_eq!(plain, vec![7; 900]);
 }
+
+#[test]
+fn no_batch_is_larger_than_it_may_be_whatever_its_messages_carry() {
+    let long = "x".repeat(600);
+    let many = [("a", "b"); 60];
+    let payload = &[1; 350][..];
+    let base = Outgoing { payload, ..Default::default() };
+    for large in [
+        Outgoing { key: Some(&long), ..base },
+        Outgoing { ordering_key: Some(long.as_bytes()), ..base },
+        Outgoing { properties: &[("key", &long)], ..base },
+        Outgoing { properties: &[(&long, "value")], ..base },
+        Outgoing { properties: &many, ..base },
+        Outgoing { payload: &[1; 945], ..Default::default() },
+    ] {
+        let mut p = producer(Options { compression: Compression::None, ..Options::default() });
+        p.push(Instant::now(), WALL, &Outgoing { payload: &[2; 100], ..Default::default() }).unwrap();
+        p.push(Instant::now(), WALL, &large).unwrap();
+        let sizes: Vec<_> = sends(&mut p).into_iter().map(|(.., body)| body.len()).collect();
+        assert!(sizes.iter().all(|size| *size <= 1000), "{sizes:?}");
+    }
+}
+
+#[test]
+fn small_messages_with_keys_and_properties_share_a_batch() {
+    let word = "a word of 20 letters";
+    let options = Options { batch_max_bytes: 400, compression: Compression::None, ..Options::default() };
+    let mut p = producer(options);
+    let message = Outgoing {
+        payload: &[1; 10],
+        key: Some(word),
+        ordering_key: Some(word.as_bytes()),
+        properties: &[(word, word)],
+        ..Default::default()
+    };
+    for _ in 0..3 {
+        p.push(Instant::now(), WALL, &message).unwrap();
+    }
+    assert_eq!(sent(&mut p), [(0, 3)]);
+}
+
+#[test]
+fn a_message_has_a_largest_number_of_chunks() {
+    let chunked = |limit: usize, size: usize| {
+        let options = Options { chunking: true, compression: Compression::None, ..Options::default() };
+        let mut p = Producer::new(3, options);
+        p.attach("p", -1, limit);
+        push(&mut p, &vec![1; size]).map(|_| sends(&mut p))
+    };
+    let first = chunked(1000, 2000).unwrap().remove(0).2.len();
+    let one_byte_each = 1000 - first + 1;
+    assert_eq!(chunked(one_byte_each, crate::pulsar::MAX_CHUNKS).unwrap().len(), crate::pulsar::MAX_CHUNKS);
+    let error = chunked(one_byte_each, crate::pulsar::MAX_CHUNKS + 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MessageTooLarge);
+}
+
+#[test]
+fn a_message_of_which_a_chunk_no_longer_fits_fails_as_a_whole() {
+    let options = Options { chunking: true, compression: Compression::None, ..Options::default() };
+    let mut p = Producer::new(3, options);
+    p.attach("p", -1, 100_000);
+    push(&mut p, &[1; 105_000]).unwrap();
+    let sizes: Vec<_> = sends(&mut p).iter().map(|(.., body)| body.len()).collect();
+    assert!(matches!(sizes[..], [large, small] if large > 90_000 && small < 10_000), "{sizes:?}");
+    p.detach();
+    p.attach("p", -1, 1000);
+    assert_eq!((outcomes(&mut p), sent(&mut p)), (vec![(1, false)], vec![]));
+    assert!(p.is_idle());
+}

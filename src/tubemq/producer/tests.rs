@@ -630,3 +630,70 @@ fn a_connection_outlives_a_topic_that_leaves_its_broker_for_a_while() {
     assert!(producer.poll_wants().is_empty(), "the connection is there");
     assert_eq!(send_all(&mut producer, now, 1).len(), 1);
 }
+
+#[test]
+fn a_broker_that_is_left_alone_gets_no_new_messages_although_its_partitions_may_be_tried() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(2, 0)]);
+    push(&mut producer, now, "a", None);
+    push(&mut producer, now, "b", None);
+    producer.poll_wants().into_iter().for_each(|broker| producer.attach(broker));
+    let refused = send_all(&mut producer, now, 1);
+    producer.handle_answer(now, refused[0].0, answer(503, 0));
+    send_all(&mut producer, now, 2);
+    let later = now + Duration::from_secs(1);
+    producer.handle_timeout(later);
+    for _ in 0..4 {
+        push(&mut producer, later, "c", None);
+    }
+    assert_eq!(send_all(&mut producer, later, 2).len(), 4);
+
+    // The same while it cannot be reached, when no partition has refused anything.
+    let mut producer = self::producer(now, &[partition(1, 0), partition(2, 0)]);
+    producer.detach(now, 1, Duration::from_secs(1));
+    for _ in 0..4 {
+        push(&mut producer, now, "c", None);
+    }
+    attach(&mut producer, 2);
+    assert_eq!(send_all(&mut producer, now, 2).len(), 4);
+}
+
+#[test]
+fn what_waits_for_another_partition_stays_where_it_is() {
+    let now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0), partition(1, 1), partition(1, 2)]);
+    for _ in 0..12 {
+        push(&mut producer, now, "x", None);
+    }
+    attach(&mut producer, 1);
+    let (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+    let partitions = |producer: &Producer| -> Vec<u32> {
+        producer.entries.iter().map(|entry| entry.partition.id).collect()
+    };
+    let before = partitions(&producer);
+    producer.handle_answer(now, number, answer(419, 0));
+    let after = partitions(&producer);
+    let full = before[number as usize];
+    for (before, after) in before.iter().zip(&after) {
+        assert!(if *before == full { *after != full } else { before == after }, "{before} became {after}");
+    }
+}
+
+#[test]
+fn the_end_of_a_pause_is_waited_for_only_by_what_may_be_sent_then() {
+    let now = Instant::now();
+    for waiting in [0, 20] {
+        let mut producer = producer(now, &[partition(1, 0), partition(1, 1)]);
+        let count = if waiting == 0 { 1 } else { 100 + waiting };
+        for _ in 0..count {
+            let packed = pack(&Outgoing { payload: b"x", ..Outgoing::default() }).unwrap();
+            producer.push(now, packed, None, 1).unwrap();
+        }
+        attach(&mut producer, 1);
+        let sent = send_all(&mut producer, now, 1);
+        producer.handle_answer(now, sent[0].0, answer(419, 0));
+        assert_eq!(producer.poll_timeout(), Some(now + FIRST_PAUSE));
+        assert_eq!(send_all(&mut producer, now, 1).len(), 1, "in another partition");
+        assert_eq!(producer.poll_timeout(), Some(now + TIMEOUT), "{waiting} wait for a place in the window");
+    }
+}
