@@ -530,6 +530,18 @@ mod tests {
     }
 
     #[test]
+    fn an_address_has_the_room_that_it_gave_back_and_no_more() {
+        let now = Instant::now();
+        let mut logins = Logins::default();
+        let address = payer("10.0.0.1:1");
+        let add = |logins: &mut Logins, size| logins.add(1, sized(size), address).is_ok();
+        let half = WAITING_BYTES_OF_ADDRESS / 2;
+        assert!(add(&mut logins, half) && add(&mut logins, half));
+        assert!(start(&mut logins, now).is_some());
+        assert!(add(&mut logins, half) && !add(&mut logins, 1000));
+    }
+
+    #[test]
     fn other_passwords_let_those_under_way_wait_first_and_take_no_turn_from_others() {
         let now = Instant::now();
         let mut logins = Logins::default();

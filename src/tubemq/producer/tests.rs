@@ -282,6 +282,48 @@ fn a_message_whose_token_is_refused_for_good_fails_as_not_authenticated() {
     }
 }
 
+/// What was refused for want of a token and is tried again may still be stored, or fail for another reason.
+#[test]
+fn a_message_times_out_as_not_authenticated_only_if_that_is_why() {
+    #[derive(Clone, Copy, Debug)]
+    enum Then {
+        SentAgain,
+        LostBefore,
+        OtherTrouble,
+        Refused,
+    }
+    for (then, expected) in [
+        (Then::SentAgain, ErrorKind::Timeout),
+        (Then::LostBefore, ErrorKind::Timeout),
+        (Then::OtherTrouble, ErrorKind::Timeout),
+        (Then::Refused, ErrorKind::Authentication),
+    ] {
+        let now = Instant::now();
+        let mut producer = producer(now, &[partition(1, 0)]);
+        push(&mut producer, now, "a", Some("key"));
+        attach(&mut producer, 1);
+        let (mut number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+        if matches!(then, Then::LostBefore) {
+            producer.handle_answer(now, number, Err(disconnected()));
+            producer.detach(now, 1, Duration::ZERO);
+            producer.handle_timeout(now);
+            attach(&mut producer, 1);
+            (number, _) = producer.poll_request(now, 1, &VISIT).unwrap();
+        }
+        producer.handle_answer(now, number, answer(415, 0));
+        match then {
+            Then::SentAgain => assert_eq!(send_all(&mut producer, now + LONGEST_PAUSE, 1).len(), 1),
+            Then::OtherTrouble => {
+                producer.detach(now, 1, Duration::from_secs(60));
+                producer.note_trouble(1, Error::new(ErrorKind::ConnectFailed, "no route to broker 1"));
+            }
+            Then::LostBefore | Then::Refused => {}
+        }
+        producer.handle_timeout(now + TIMEOUT);
+        assert_eq!(outcomes(&mut producer), [Err(expected)], "{then:?}");
+    }
+}
+
 #[test]
 fn a_message_waits_no_longer_than_it_may() {
     let now = Instant::now();
@@ -662,7 +704,7 @@ fn a_broker_that_is_left_alone_gets_no_new_messages_although_its_partitions_may_
 fn what_waits_for_another_partition_stays_where_it_is() {
     let now = Instant::now();
     let mut producer = producer(now, &[partition(1, 0), partition(1, 1), partition(1, 2)]);
-    for _ in 0..12 {
+    for _ in 0..13 {
         push(&mut producer, now, "x", None);
     }
     attach(&mut producer, 1);
