@@ -282,7 +282,7 @@ fn a_message_whose_token_is_refused_for_good_fails_as_not_authenticated() {
     }
 }
 
-/// What was refused for want of a token and is tried again may still be stored, or fail for another reason.
+/// A message that was refused for want of a token and is tried again may still be stored, or fail for another reason.
 #[test]
 fn a_message_times_out_as_not_authenticated_only_if_that_is_why() {
     #[derive(Clone, Copy, Debug)]
