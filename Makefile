@@ -140,7 +140,7 @@ rust-check:
 
 # The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
 simulate:
-	@SIMULATOR_SEEDS=$(SEEDS) cargo test --features simulation --test simulator engine::
+	@SIMULATOR_SEEDS=$(SEEDS) cargo test --features simulation --test simulator engine:: -- --show-output
 
 # The same inputs each time: what mutation finds by chance is for `make fuzz`.
 fuzz-test:

@@ -3,6 +3,7 @@
 
 use std::fmt::Arguments;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name)
@@ -10,9 +11,10 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
-/// The seed to replay, if one is given.
+/// The seed to replay, if one is given. It is asked for with every event.
 pub(crate) fn replayed() -> Option<u64> {
-    number("SIMULATOR_SEED")
+    static REPLAYED: OnceLock<Option<u64>> = OnceLock::new();
+    *REPLAYED.get_or_init(|| number("SIMULATOR_SEED"))
 }
 
 /// The number of runs, unless one is replayed.

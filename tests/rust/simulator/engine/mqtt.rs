@@ -23,17 +23,34 @@ use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, settles, violate};
 use super::network::Tap;
 use super::trace;
+use super::{Seeds, Table};
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
 pub(super) const PORT: u16 = 1883;
+const BEFORE: &str = "before CONNECT";
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 14;
-/// Seeds that `make test` plays.
-const SEEDS: u64 = 30;
-/// Seeds that once failed: what the store reported while the broker stopped counted as delivered, and was removed. They are
-/// played in every run.
-const ONCE_FAILED: &[u64] = &[6, 17, 34, 63, 87];
+/// Those that once failed: what the store reported while the broker stopped counted as delivered, and was removed.
+const SEEDS: Seeds = Seeds { count: 200, once_failed: &[6, 17, 34, 63, 87], twice: 40 };
+/// The last packet that a client has sent, in every fault.
+const TABLE: Table = Table {
+    complete: 200,
+    states: &[
+        "CONNECT",
+        "PUBLISH",
+        "PUBACK",
+        "PUBREC",
+        "PUBREL",
+        "PUBCOMP",
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+        "PINGREQ",
+        "DISCONNECT",
+    ],
+    except: &[(BEFORE, "a client writes CONNECT at the instant at which it is connected")],
+    rare: &[],
+};
 /// Virtual seconds within which everything settles once it is healed.
 const PATIENCE: u64 = 300;
 
@@ -86,7 +103,7 @@ impl Tap for Watch {
             "DISCONNECT",
             "AUTH",
         ];
-        self.last.map_or("before CONNECT", |last| NAMES[usize::from(last)])
+        self.last.map_or(BEFORE, |last| NAMES[usize::from(last)])
     }
 }
 
@@ -261,6 +278,33 @@ impl World {
         let _ = ends(PATIENCE, "close of a client", client.close()).await.map_err(violate);
     }
 
+    /// A session that comes and goes: it subscribes, unsubscribes and disconnects while others publish.
+    async fn visit(self: Rc<Self>, mut chance: Chance) {
+        while !self.healed.get() && !host::is_violated() {
+            let Some(client) = self.connect("visitor", &mut chance).await else { return };
+            for _ in 0..chance.within(1, 5) {
+                let filters =
+                    vec![(Filter::parse("v/#").expect("valid"), SubscribeOptions::qos(QoS::AtLeastOnce))];
+                let options = ConsumerOptions { filters, auto_ack: true };
+                let opening = client.consumer(options, Arc::new(Ready::default()));
+                match ends(120, "subscribe of a visitor", opening).await {
+                    Ok(Ok(consumer)) => {
+                        tokio::time::sleep(chance.micros(300_000)).await;
+                        let left = ends(120, "unsubscribe", consumer.unsubscribe()).await;
+                        trace::event(format_args!("the visitor unsubscribes: {left:?}"));
+                        let _ = left.map_err(violate);
+                    }
+                    Ok(Err(error)) => trace::event(format_args!("the visitor is refused: {error}")),
+                    Err(late) => violate(late),
+                }
+            }
+            let closed = ends(PATIENCE, "close of a visitor", client.close()).await;
+            trace::event(format_args!("the visitor leaves: {closed:?}"));
+            let _ = closed.map_err(violate);
+            tokio::time::sleep(chance.micros(300_000)).await;
+        }
+    }
+
     async fn take(&self, at: usize, consumer: &Consumer, ready: &Ready, chance: &mut Chance) {
         let mut held: Vec<Message> = Vec::new();
         while !self.done.get() && !host::is_violated() {
@@ -316,7 +360,7 @@ pub(super) fn setting(chance: &mut Chance) -> Setting {
 }
 
 pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
-    let swarm = Swarm::draw(&mut chance);
+    let swarm = Swarm::draw(&mut chance).aimed_at(TABLE.states);
     trace::event(format_args!("{swarm:?}"));
     let options = ClientOptions {
         url: format!("mqtt://broker.test:{PORT}"),
@@ -355,6 +399,9 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
     for who in 0..chance.within(2, 5) as u8 {
         writing.push(tokio::task::spawn_local(world.clone().publish(who, Chance::new(chance.next()))));
     }
+    if chance.percent(50) {
+        writing.push(tokio::task::spawn_local(world.clone().visit(Chance::new(chance.next()))));
+    }
     swarm.rage(&host, 100, Chance::new(chance.next())).await;
     host.heal();
     world.healed.set(true);
@@ -387,10 +434,5 @@ fn run(seed: u64) -> Result<Run, String> {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_qos_2_comes_once() {
-    super::play(SEEDS, 0, 1, ONCE_FAILED, run);
-}
-
-#[test]
-fn a_seed_repeats_its_run() {
-    super::replay(0..10, run);
+    super::cover(&SEEDS, &TABLE, run);
 }

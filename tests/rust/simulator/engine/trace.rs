@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Arguments;
+use std::fmt::{self, Arguments, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::support::seeds;
@@ -20,12 +20,23 @@ pub(crate) fn begin() {
     CELLS.take();
 }
 
+/// Takes text as it is formatted.
+struct Text(DefaultHasher);
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// Adds an event. It is printed when a run is replayed.
 pub(crate) fn event(event: Arguments<'_>) {
     let at = START.get().map_or(0, |start| start.elapsed().as_micros() as u64);
-    let mut hasher = DefaultHasher::new();
-    (HASH.get(), at, event.to_string()).hash(&mut hasher);
-    HASH.set(hasher.finish());
+    let mut text = Text(DefaultHasher::new());
+    (HASH.get(), at).hash(&mut text.0);
+    text.write_fmt(event).expect("a hasher takes all");
+    HASH.set(text.0.finish());
     seeds::trace(format_args!("{:>12.6} {event}", at as f64 / 1e6));
 }
 

@@ -24,6 +24,7 @@ use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, settles, violate};
 use super::network::Tap;
 use super::trace;
+use super::{Seeds, Table};
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
@@ -32,13 +33,33 @@ mod leases;
 use leases::{Place, Watch};
 
 pub(super) const PORT: u16 = 8715;
+const BEFORE: &str = "before the first call";
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Types of messages; some groups want only the first.
 const TYPES: [&str; 2] = ["till", "web"];
-/// Seeds that `make test` plays.
-const SEEDS: u64 = 40;
-/// Seeds that once failed. They are played in every run.
-const ONCE_FAILED: &[u64] = &[6, 33];
+const SEEDS: Seeds = Seeds { count: 40, once_failed: &[6, 33], twice: 25 };
+/// The last call that a client has sent, in every fault.
+const TABLE: Table = Table {
+    complete: 1000,
+    states: &[
+        "ProducerRegister",
+        "ProducerHeartbeat",
+        "ProducerClose",
+        "SendMessage",
+        "ConsumerRegister",
+        "ConsumerHeartbeat",
+        "ConsumerClose",
+        "BalanceRegister",
+        "BalanceHeartbeat",
+        "PartitionMetadata",
+        "PartitionRegister",
+        "PartitionHeartbeat",
+        "GetMessages",
+        "CommitOffset",
+    ],
+    except: &[],
+    rare: &[(BEFORE, "a connection is opened for a producer that has nothing to send yet")],
+};
 /// Virtual seconds within which everything settles once it is healed.
 const PATIENCE: u64 = 300;
 
@@ -695,7 +716,7 @@ impl Playing {
 }
 
 pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
-    let swarm = Swarm::draw(&mut chance);
+    let swarm = Swarm::draw(&mut chance).aimed_at(TABLE.states);
     trace::event(format_args!("{swarm:?}"));
     let playing = begin(&host, &mut chance).await?;
     swarm.rage(&host, 100, Chance::new(chance.next())).await;
@@ -708,16 +729,6 @@ fn run(seed: u64) -> Result<Run, String> {
 }
 
 #[test]
-fn nothing_stored_is_lost_and_no_group_moves_over_what_it_has_not_acknowledged_1() {
-    super::play(SEEDS, 0, 2, ONCE_FAILED, run);
-}
-
-#[test]
-fn nothing_stored_is_lost_and_no_group_moves_over_what_it_has_not_acknowledged_2() {
-    super::play(SEEDS, 1, 2, ONCE_FAILED, run);
-}
-
-#[test]
-fn a_seed_repeats_its_run() {
-    super::replay(0..4, run);
+fn nothing_stored_is_lost_and_no_group_moves_over_what_it_has_not_acknowledged() {
+    super::cover(&SEEDS, &TABLE, run);
 }

@@ -17,13 +17,10 @@ use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, violate};
 use super::network::Tap;
 use super::trace;
-use super::{mqtt as with_mqtt, pulsar as with_pulsar, tubemq as with_tubemq};
+use super::{Seeds, mqtt as with_mqtt, pulsar as with_pulsar, tubemq as with_tubemq};
 use crate::support::chance::Chance;
 
-/// Seeds that `make test` plays.
-const SEEDS: u64 = 12;
-/// Seeds that once failed. They are played in every run.
-const ONCE_FAILED: &[u64] = &[];
+const SEEDS: Seeds = Seeds { count: 16, once_failed: &[], twice: 5 };
 /// Virtual seconds within which everything settles once it is healed.
 const PATIENCE: u64 = 1500;
 
@@ -219,18 +216,8 @@ async fn load(loaded: usize) -> Result<(), String> {
 }
 
 #[test]
-fn each_protocol_keeps_its_promises_beside_the_others_1() {
-    super::play(SEEDS, 0, 2, ONCE_FAILED, run);
-}
-
-#[test]
-fn each_protocol_keeps_its_promises_beside_the_others_2() {
-    super::play(SEEDS, 1, 2, ONCE_FAILED, run);
-}
-
-#[test]
-fn a_seed_repeats_its_run() {
-    super::replay(0..2, run);
+fn each_protocol_keeps_its_promises_beside_the_others() {
+    super::play(&SEEDS, run);
 }
 
 #[test]

@@ -277,6 +277,6 @@ impl Tap for Watch {
     }
 
     fn state(&self) -> &'static str {
-        self.last.unwrap_or("before the first call")
+        self.last.unwrap_or(super::BEFORE)
     }
 }
