@@ -35,7 +35,6 @@ __all__ = [
     "backup_store",
     "check_store",
     "encode_frame",
-    "repair_store",
     "set_error_factory",
     "set_missing_factory",
     "set_reason_codes",
@@ -109,17 +108,6 @@ def backup_store(path: str | PathLike[str], to: str | PathLike[str]) -> None:
 
     Raises:
         InvalidArgument: the folder has no store, or the file exists.
-    """
-
-def repair_store(path: str | PathLike[str]) -> tuple[str | None, list[str]]:
-    """Takes what is damaged out of a store of the embedded broker while no broker uses it.
-
-    Returns:
-        The file as it was, None if nothing is damaged, and a line for everything that was lost.
-
-    Raises:
-        InvalidArgument: the folder has no store, or a broker uses it.
-        PersistenceError: the store cannot be repaired.
     """
 
 def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:

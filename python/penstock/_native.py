@@ -13,4 +13,3 @@ _engine.set_seconds_parser(parse.seconds)
 start_broker = _engine.Broker.start
 check_store = _engine.check_store
 backup_store = _engine.backup_store
-repair_store = _engine.repair_store

@@ -51,11 +51,6 @@ def _broker(broker: argparse.ArgumentParser) -> None:
         help="read the whole store of --data, list what is damaged in it, and exit: status 1 if anything is",
     )
     add(
-        "--repair",
-        action="store_true",
-        help="take what is damaged out of the store of --data, list it, keep the old file, and exit",
-    )
-    add(
         "--backup",
         metavar="FILE",
         help="copy the store of --data into a new file, while its broker runs or not, and exit",

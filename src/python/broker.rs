@@ -16,20 +16,6 @@ pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<
     py_result(py, checked.map(|checked| (checked.entries, checked.damage)))
 }
 
-/// Takes what is damaged out of a store. Gives the path of the file as it was, `None` if nothing is damaged, and a line for
-/// everything that was lost.
-#[pyfunction]
-pub(super) fn repair_store(
-    py: Python<'_>,
-    path: std::path::PathBuf,
-) -> PyResult<(Option<String>, Vec<String>)> {
-    let repaired = py.detach(|| native::store::repair::repair(&path));
-    py_result(
-        py,
-        repaired.map(|repaired| (repaired.copy.map(|copy| copy.display().to_string()), repaired.lost)),
-    )
-}
-
 /// Copies a store, of a broker that runs or not, into a new file.
 #[pyfunction]
 pub(super) fn backup_store(py: Python<'_>, path: std::path::PathBuf, to: std::path::PathBuf) -> PyResult<()> {

@@ -61,7 +61,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<broker::Broker>()?;
     module.add_function(wrap_pyfunction!(broker::check_store, module)?)?;
     module.add_function(wrap_pyfunction!(broker::backup_store, module)?)?;
-    module.add_function(wrap_pyfunction!(broker::repair_store, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;

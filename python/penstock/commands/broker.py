@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock._native import backup_store, check_store, repair_store
+from penstock._native import backup_store, check_store
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import Closed, Error, InvalidArgument
 
@@ -25,14 +25,12 @@ _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one 
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks or repairs the store. At
-    SIGHUP it reads the files of users again."""
+    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
+    reads the files of users again."""
     if given.backup is not None:
         return _backup(given)
     if given.check:
         return _check(given)
-    if given.repair:
-        return _repair(given)
     _check_secrets(given)
     # The flags have the names of the options.
     options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in OPTIONS}
@@ -141,25 +139,6 @@ def _check(given: argparse.Namespace) -> int:
         print(*damage, sep="\n", end="\n" if damage else "")
         print(f"{entries} messages or batches can be read, {len(damage)} places are damaged", flush=True)
     return 1 if damage else 0
-
-
-def _repair(given: argparse.Namespace) -> int:
-    if not given.data:
-        raise InvalidArgument("--repair mends the store in a folder: name it with --data DIR")
-    copy, lost = repair_store(given.data)
-    if given.json:
-        import json
-
-        print(json.dumps({"copy": copy, "lost": lost}), flush=True)
-    elif not given.quiet:
-        print(*lost, sep="\n", end="\n" if lost else "")
-        if copy is None:
-            print("nothing is damaged, and the store was not changed", flush=True)
-        else:
-            print(
-                f"the store is repaired, {len(lost)} things are lost; the former file is {copy}", flush=True
-            )
-    return 0
 
 
 def _create(broker: Broker, text: str) -> None:

@@ -69,7 +69,7 @@ pub struct Entry {
     pub publish_ms: u64,
     /// Earliest delivery time; 0 delivers immediately.
     pub deliver_ms: u64,
-    /// Number of messages. 0 stands for an entry that a repair of the store has taken out: nothing of it is delivered.
+    /// Number of messages, at least 1.
     pub count: u32,
     /// [`BATCH`] and [`CHUNK`], or TubeMQ's flag as received.
     pub flags: u32,

@@ -502,15 +502,6 @@ impl Subscription {
         }
     }
 
-    /// Whether the entry has no messages, because a repair of the store has taken it out. It counts as acknowledged then.
-    fn is_nothing(&mut self, entry: &Entry) -> bool {
-        let nothing = entry.count == 0;
-        if nothing {
-            self.cursor.ack(entry.sequence);
-        }
-        nothing
-    }
-
     /// Whether the consumers have come to an entry that cannot be read and are to be told: once everything before it is
     /// acknowledged, or when nothing was acknowledged for [`PATIENCE`], as by readers. Until then they keep what they
     /// have.
@@ -548,9 +539,6 @@ impl Subscription {
             }
             let Some(entry) = self.read_entry(self.read, reading) else { break };
             self.read += 1;
-            if self.is_nothing(&entry) {
-                continue;
-            }
             self.send(at, &entry, sink);
         }
     }
@@ -580,9 +568,6 @@ impl Subscription {
                 self.replay.pop_first();
             } else {
                 self.read += 1;
-            }
-            if self.is_nothing(&entry) {
-                continue;
             }
             if entry.deliver_ms > reading.wall_ms {
                 self.delayed.push(Reverse((entry.deliver_ms, sequence, entry.hash)));
@@ -674,9 +659,6 @@ impl Subscription {
             }
             let Some(entry) = self.read_entry(self.read, reading) else { break };
             self.read += 1;
-            if self.is_nothing(&entry) {
-                continue;
-            }
             match self.owner_with_permits(entry.hash, &mut blocked, sink) {
                 Some(at) => self.send_or_delay(at, &entry, reading.wall_ms, sink),
                 None => drop(self.replay.insert(entry.sequence, entry.hash)),

@@ -30,40 +30,28 @@ pub struct Checked {
 /// Reads the whole store in `path` and tells what is damaged in it. An older store is brought up to date first, as at a
 /// start. No broker may use the store meanwhile.
 pub fn check(path: &Path) -> Result<Checked> {
-    require_store(path)?;
-    check_in(&Directory::open(path)?)
-}
-
-pub(super) fn require_store(path: &Path) -> Result<()> {
-    if path.join("broker.db").is_file() {
-        return Ok(());
+    if !path.join("broker.db").is_file() {
+        let text = format!("{} is not the folder of a store: it has no broker.db", path.display());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let text = format!("{} is not the folder of a store: it has no broker.db", path.display());
-    Err(Error::new(ErrorKind::InvalidArgument, text))
-}
-
-pub(super) fn check_in(directory: &Directory) -> Result<Checked> {
+    let directory = Directory::open(path)?;
     let db = directory.connect(Sync::Full)?;
     prepare(&db)?;
-    check_open(&db, directory.connect(Sync::Full)?)
-}
-
-/// Checks a database of the present format. `reader` reads its entries.
-pub(super) fn check_open(db: &Connection, reader: Connection) -> Result<Checked> {
     let mut checked = Checked::default();
-    let lines = texts(db, &format!("PRAGMA integrity_check({SQLITE_LINES})"));
-    let lines = lines.unwrap_or_else(|error| vec![error.message().to_owned()]);
-    checked
-        .damage
-        .extend(lines.iter().filter(|line| *line != "ok").map(|line| format!("the database: {line}")));
-    checked.damage.extend(rows::damage(db, SQLITE_LINES as usize));
-    if let Err(error) = check_topics(db, Stored::new(reader), &mut checked) {
+    for line in texts(&db, &format!("PRAGMA integrity_check({SQLITE_LINES})"))? {
+        if line != "ok" {
+            checked.damage.push(format!("the database: {line}"));
+        }
+    }
+    checked.damage.extend(rows::damage(&db, SQLITE_LINES as usize));
+    if let Err(error) = check_topics(&directory, &db, &mut checked) {
         checked.damage.push(format!("what follows could not be read: {}", error.message()));
     }
     Ok(checked)
 }
 
-fn check_topics(db: &Connection, mut stored: Stored, checked: &mut Checked) -> Result<()> {
+fn check_topics(directory: &Directory, db: &Connection, checked: &mut Checked) -> Result<()> {
+    let mut stored = Stored::new(directory.connect(Sync::Full)?);
     let mut topics = db.prepare("SELECT id, domain, name, first, next FROM topic WHERE partitions = 0")?;
     let rows = topics.query_map([], |row| {
         let name = format!("{} {}", row.get::<_, String>(1)?, row.get::<_, String>(2)?);

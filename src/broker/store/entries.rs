@@ -344,19 +344,16 @@ pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
 fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
     let last = db
-        .prepare_cached(
-            "SELECT id, last_index, count, batch, (SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2)
-             FROM entry WHERE id >= ?1 AND id < ?2 AND count > 0 ORDER BY id DESC LIMIT 1",
-        )?
+        .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
         .query_row(range, |row| {
             let batch = row.get::<_, u32>(3)? & BATCH != 0;
             let last = Last { sequence: sequence_of(row.get(0)?), count: row.get(2)?, batch };
-            Ok((last, row.get::<_, i64>(1)? as u64, sequence_of(row.get(4)?)))
+            Ok((last, row.get::<_, i64>(1)? as u64))
         })
         .optional()?;
-    if let Some((last, last_index, newest)) = last {
+    if let Some((last, last_index)) = last {
         topic.last = Some(last);
-        topic.next = topic.next.max(newest + 1);
+        topic.next = topic.next.max(last.sequence + 1);
         topic.next_index = topic.next_index.max(last_index.saturating_add(1));
     } else {
         topic.first = topic.next;

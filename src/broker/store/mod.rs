@@ -6,7 +6,6 @@
 //! * [`entries`]: topics, entries, cursors, producers and schemas
 //! * [`mqtt`]: MQTT's sessions, queues and retained messages
 //! * [`check`](mod@check): reads and verifies a whole store
-//! * [`repair`](mod@repair): takes what is damaged out of a store
 //! * `rows`: checksums of the rows of all tables but that of the entries
 //! * `usage`: bytes in use
 
@@ -16,7 +15,6 @@ pub mod entries;
 pub mod mqtt;
 mod op;
 pub(super) mod queue;
-pub mod repair;
 mod rows;
 mod usage;
 

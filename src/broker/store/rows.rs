@@ -110,13 +110,14 @@ pub(super) fn put(db: &Connection, sql: &str, table: &str, values: &[ValueRef<'_
 
 impl Table {
     /// The key's columns, then those of each checksum with the columns that it covers.
-    fn columns(&self) -> Vec<&'static str> {
-        let sums = self.sums.iter().flat_map(|(sum, _, covered)| std::iter::once(sum).chain(*covered));
-        self.key.iter().chain(sums).copied().collect()
-    }
-
     fn select(&self) -> String {
-        format!("SELECT {} FROM {}", self.columns().join(", "), self.name)
+        let mut columns = self.key.join(", ");
+        for (sum, _, covered) in self.sums {
+            for column in std::iter::once(sum).chain(*covered) {
+                columns = format!("{columns}, {column}");
+            }
+        }
+        format!("SELECT {columns} FROM {}", self.name)
     }
 
     /// The checksums of a row: as they are stored, and as they should be.
@@ -148,111 +149,6 @@ impl Table {
         }
         format!("table {}, {text}", self.name)
     }
-}
-
-/// A row as it is stored.
-pub(super) struct Row {
-    pub(super) table: &'static str,
-    /// The key's columns, then each checksum with those that it covers.
-    pub(super) columns: Vec<&'static str>,
-    /// Values of the columns.
-    pub(super) values: Vec<Value>,
-    /// Whether each checksum matches.
-    pub(super) sound: Vec<bool>,
-}
-
-impl Row {
-    pub(super) fn is_sound(&self) -> bool {
-        self.sound.iter().all(|sound| *sound)
-    }
-
-    /// A value as a number; 0 for text and the like.
-    pub(super) fn integer(&self, column: usize) -> i64 {
-        if let Value::Integer(number) = self.values[column] { number } else { 0 }
-    }
-
-    /// A value as text, to be shown.
-    pub(super) fn text(&self, column: usize) -> String {
-        match &self.values[column] {
-            Value::Null => "?".to_owned(),
-            Value::Integer(number) => number.to_string(),
-            Value::Real(number) => number.to_string(),
-            Value::Text(text) => text.clone(),
-            Value::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        }
-    }
-}
-
-/// Reads all rows of a table that can be read, some perhaps twice: where one cannot, from both sides, and once more those of
-/// each of `groups`, the values of the key's first column. Returns why rows could not be read.
-pub(super) fn scan(
-    db: &Connection,
-    name: &str,
-    groups: &[i64],
-    each: &mut dyn FnMut(Row) -> Result<()>,
-) -> Result<Option<Error>> {
-    let table = TABLES.iter().find(|table| table.name == name).expect("a table with checksums");
-    let hidden = scan_part(db, table, None, false, each)?;
-    if hidden.is_some() {
-        scan_part(db, table, None, true, each)?;
-        for group in groups {
-            if scan_part(db, table, Some(*group), false, each)?.is_some() {
-                scan_part(db, table, Some(*group), true, each)?;
-            }
-        }
-    }
-    Ok(hidden)
-}
-
-fn scan_part(
-    db: &Connection,
-    table: &Table,
-    group: Option<i64>,
-    backward: bool,
-    each: &mut dyn FnMut(Row) -> Result<()>,
-) -> Result<Option<Error>> {
-    let direction = if backward { " DESC" } else { "" };
-    let order: Vec<_> = table.key.iter().map(|column| format!("{column}{direction}")).collect();
-    let place = group.map_or(String::new(), |group| format!("WHERE {} = {group}", table.key[0]));
-    let mut statement = db.prepare(&format!("{} {place} ORDER BY {}", table.select(), order.join(", ")))?;
-    let columns = table.columns();
-    let mut rows = statement.query([])?;
-    loop {
-        let row = match rows.next() {
-            Ok(Some(row)) => row,
-            Ok(None) => return Ok(None),
-            Err(error) => return Ok(Some(error.into())),
-        };
-        let matches = |(stored, sum): (ValueRef<'_>, u32)| stored == ValueRef::Integer(i64::from(sum));
-        let mut sound: Vec<bool> = table.sums(row)?.into_iter().map(matches).collect();
-        let mut values = Vec::with_capacity(columns.len());
-        for column in 0..columns.len() {
-            values.push(match row.get_ref(column)? {
-                ValueRef::Text(text) => match std::str::from_utf8(text) {
-                    Ok(text) => Value::Text(text.to_owned()),
-                    Err(_) => {
-                        sound.fill(false);
-                        Value::Text(String::from_utf8_lossy(text).into_owned())
-                    }
-                },
-                other => other.try_into().map_err(rusqlite::Error::from)?,
-            });
-        }
-        each(Row { table: table.name, columns: columns.clone(), values, sound })?;
-    }
-}
-
-/// Whether the tables have the checksums of the present format.
-pub(super) fn has_sums(db: &Connection) -> bool {
-    TABLES.iter().all(|table| db.prepare(&table.select()).is_ok())
-}
-
-/// Whether the row that states the format of the store is there and sound.
-pub(super) fn has_sound_format(db: &Connection) -> bool {
-    let sql = "SELECT value, sum FROM meta WHERE key = 'format'";
-    let row = db.query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?)));
-    let sum_of = |value| i64::from(sum_of("meta", &["format".into(), number(value)]));
-    row.is_ok_and(|(value, sum)| sum == Some(sum_of(value)))
 }
 
 /// Rows that the migration has in memory.
@@ -376,7 +272,7 @@ pub(super) fn require_sound(db: &Connection) -> Result<()> {
             ErrorKind::Persistence,
             format!(
                 "the store is damaged: {place}; `penstock broker --check` lists all such places: restore the folder from \
-                 a backup, or take out what is damaged with `penstock broker --repair`"
+                 a backup"
             ),
         )),
     }

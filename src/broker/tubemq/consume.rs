@@ -246,10 +246,6 @@ impl Broker {
             };
             next += 1;
             examined += entry.body.len();
-            if entry.count == 0 {
-                // A repair of the store has taken it out.
-                continue;
-            }
             if lease.filters.is_empty() || message_type(&entry).is_some_and(|t| lease.filters.contains(t)) {
                 bytes += entry.body.len();
                 messages.push(pb::TransferedMessage {

@@ -8,7 +8,6 @@ mod pulsar;
 mod pulsar_life;
 mod pulsar_replay;
 mod store_formats;
-mod store_repair;
 mod tubemq;
 
 #[path = "../support/mod.rs"]

@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use penstock::broker::log::Entry;
+use bytes::BytesMut;
 use penstock::broker::protocol::Protocol as _;
-use penstock::broker::store::Op;
 use penstock::broker::tubemq::Users;
 use penstock::error::ErrorKind;
-use penstock::sqlite::{Job as _, Outcome, Report};
+use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::{Decoder, Frame};
@@ -515,41 +513,6 @@ fn a_message_that_cannot_be_read_is_an_error_with_its_number_and_moves_nothing()
     assert!(damage.contains("entry 2") && damage.contains("demo:0"), "{damage}");
     let partition = &bench.broker.topic_stats("demo").unwrap().subscriptions[0];
     assert_eq!(partition.backlog, 3);
-}
-
-#[test]
-fn a_message_that_a_repair_has_taken_out_is_passed_over() {
-    let (mut bench, seat) = Bench::demo();
-    (0..5).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"abc").success));
-    bench.kill(usize::MAX);
-    // As the repair leaves it.
-    let (topic, run_ms): (u64, u64) = bench
-        .db
-        .query_row("SELECT id >> 40, run_ms FROM entry WHERE id % (1 << 30) = 2", [], |row| {
-            Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64))
-        })
-        .unwrap();
-    assert_eq!(bench.db.execute("DELETE FROM entry WHERE id % (1 << 30) = 2", []).unwrap(), 1);
-    let entry = Entry {
-        sequence: 2,
-        last_index: 1,
-        stored_ms: 0,
-        run_ms,
-        publish_ms: 0,
-        deliver_ms: 0,
-        count: 0,
-        flags: 0,
-        hash: 0,
-        checksum: None,
-        body: Bytes::new(),
-    };
-    Op::Append { topic, entry, producer: None }.apply(&bench.db).unwrap();
-    let seat = bench.connect();
-    bench.take(seat, "c", 0, |_| {});
-    let pack = bench.get(seat, "c", 0, true, false);
-    assert_eq!((pack.messages.len(), pack.curr_offset), (4, Some(0)));
-    assert_eq!(bench.get(seat, "c", 0, true, false).err_code, 404, "all were read");
-    assert_eq!(bench.broker.stats().damage, None);
 }
 
 #[test]
@@ -1155,7 +1118,7 @@ fn outlast(bench: &mut Bench, seat: u64, time: Duration) -> Option<ErrorKind> {
 
 /// A frame of one call with a payload of `size` bytes, without its last byte.
 fn unfinished(size: usize) -> Vec<u8> {
-    let payload = Bytes::from(vec![b'x'; size]);
+    let payload = bytes::Bytes::from(vec![b'x'; size]);
     let mut frame = Frame { serial: 1, payload }.to_bytes().unwrap().to_vec();
     frame.pop();
     frame
