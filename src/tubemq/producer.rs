@@ -390,6 +390,7 @@ impl Producer {
                 // It is unknown whether the message was stored.
                 ErrorKind::Disconnected | ErrorKind::Closed | ErrorKind::Timeout | ErrorKind::Protocol => {
                     entry.maybe_stored = true;
+                    entry.denied = None;
                     self.requeue(now, number);
                 }
                 _ => self.refused(now, number, None, error),
@@ -413,15 +414,25 @@ impl Producer {
         let partition = entry.partition;
         // A visit token that has expired, or that a master issued before it restarted, says nothing about the message: the
         // next heartbeat to the master brings another.
-        let later =
-            matches!(code, Some(Code::ReceiveOverflow | Code::ServiceUnavailable | Code::CertificateFailure));
-        let hopeless = if later {
-            code == Some(Code::CertificateFailure) && now >= *entry.denied.get_or_insert(now) + DENIED_LIMIT
-        } else {
-            entry.refusals += 1;
-            matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS
+        let denied = code == Some(Code::CertificateFailure);
+        if !denied {
+            entry.denied = None;
+        }
+        let hopeless = match code {
+            Some(Code::CertificateFailure) => now >= *entry.denied.get_or_insert(now) + DENIED_LIMIT,
+            Some(Code::ReceiveOverflow | Code::ServiceUnavailable) => false,
+            _ => {
+                entry.refusals += 1;
+                matches!(code, Some(Code::BadRequest)) || entry.refusals >= MAX_REFUSALS
+            }
         };
         if hopeless {
+            let error = if denied && entry.maybe_stored {
+                let text = format!("{error}; an earlier attempt was not answered: it may have been stored");
+                Error::new(ErrorKind::Timeout, text)
+            } else {
+                error
+            };
             entry.state = State::Done(Err(error));
             return self.settle();
         }

@@ -282,6 +282,58 @@ fn a_message_whose_token_is_refused_for_good_fails_as_not_authenticated() {
     }
 }
 
+/// The limit is for a token that is refused all the time, not for two restarts of the master a while apart.
+#[test]
+fn refusals_of_the_token_count_only_one_after_the_other() {
+    let begin = Instant::now();
+    let mut producer = producer(begin, &[partition(1, 0)]);
+    producer.options.send_timeout = None;
+    push(&mut producer, begin, "a", Some("key"));
+    attach(&mut producer, 1);
+    let (mut now, mut step, mut ends) = (begin, 0, Vec::new());
+    while ends.is_empty() {
+        assert!(now < begin + 3 * DENIED_LIMIT, "it never ends");
+        for sent in send_all(&mut producer, now, 1) {
+            let code = match step {
+                0 | 2 => 415,
+                1 => 419,
+                _ => 200,
+            };
+            if step != 1 || now > begin + DENIED_LIMIT + Duration::from_secs(5) {
+                step += 1;
+            }
+            producer.handle_answer(now, sent.0, answer(code, 0));
+        }
+        ends.extend(outcomes(&mut producer));
+        now = producer.poll_timeout().unwrap_or(now);
+        producer.handle_timeout(now);
+    }
+    assert!(matches!(ends[..], [Ok(_)]), "{ends:?}");
+}
+
+/// A message that may have been stored does not end as one that was refused.
+#[test]
+fn a_message_that_may_have_been_stored_ends_as_a_time_out_when_its_token_is_refused() {
+    let begin = Instant::now();
+    let mut producer = producer(begin, &[partition(1, 0)]);
+    producer.options.send_timeout = None;
+    push(&mut producer, begin, "a", Some("key"));
+    attach(&mut producer, 1);
+    let (mut now, mut first, mut ends) = (begin, true, Vec::new());
+    while ends.is_empty() {
+        assert!(now < begin + 2 * DENIED_LIMIT, "it never ends");
+        for sent in send_all(&mut producer, now, 1) {
+            let lost = std::mem::take(&mut first);
+            let result = if lost { Err(Error::new(ErrorKind::Timeout, "no answer")) } else { answer(415, 0) };
+            producer.handle_answer(now, sent.0, result);
+        }
+        ends.extend(outcomes(&mut producer));
+        now = producer.poll_timeout().unwrap_or(now);
+        producer.handle_timeout(now);
+    }
+    assert_eq!(ends, [Err(ErrorKind::Timeout)]);
+}
+
 /// A message that was refused for want of a token and is tried again may still be stored, or fail for another reason.
 #[test]
 fn a_message_times_out_as_not_authenticated_only_if_that_is_why() {

@@ -173,7 +173,7 @@ async def test_failover_has_one_active_consumer_and_another_takes_over(client: A
             got = {bytes(message.data)}
             await active.close()
             while len(got) < 20:
-                messages = await standby.receive_many(20, timeout=10)
+                messages = await standby.receive_many(20, timeout=30)
                 assert messages, f"nobody delivers the other {20 - len(got)}"
                 got |= set(payloads(messages))
             assert got == set(numbered(20))

@@ -311,7 +311,7 @@ def test_official_failover(official: Any, topic: str) -> None:
         except pulsar.Timeout:
             consumers.reverse()
     active.close()
-    assert standby.receive(10_000).data() == b"x"
+    assert standby.receive(30_000).data() == b"x"
 
 
 def test_official_delayed_delivery(official: Any, topic: str) -> None:

@@ -26,9 +26,9 @@ use crate::transmit::Transmit;
 /// Time for which a seek that was answered waits for the broker to close the old subscription.
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
 
-/// Attempts to create a durable subscription while one of its name that is not durable is deleted, and the pause
-/// before each.
-const PLACE_ATTEMPTS: u32 = 20;
+/// Time for which a durable subscription is refused at most while one of its name that is not durable is deleted, and the
+/// pause before each attempt.
+const PLACE_LIMIT: Duration = Duration::from_secs(15);
 const PLACE_PAUSE: Duration = Duration::from_millis(50);
 /// Attempts while the subscription seems to have the cursor of the one that is deleted, and the pause between them: until
 /// the broker has deleted that cursor a second time.
@@ -433,13 +433,12 @@ impl Supervisor {
     /// cursor that is not durable and about to be deleted: this is to be seen from where that stands, and closing
     /// its consumer deletes the subscription.
     async fn create(&self, connection: &Connection) -> Result<()> {
-        let (mut refused, mut dying) = (0, 0);
+        let until = clock::now() + PLACE_LIMIT;
+        let mut dying = 0;
         loop {
             tokio::time::sleep(PLACE_PAUSE).await;
             match self.subscribe_as(connection, true).await {
-                Err(error) if error.kind() == ErrorKind::NotAllowed && refused < PLACE_ATTEMPTS => {
-                    refused += 1
-                }
+                Err(error) if error.kind() == ErrorKind::NotAllowed && clock::now() < until => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
                     let probed = *self.probed.lock();
@@ -456,10 +455,16 @@ impl Supervisor {
         }
     }
 
-    /// Last message before the first that the subscription has not acknowledged; `None` if the broker does not tell.
+    /// Last message before the first that the subscription has not acknowledged; `None` if the broker does not tell, or the
+    /// topic is empty.
     async fn stands_at(&self, connection: &Connection) -> Result<Option<MessageId>> {
-        let last = last_message_id(connection, self.part.id).await?;
-        Ok(last.consumer_mark_delete_position.as_ref().map(MessageId::from))
+        match last_message_id(connection, self.part.id).await {
+            Ok(last) if last.last_message_id.entry_id == u64::MAX => Ok(None),
+            Ok(last) => Ok(last.consumer_mark_delete_position.as_ref().map(MessageId::from)),
+            Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout) => Err(error),
+            // Some brokers and topics have no such thing.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Fails if the subscription exists.
@@ -531,10 +536,12 @@ impl Supervised for Supervisor {
         let connection = self.shared.lookup.broker(&part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the success is seen.
         let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
-        connection.session().lock().consumers.insert(part.id, route);
+        connection.session().lock().consumers.insert(part.id, Arc::clone(&route));
         let withdraw = Withdraw { connection: &connection, part: PartId::Consumer(part.id) };
         if self.unplaced.load(Ordering::Acquire) {
             self.place(&connection).await?;
+            // The CLOSE_CONSUMER of the seek, which came before the answer to our own, has removed it.
+            connection.session().lock().consumers.insert(part.id, route);
         }
         self.subscribe(&connection).await?;
         {
