@@ -540,19 +540,13 @@ impl Producer {
                 let stored =
                     if sent || entry.maybe_stored { "it may have been stored" } else { "it was not stored" };
                 let mut text = format!("no broker responded within send_timeout ({timeout:?}): {stored}");
-                let mut kind = ErrorKind::Timeout;
                 if self.partitions.is_empty() {
                     text.push_str("; the master states no partition of the topic that accepts messages");
                 } else if let Some(error) = self.queues.get(&broker).and_then(|queue| queue.trouble.as_ref())
                 {
                     text.push_str(&format!("; the last attempt failed: {error}"));
-                    // It was refused for certain, and the application has to do something about it.
-                    let denied = entry.denied.is_some() && error.kind() == ErrorKind::Authentication;
-                    if denied && !sent && !entry.maybe_stored {
-                        kind = ErrorKind::Authentication;
-                    }
                 }
-                entry.state = State::Done(Err(Error::new(kind, text)));
+                entry.state = State::Done(Err(Error::new(ErrorKind::Timeout, text)));
                 if sent {
                     self.sent -= 1;
                 } else if let Some(queue) = self.queues.get_mut(&broker) {
