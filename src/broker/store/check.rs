@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::database::{Directory, prepare};
-use super::entries::{Stored, entry_key, sequence_of};
+use super::entries::{Stored, keys_of, sequence_of};
 use super::rows;
 use crate::broker::log::Source as _;
 use crate::broker::log::cursor::Cursor;
@@ -79,7 +79,7 @@ fn check_log(
     Range { start, end }: Range<u64>,
     checked: &mut Checked,
 ) {
-    let ends = [entry_key(topic, 0), entry_key(topic + 1, 0)];
+    let ends = keys_of(topic);
     let last = db.query_row("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2", ends, |row| {
         row.get::<_, Option<i64>>(0)
     });
@@ -173,6 +173,7 @@ mod tests {
     use super::*;
     use crate::broker::log::Entry;
     use crate::broker::log::tests::entry;
+    use crate::broker::store::entries::{entry_key, run_ms};
     use crate::sqlite::Job as _;
 
     #[test]
@@ -320,5 +321,23 @@ mod tests {
                 "mqtt, the queue of client c: entry 9 cannot be read from the store: it is missing",
             ]
         );
+    }
+
+    #[test]
+    fn a_damaged_number_of_a_topic_is_listed() {
+        for id in [-1, i64::MIN, i64::MAX] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = Directory::open(directory.path()).unwrap();
+            let db = store.connect(Sync::Full).unwrap();
+            prepare(&db).unwrap();
+            Op::CreateTopic { id: 1, domain: "pulsar".into(), name: "t".into(), partitions: 0 }
+                .apply(&db)
+                .unwrap();
+            db.execute("UPDATE topic SET id = ?1", [id]).unwrap();
+            assert_eq!(run_ms(&db).unwrap(), 0);
+            drop((db, store));
+            let damage = check(directory.path()).unwrap().damage;
+            assert!(damage.iter().any(|line| line.contains("topic")), "{id}: {damage:?}");
+        }
     }
 }

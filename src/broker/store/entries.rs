@@ -42,6 +42,11 @@ pub(crate) const fn entry_key(topic: u64, sequence: u64) -> i64 {
     (topic << SEQUENCE_BITS | sequence) as i64
 }
 
+/// The key of a topic's first entry, and that behind its last. No topic has a number that wraps around, but a damaged row.
+pub(crate) const fn keys_of(topic: u64) -> [i64; 2] {
+    [entry_key(topic, 0), entry_key(topic.wrapping_add(1), 0)]
+}
+
 /// The sequence in a key.
 pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
@@ -196,8 +201,7 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
     let mut last = db.prepare("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?;
     for topic in topics.query_map([], |row| row.get::<_, i64>(0))? {
         let topic = topic? as u64;
-        let newest: Option<i64> =
-            last.query_row([entry_key(topic, 0), entry_key(topic + 1, 0)], |row| row.get(0))?;
+        let newest: Option<i64> = last.query_row(keys_of(topic), |row| row.get(0))?;
         if let Some(id) = newest {
             // What the disk does not give is not damaged, and the time would go back without it.
             let read =
@@ -342,7 +346,7 @@ pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
 }
 
 fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
-    let range = [entry_key(topic.id, 0), entry_key(topic.id + 1, 0)];
+    let range = keys_of(topic.id);
     let last = db
         .prepare_cached("SELECT id, last_index, count, batch FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")?
         .query_row(range, |row| {
@@ -415,7 +419,7 @@ fn read_from(db: &Connection, topic: u64, from: u64, limit: usize, bytes: usize)
         )
         .map_err(lost)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = statement.query([entry_key(topic, from), entry_key(topic + 1, 0), limit]).map_err(lost)?;
+    let mut rows = statement.query([entry_key(topic, from), keys_of(topic)[1], limit]).map_err(lost)?;
     let (mut entries, mut total) = (Vec::new(), 0);
     while total < bytes {
         match rows.next().map_err(lost).and_then(|row| row.map(|row| read_row(topic, from, row)).transpose())

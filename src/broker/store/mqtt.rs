@@ -11,7 +11,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::broker::log::{Entry, TopicIds};
-use crate::broker::store::entries::{self, Stored, entry_key, sequence_of};
+use crate::broker::store::entries::{self, Stored, entry_key, keys_of, sequence_of};
 use crate::broker::store::rows::{blob, long, number, put, sum_of};
 use crate::error::Result;
 
@@ -252,7 +252,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         Some(id) => id as u64,
         None => entries::new_topic(db, topic_ids.next(), DOMAIN, DOMAIN)?,
     };
-    let range = [entry_key(log, 0), entry_key(log + 1, 0)];
+    let range = keys_of(log);
     // Remove messages that the last run no longer needed, but had not removed yet.
     db.execute(
         "DELETE FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN

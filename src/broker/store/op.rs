@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use super::entries::{entry_key, epoch_sum, insert_entry, insert_topic, remove_entries, trim_sum};
+use super::entries::{entry_key, epoch_sum, insert_entry, insert_topic, keys_of, remove_entries, trim_sum};
 use super::mqtt;
 use super::rows::{long, number, put};
 use crate::broker::log::Entry;
@@ -140,7 +140,8 @@ impl Job for Op {
                 db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
                 db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
                 db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
-                remove_entries(db, entry_key(id as u64, 0), entry_key(id as u64 + 1, 0), removed)?;
+                let [from, to] = keys_of(id as u64);
+                remove_entries(db, from, to, removed)?;
             }
             Self::Epoch { topic, epoch } => {
                 db.execute(

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -364,49 +364,15 @@ fn claim(path: &Path) -> Result<Connection> {
     })
 }
 
-/// The first page of the database as the log beside the file has it, which SQLite applies to the file first. `None` if there
-/// is no log, or the page is not in it.
-fn first_page_in_log(path: &Path) -> Option<Vec<u8>> {
+/// Whether there is a log beside the file, which SQLite applies to it first.
+fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    let mut log = File::open(log).ok()?;
-    let mut header = [0; 32];
-    log.read_exact(&mut header).ok()?;
-    let word = |bytes: &[u8], at: usize| {
-        u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-    };
+    let mut magic = [0; 4];
     // The last bit tells the byte order of the log's checksums.
-    if word(&header, 0) & !1 != 0x377f_0682 {
-        return None;
-    }
-    let size = i64::from(word(&header, 8));
-    let (mut frame, mut found) = ([0; 24], None);
-    while (512..=65_536).contains(&size) && log.read_exact(&mut frame).is_ok() {
-        // Frames behind those of this log are remains of the one before.
-        if frame[8..16] != header[16..24] {
-            break;
-        }
-        if word(&frame, 0) == 1 {
-            let mut page = vec![0; size as usize];
-            log.read_exact(&mut page).ok()?;
-            found = Some(page);
-        } else {
-            log.seek(SeekFrom::Current(size)).ok()?;
-        }
-    }
-    found
+    File::open(log).is_ok_and(|mut log| log.read_exact(&mut magic).is_ok())
+        && u32::from_be_bytes(magic) & !1 == 0x377f_0682
 }
-
-/// Whether a file that begins like this is an outbox, or a database without anything in it.
-fn is_known(header: &[u8]) -> bool {
-    let word = |at: usize| header.get(at..at + 4).map(|w| i32::from_be_bytes([w[0], w[1], w[2], w[3]]));
-    // A process may have been killed when only the first page had been written.
-    let new = word(68) == Some(0) && word(28).is_some_and(|pages| pages <= 1);
-    header.starts_with(DATABASE) && (new || word(68) == Some(APPLICATION))
-}
-
-/// The first bytes of a database.
-const DATABASE: &[u8] = b"SQLite format 3\0";
 
 /// Checks the file's header before SQLite may change a file that is not an outbox.
 fn check_header(path: &Path) -> Result<()> {
@@ -419,17 +385,22 @@ fn check_header(path: &Path) -> Result<()> {
     if header.is_empty() {
         return Ok(());
     }
-    // A power cut may have torn the first page while it was written, and the log still has the whole of it. It also has what
-    // another program may have written to a database that is new in the file.
-    let known = match first_page_in_log(path) {
-        Some(page) => is_known(&page) && (!header.starts_with(DATABASE) || is_known(&header)),
-        None => is_known(&header),
+    let word = |at: usize| header.get(at..at + 4).map(|w| i32::from_be_bytes([w[0], w[1], w[2], w[3]]));
+    // A process may have been killed when only the first page had been written.
+    let new = word(68) == Some(0) && word(28).is_some_and(|pages| pages <= 1);
+    let known = if header.starts_with(b"SQLite format 3\0") {
+        new || word(68) == Some(APPLICATION)
+    } else {
+        // A power cut may have torn the first page while it was written, and the log still has the whole of it.
+        has_log(path)
     };
-    if known { Ok(()) } else { Err(not_an_outbox()) }
-}
-
-fn not_an_outbox() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "the file exists and is not an outbox: choose another path")
+    if !known {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            "the file exists and is not an outbox: choose another path",
+        ));
+    }
+    Ok(())
 }
 
 fn connect(options: &OutboxOptions) -> Result<Connection> {
@@ -440,11 +411,6 @@ fn connect(options: &OutboxOptions) -> Result<Connection> {
         (APPLICATION, FORMAT) => {}
         (0, 0) => {
             let transaction = db.unchecked_transaction()?;
-            let tables: i64 =
-                transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            if tables > 0 {
-                return Err(not_an_outbox());
-            }
             transaction.pragma_update(None, "application_id", APPLICATION)?;
             transaction.pragma_update(None, "user_version", FORMAT)?;
             transaction.execute_batch(SCHEMA)?;
@@ -459,7 +425,12 @@ fn connect(options: &OutboxOptions) -> Result<Connection> {
                 ),
             ));
         }
-        _ => return Err(not_an_outbox()),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the file exists and is not an outbox: choose another path",
+            ));
+        }
     }
     Ok(db)
 }

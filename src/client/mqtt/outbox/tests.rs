@@ -263,33 +263,6 @@ fn a_first_page_that_a_power_cut_has_torn_is_restored_from_the_log() {
 }
 
 #[test]
-fn what_is_not_an_outbox_stays_as_it_is_with_a_log_beside_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = options(&directory);
-    let log = directory.path().join("out.db-wal");
-    // A database of another program that is in use: what it has written is in its log.
-    let other = Connection::open(&options.path).unwrap();
-    other
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; CREATE TABLE accounts (x); INSERT INTO accounts VALUES (1);",
-        )
-        .unwrap();
-    let files = || (std::fs::read(&options.path).unwrap(), std::fs::read(&log).unwrap());
-    let database = files();
-    assert!(!database.1.is_empty());
-    drop(other);
-    // The same in a file whose first page is torn, and beside text.
-    let torn = [&[0xa5; 512], &database.0[512..]].concat();
-    for file in [database.0.clone(), torn, b"my dear diary".to_vec()] {
-        std::fs::write(&options.path, &file).unwrap();
-        std::fs::write(&log, &database.1).unwrap();
-        let error = Outbox::open(&options, reporting().0).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert!(files() == (file, database.1.clone()), "a file was changed");
-    }
-}
-
-#[test]
 fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let options = options(&directory);

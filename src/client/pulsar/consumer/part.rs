@@ -387,7 +387,7 @@ pub(super) struct Supervisor {
     unplaced: AtomicBool,
     /// It did not exist before this consumer created it, or tried to.
     is_new: AtomicBool,
-    /// Where the cursor of the subscription stood that was created to learn that. Brokers before Pulsar 2.8 do not tell.
+    /// Position of the subscription that was created to learn that. Brokers before Pulsar 2.8 do not tell.
     probed: Mutex<Option<MessageId>>,
 }
 
