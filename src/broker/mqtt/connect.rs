@@ -568,7 +568,7 @@ impl Broker {
         }
         // What was published after the subscription comes from the queue, where a replay's own messages have RETAIN.
         let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
-        let stamp = first.map_or(self.retained.stamp(), |sequence| sequence - 1);
+        let stamp = first.map_or(self.retained.stamp(), |sequence| sequence.saturating_sub(1));
         for (filter, subscription) in unfinished {
             let positions = session.reserve(self.retained.len() as u64);
             session.add_replay(Replay::restored(filter, &subscription, positions, stamp));

@@ -283,7 +283,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
     })?;
     for row in rows {
         let session = load_session(db, row?)?;
-        found.next_session = found.next_session.max(session.row.id + 1);
+        found.next_session = found.next_session.max(session.row.id.saturating_add(1));
         found.sessions.push(session);
     }
     let mut retained = db.prepare("SELECT sequence FROM retained ORDER BY sequence")?;

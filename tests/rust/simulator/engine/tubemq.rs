@@ -37,7 +37,7 @@ const BEFORE: &str = "before the first call";
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Types of messages; some groups want only the first.
 const TYPES: [&str; 2] = ["till", "web"];
-const SEEDS: Seeds = Seeds { count: 40, once_failed: &[6, 33], twice: 25 };
+const SEEDS: Seeds = Seeds { count: 60, once_failed: &[6, 33], twice: 25 };
 /// The last call that a client has sent, in every fault.
 const TABLE: Table = Table {
     complete: 1000,
