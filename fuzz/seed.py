@@ -198,10 +198,11 @@ def scripts() -> None:
         ],
         # Each takes some 20 ms, so there are not all of them.
         "store": [bytes([form]) for form in range(6)]
+        + [b"\x02\x7a\x01\x02\x7a", b"\x04\x03\x28\x1f\xff"]
         + [
             bytes([form, 1, column, (column + form) % 6, 200, 255]) for form in (1, 3) for column in range(44)
         ],
-        "mqtt_outbox": [b""]
+        "mqtt_outbox": [b"", b"\x00\x01\x04c\x04c\x1a\x1a\x16:\x01\x9a\xfb\x00"]
         + [bytes([1, column, kind, 200, 255]) for column in range(6) for kind in range(6)],
         "cursor": [
             b"\x01\x40" + bytes([0, 7, 0, 9, 0, 8, 0x14, 30]) + 8 * b"\xf0" + bytes([7, 0, 5, 9, 7, 0]),

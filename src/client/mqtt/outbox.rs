@@ -470,6 +470,10 @@ fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Resu
     let (mut loaded, mut bytes) = (Loaded::default(), 0);
     while let Some(row) = rows.next()? {
         let key = row.get::<_, i64>(0)? as u64;
+        // The tree of a damaged file may lead back, and then there is no end.
+        if loaded.last.or(after).is_some_and(|before| key <= before) {
+            return Ok(Err(broken(key)));
+        }
         let Ok(packet) = row.get_ref(2)?.as_blob() else { return Ok(Err(broken(key))) };
         if bytes > 0 && bytes + packet.len() > max_bytes {
             loaded.more = true;
