@@ -330,9 +330,7 @@ mod tests {
             let store = Directory::open(directory.path()).unwrap();
             let db = store.connect(Sync::Full).unwrap();
             prepare(&db).unwrap();
-            Op::CreateTopic { id: 1, domain: "pulsar".into(), name: "t".into(), partitions: 0 }
-                .apply(&db)
-                .unwrap();
+            Op::CreateTopic { id: 1, domain: "pulsar", name: "t".into(), partitions: 0 }.apply(&db).unwrap();
             db.execute("UPDATE topic SET id = ?1", [id]).unwrap();
             assert_eq!(run_ms(&db).unwrap(), 0);
             drop((db, store));
