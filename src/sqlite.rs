@@ -616,8 +616,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
-        let (done, reports) = mpsc::channel();
-        let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        let (writer, reports) = started(connection, Trouble::Wait);
         for _ in 0..2 {
             writer.submit(Panics);
             let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -638,6 +637,21 @@ mod tests {
         }
     }
 
+    /// A database with an empty table `t`, and its folder and path.
+    fn table(sync: Sync) -> (tempfile::TempDir, std::path::PathBuf, Connection) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let connection = open(&path, sync).unwrap();
+        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        (directory, path, connection)
+    }
+
+    /// A writer and what it reports.
+    fn started<J: Job>(connection: Connection, trouble: Trouble) -> (Writer<J>, mpsc::Receiver<Report>) {
+        let (done, reports) = mpsc::channel();
+        (Writer::start(connection, trouble, reporting(done)).unwrap(), reports)
+    }
+
     fn reporting<J>(done: mpsc::Sender<Report>) -> impl FnMut(&[J], &Outcome) {
         move |jobs, outcome| {
             done.send(Report { jobs: jobs.len() as u64, outcome: outcome.clone() }).unwrap();
@@ -650,12 +664,8 @@ mod tests {
 
     #[test]
     fn what_is_reported_is_committed_and_readable_by_the_owner_only() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.db");
-        let connection = open(&path, Sync::Full).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
-        let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        let (_directory, path, connection) = table(Sync::Full);
+        let (mut writer, reports) = started(connection, Trouble::Fail);
         for i in 0..100 {
             writer.submit(Insert(i));
         }
@@ -751,8 +761,7 @@ mod tests {
         let log = directory.path().join("x.db-wal");
         let connection = open(&path, Sync::Os).unwrap();
         connection.execute("CREATE TABLE t (x BLOB)", []).unwrap();
-        let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        let (mut writer, reports) = started(connection, Trouble::Fail);
         for _ in 0..60 {
             writer.submit(Body);
             assert!(matches!(reports.recv().unwrap().outcome, Outcome::Written(_)));
@@ -764,12 +773,8 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_is_written_any_more() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.db");
-        let connection = open(&path, Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
-        let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        let (_directory, path, connection) = table(Sync::Os);
+        let (mut writer, reports) = started(connection, Trouble::Fail);
         writer.submit(Insert(1));
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Written(_)));
         writer.submit(Insert(1));
@@ -806,14 +811,10 @@ mod tests {
 
     #[test]
     fn a_full_disk_and_a_locked_file_are_waited_for_and_a_broken_disk_is_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.db");
-        let connection = open(&path, Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (_directory, path, connection) = table(Sync::Os);
         connection.busy_timeout(Duration::ZERO).unwrap();
         let neighbour = open(&path, Sync::Os).unwrap();
-        let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        let (mut writer, reports) = started(connection, Trouble::Wait);
         writer.submit(late(3, ffi::SQLITE_FULL));
         for _ in 0..3 {
             let Report { jobs, outcome } = reports.recv().unwrap();
@@ -878,8 +879,7 @@ mod tests {
         assert_eq!(done.rejected.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 4]);
         assert_eq!(count(&path), 3, "the first row of a refused job is taken back");
 
-        let (sender, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(sender)).unwrap();
+        let (mut writer, reports) = started(connection, Trouble::Fail);
         let mut outcomes = Vec::new();
         for job in batch {
             writer.submit(job);
@@ -900,9 +900,7 @@ mod tests {
 
     #[test]
     fn pauses_between_attempts_double_up_to_a_second_and_begin_again_after_a_success() {
-        let directory = tempfile::tempdir().unwrap();
-        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (_directory, _path, connection) = table(Sync::Os);
         let mut committer = Committer::new(connection, |_: &[Late], _: &Outcome| {});
         let open = AtomicBool::new(false);
         for _ in 0..2 {
@@ -915,11 +913,8 @@ mod tests {
 
     #[test]
     fn a_writer_that_is_dropped_has_ended_with_a_report_of_each_job() {
-        let directory = tempfile::tempdir().unwrap();
-        let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
-        let (done, reports) = mpsc::channel();
-        let writer = Writer::start(connection, Trouble::Wait, reporting(done)).unwrap();
+        let (_directory, _path, connection) = table(Sync::Os);
+        let (writer, reports) = started(connection, Trouble::Wait);
         writer.submit(late(u32::MAX, ffi::SQLITE_FULL));
         assert!(matches!(reports.recv().unwrap().outcome, Outcome::Waiting(_)));
         drop(writer);
@@ -929,13 +924,9 @@ mod tests {
 
     #[test]
     fn a_writer_that_is_closed_leaves_no_log_behind_beside_a_reader() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.db");
-        let connection = open(&path, Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
+        let (directory, path, connection) = table(Sync::Os);
         let reader = open(&path, Sync::Os).unwrap();
-        let (done, _reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        let (mut writer, _reports) = started(connection, Trouble::Fail);
         writer.submit(Insert(1));
         let log = directory.path().join("x.db-wal");
         writer.close();
@@ -964,12 +955,8 @@ mod tests {
 
     #[test]
     fn what_was_left_for_later_is_done_while_there_is_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.db");
-        let connection = open(&path, Sync::Os).unwrap();
-        connection.execute("CREATE TABLE t (x INTEGER PRIMARY KEY)", []).unwrap();
-        let (done, reports) = mpsc::channel();
-        let mut writer = Writer::start(connection, Trouble::Fail, reporting(done)).unwrap();
+        let (_directory, path, connection) = table(Sync::Os);
+        let (mut writer, reports) = started(connection, Trouble::Fail);
         writer.submit(Leaves);
         for jobs in [1, 0, 0, 0] {
             let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
