@@ -263,20 +263,11 @@ impl PartitionConsumer {
             // What was acknowledged before the seek must reach the broker before it.
             self.turn(clock::now(), host.protocol().transmit());
         }
-        let seek = |request_id| {
-            let (message_id, message_publish_time) = match to {
-                SeekTo::Id { id, .. } => (Some(whole_entry(*id)), None),
-                SeekTo::Time(ms) => (None, Some(*ms)),
-            };
-            let consumer_id = self.id;
-            Command::Seek(Box::new(pb::CommandSeek {
-                consumer_id,
-                request_id,
-                message_id,
-                message_publish_time,
-            }))
+        let (message_id, message_publish_time) = match to {
+            SeekTo::Id { id, .. } => (Some(whole_entry(*id)), None),
+            SeekTo::Time(ms) => (None, Some(*ms)),
         };
-        connection.request(seek).await
+        send_seek(connection, self.id, message_id, message_publish_time).await
     }
 
     fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
@@ -411,17 +402,7 @@ impl Supervisor {
             self.is_new.store(true, Ordering::Release);
         }
         self.create(connection).await?;
-        let consumer_id = self.part.id;
-        let message_id = Some(whole_entry(self.options.position));
-        let seek = |request_id| {
-            Command::Seek(Box::new(pb::CommandSeek {
-                consumer_id,
-                request_id,
-                message_id,
-                message_publish_time: None,
-            }))
-        };
-        connection.request(seek).await?;
+        send_seek(connection, self.part.id, Some(whole_entry(self.options.position)), None).await?;
         self.unplaced.store(false, Ordering::Release);
         // The broker closes the consumer around its answer. Closing it here too makes the next SUBSCRIBE a new one.
         connection.close_part(part).await;
@@ -572,6 +553,19 @@ impl Supervised for Supervisor {
     fn fail(&self, error: Error, first: bool) {
         self.part.fail(error, first);
     }
+}
+
+/// Sends SEEK to a message or to a time, and waits for its answer.
+async fn send_seek(
+    connection: &Connection,
+    consumer_id: u64,
+    message_id: Option<pb::MessageIdData>,
+    message_publish_time: Option<u64>,
+) -> Result<Command> {
+    let seek = |request_id| {
+        Command::Seek(Box::new(pb::CommandSeek { consumer_id, request_id, message_id, message_publish_time }))
+    };
+    connection.request(seek).await
 }
 
 /// Asks for the last message of the topic and the position of the consumer's subscription.
