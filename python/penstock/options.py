@@ -85,6 +85,7 @@ def resolve(
     given: Mapping[str, Any],
     inherited: Mapping[str, Any] | None = None,
     elsewhere: Callable[[], Container[str]] = tuple,
+    renamed: Callable[[], Mapping[str, str]] = dict,
 ) -> dict[str, Any]:
     """Canonical values of all options of ``table`` that are set. ``None`` means "not given".
 
@@ -93,6 +94,8 @@ def resolve(
         given: keywords, which win.
         inherited: values of the URL and the environment, which win over the defaults.
         elsewhere: gives the names that other protocols have; called for unknown names only.
+        renamed: gives the names that another client has, and what to use here; called for unknown names
+            only.
 
     Raises:
         InvalidArgument: an unknown name (the error suggests the nearest one) or a value that does not parse.
@@ -101,6 +104,8 @@ def resolve(
     for name in given:
         if name not in table:
             unknown = f"{table.owner} has no {table.kind} {name!r}"
+            if instead := renamed().get(name):
+                raise InvalidArgument(f"{unknown}: use {instead}")
             if name in elsewhere():
                 raise Unsupported(unknown)
             raise InvalidArgument(f"{unknown}{parse.did_you_mean(name, list(table))}")

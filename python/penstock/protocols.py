@@ -66,6 +66,8 @@ class Protocol(NamedTuple):
     """A mapping from verbs and fields of other protocols to sentences that say what to use instead."""
     commands: str
     """The package with its part of the command line."""
+    renamed: str | None = None
+    """A mapping from scopes to options of another client, with what to use instead."""
 
     @property
     def tables(self) -> options.Tables:
@@ -77,7 +79,11 @@ class Protocol(NamedTuple):
     ) -> dict[str, Any]:
         """Checked options of a handle; see :func:`penstock.options.resolve`."""
         return options.resolve(
-            self.tables[scope], given, inherited, lambda: _names_elsewhere(self.key, scope)
+            self.tables[scope],
+            given,
+            inherited,
+            lambda: _names_elsewhere(self.key, scope),
+            lambda: _load(self.renamed)[scope] if self.renamed else {},
         )
 
     def native_client_class(self) -> type[Any]:
@@ -97,7 +103,7 @@ class Protocol(NamedTuple):
         return _load(self.lacks)
 
 
-def _row(key: str, title: str, prefix: str, *schemes: str) -> Protocol:
+def _row(key: str, title: str, prefix: str, *schemes: str, renamed: str | None = None) -> Protocol:
     package = f"penstock.{key}"
     return Protocol(
         key=key,
@@ -110,6 +116,7 @@ def _row(key: str, title: str, prefix: str, *schemes: str) -> Protocol:
         blocking_client=f"{package}.blocking:{prefix}Client",
         lacks=f"{package}._lacks:LACKS",
         commands=f"penstock.commands.{key}",
+        renamed=renamed,
     )
 
 
@@ -119,7 +126,10 @@ EMBEDDED = "embedded"
 PROTOCOLS: dict[str, Protocol] = {
     row.key: row
     for row in (
-        _row("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", EMBEDDED),
+        _row(
+            *("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", EMBEDDED),
+            renamed="penstock.pulsar.renamed:RENAMED",
+        ),
         _row("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
         _row("tubemq", "TubeMQ", "TubeMq", "tubemq", "tubemq+ssl"),
     )

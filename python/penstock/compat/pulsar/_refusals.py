@@ -1,0 +1,139 @@
+"""Options and verbs that the engine does not have yet, in one table: such a value raises an error that names
+the option, rather than being ignored.
+
+An option that the engine learns loses its row here.
+"""
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ._enums import (
+    ConsumerCryptoFailureAction,
+    KeySharedMode,
+    PartitionsRoutingMode,
+    Result,
+)
+from .exceptions import PulsarException, make
+
+
+class Refusal(NamedTuple):
+    """One refusal."""
+
+    when: Callable[[Any], bool]
+    """Which values are refused."""
+    why: str
+    """Reason, and the alternative."""
+
+
+def _given(value: Any) -> bool:
+    return value is not None
+
+
+def _not(*accepted: Any) -> Callable[[Any], bool]:
+    return lambda value: value not in accepted
+
+
+def _needs_policy(value: Any) -> bool:
+    return value is not None and (
+        value.key_shared_mode != KeySharedMode.AutoSplit or value.allow_out_of_order_delivery
+    )
+
+
+def _declares(schema: Any) -> bool:
+    return schema is not None and schema.declares
+
+
+_ENCRYPTION = "end-to-end encryption is not supported yet"
+_SCHEMA = (
+    "schemas are not declared to the broker yet: use BytesSchema, and encode() and decode() of the schema"
+)
+_CLUSTERS = "switching between clusters is not supported yet: pass the URL of one"
+
+REFUSALS: Mapping[str, Refusal] = {
+    # Client
+    "authentication": Refusal(
+        lambda given: given is not None and given.method != "token",
+        "only tokens are supported yet, not TLS, basic, OAuth 2.0 or Athenz authentication",
+    ),
+    "service_url": Refusal(lambda url: not isinstance(url, str), _CLUSTERS),
+    "service_url (http)": Refusal(
+        lambda url: isinstance(url, str) and url.startswith(("http:", "https:")),
+        "lookups by HTTP are not supported yet: use a pulsar:// or pulsar+ssl:// URL",
+    ),
+    "tls_allow_insecure_connection": Refusal(
+        _not(False), "certificates are always checked: name the authority in tls_trust_certs_file_path"
+    ),
+    "create_table_view": Refusal(_given, "table views are not supported yet: use a reader"),
+    # Every handle
+    "schema": Refusal(_declares, _SCHEMA),
+    "crypto_key_reader": Refusal(_given, _ENCRYPTION),
+    # Producer
+    "encryption_key": Refusal(_given, _ENCRYPTION),
+    "message_router": Refusal(
+        _given, "custom routers are not supported yet: open a producer for each partition"
+    ),
+    "message_routing_mode": Refusal(
+        lambda mode: mode == PartitionsRoutingMode.CustomPartition, "custom routers are not supported yet"
+    ),
+    "lazy_start_partitioned_producers": Refusal(
+        _not(False), "the producers of all partitions are opened at once"
+    ),
+    "replication_clusters": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
+    "disable_replication": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
+    # Consumer and reader
+    "topic": Refusal(
+        lambda topic: isinstance(topic, re.Pattern),
+        "patterns of topics are not supported yet: pass a list of topics",
+    ),
+    "is_pattern_topic": Refusal(bool, "patterns of topics are not supported yet: pass a list of topics"),
+    "receiver_queue_size": Refusal(lambda size: size == 0, "a queue of size 0 is not supported yet: use 1"),
+    "unacked_messages_timeout_ms": Refusal(
+        bool, "acknowledgement timeouts are not supported yet: use negative_acknowledge"
+    ),
+    "replicate_subscription_state_enabled": Refusal(bool, "replicated subscriptions are not supported yet"),
+    "max_pending_chunked_message": Refusal(
+        _not(10), "chunked messages under way are limited by size, not by number"
+    ),
+    "auto_ack_oldest_chunked_message_on_queue_full": Refusal(
+        bool, "incomplete chunked messages are not acknowledged"
+    ),
+    "key_shared_policy": Refusal(
+        _needs_policy, "sticky ranges and delivery out of order are not supported yet"
+    ),
+    "dead_letter_policy": Refusal(_given, "dead letter policies are not supported yet"),
+    "crypto_failure_action": Refusal(
+        lambda action: action == ConsumerCryptoFailureAction.CONSUME,
+        "encrypted messages are not delivered yet: use FAIL or DISCARD",
+    ),
+    # Verbs
+    "has_message_available": Refusal(
+        _given, "it is not known between a seek by time and the next message: read with a timeout"
+    ),
+    "MessageBatch.parse_from": Refusal(_given, "payloads of batches are taken apart by the engine only"),
+}
+"""Name of an option or verb -> its refusal."""
+
+
+def refuse(name: str) -> PulsarException:
+    """The exception of the refusal ``name``."""
+    return make(Result.OperationNotSupported, f"{name}: {REFUSALS[name].why}")
+
+
+def check(given: Mapping[str, Any], *more: str) -> None:
+    """Refuses what the engine cannot do yet.
+
+    Args:
+        given: options by name.
+        more: further refusals, ``"OPTION (ASPECT)"``, to ask about an option.
+
+    Raises:
+        OperationNotSupported: a value that the table refuses.
+    """
+    for name in (*given, *more):
+        refusal = REFUSALS.get(name)
+        if refusal and refusal.when(given[name.partition(" ")[0]]):
+            raise refuse(name)

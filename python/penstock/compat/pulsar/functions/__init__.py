@@ -1,0 +1,1 @@
+"""Interfaces of Pulsar Functions. The runtime of the functions implements them."""
