@@ -5,7 +5,7 @@
 pub(super) struct RowRef<'a> {
     pub(super) payload: &'a [u8],
     pub(super) key: Option<&'a str>,
-    pub(super) properties: &'a [(String, String)],
+    pub(super) properties: &'a [(&'a str, &'a str)],
     pub(super) event_time: u64,
     pub(super) null_value: bool,
 }
@@ -39,6 +39,11 @@ impl Rows {
         self.bytes.len()
     }
 
+    /// Names and values of the properties of all rows.
+    pub(super) fn properties(&self) -> &[(String, String)] {
+        &self.properties
+    }
+
     /// Adds a payload with its key.
     pub(super) fn push(&mut self, payload: &[u8], key: Option<&str>) {
         self.push_row(Some(payload), key, 0, &[]);
@@ -66,7 +71,7 @@ impl Rows {
 }
 
 /// A place in [`Rows`], at the next row to push.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     next: usize,
     payload_at: usize,
@@ -75,15 +80,24 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The next row.
-    pub(super) fn row<'a>(&self, rows: &'a Rows) -> Option<RowRef<'a>> {
-        let row = rows.rows.get(self.next)?;
-        Some(RowRef {
-            payload: &rows.bytes[self.payload_at..row.payload_end],
-            key: row.key_end.map(|end| &rows.text[self.key_at..end]),
-            properties: &rows.properties[self.properties_at..row.properties_end],
-            event_time: row.event_time,
-            null_value: row.null_value,
+    /// The rows from the next one on. `properties` are those of all rows.
+    pub(super) fn rows<'a>(
+        &self,
+        rows: &'a Rows,
+        properties: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = RowRef<'a>> + use<'a> {
+        let mut at = *self;
+        std::iter::from_fn(move || {
+            let row = rows.rows.get(at.next)?;
+            let found = RowRef {
+                payload: &rows.bytes[at.payload_at..row.payload_end],
+                key: row.key_end.map(|end| &rows.text[at.key_at..end]),
+                properties: &properties[at.properties_at..row.properties_end],
+                event_time: row.event_time,
+                null_value: row.null_value,
+            };
+            at.advance(rows);
+            Some(found)
         })
     }
 

@@ -36,8 +36,12 @@ pub(super) trait Sink: Receipts + Clone {
         each: &mut dyn FnMut(usize),
     ) -> Result<()>;
 
-    /// Pushes a row and returns the slot of its outcome.
-    fn push_row(&self, row: &RowRef<'_>) -> Result<usize>;
+    /// As [`Self::push_keyed`], for rows of a frame.
+    fn push_rows<'a>(
+        &self,
+        rows: impl Iterator<Item = RowRef<'a>>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()>;
 
     /// Sends open batches without waiting for more messages.
     fn flush_batches(&self) {}
@@ -247,27 +251,21 @@ fn is_full(error: &Error) -> bool {
 async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>, rows: Rows) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
+    let properties = borrowed(rows.properties());
     let mut cursor = Cursor::default();
     while cursor.left(&rows) > 0 {
         let room = sends.room.notified();
         tokio::pin!(room);
         // Registered before the push, so that room made in between is noticed.
         room.as_mut().enable();
-        let mut result = Ok(());
-        {
+        // Together, so that the clock is read and the driver woken once for all of them.
+        let result = {
             let mut queues = sends.queues();
-            for _ in 0..CHUNK {
-                let Some(row) = cursor.row(&rows) else { break };
-                match sink.push_row(&row) {
-                    Ok(slot) => queues.wait_group(slot, &group),
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                }
+            sink.push_rows(cursor.rows(&rows, &properties).take(CHUNK), &mut |slot| {
+                queues.wait_group(slot, &group);
                 cursor.advance(&rows);
-            }
-        }
+            })
+        };
         match result {
             Ok(()) => tokio::task::yield_now().await,
             Err(error) if is_full(&error) => room.await,

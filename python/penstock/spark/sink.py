@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.pulsar import MessageId, MessageIds
     from penstock.tubemq import Position
 
-MESSAGES_PER_LOT = 80
+MESSAGES_PER_LOT = 40
 BYTES_PER_LOT = 16 << 20
 """Arrow messages of the JVM, and bytes of them, that are passed to the engine in one call."""
 ROWS_PER_CALL = 2000

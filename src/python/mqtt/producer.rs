@@ -79,17 +79,20 @@ impl Sink for Producer {
         self.push_many(&mut messages.map(message), false, each)
     }
 
-    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
-        let properties = row.properties.iter();
-        let message = Outgoing {
+    fn push_rows<'a>(
+        &self,
+        rows: impl Iterator<Item = RowRef<'a>>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             topic: row.key,
-            properties: properties
-                .map(|(n, v)| Property::User(n.as_str().into(), v.as_str().into()))
+            properties: (row.properties.iter())
+                .map(|(n, v)| Property::User((*n).into(), (*v).into()))
                 .collect(),
             ..Outgoing::default()
-        };
-        self.push(&message, false)
+        });
+        self.push_many(&mut messages, false, each)
     }
 
     fn patience(&self) -> Option<Duration> {

@@ -112,16 +112,20 @@ impl Sink for native::Producer {
         self.push_many(&mut messages.map(message), each)
     }
 
-    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
-        let message = Outgoing {
+    fn push_rows<'a>(
+        &self,
+        rows: impl Iterator<Item = RowRef<'a>>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             key: row.key,
-            properties: &borrowed(row.properties),
+            properties: row.properties,
             event_time: row.event_time,
             null_value: row.null_value,
             ..Outgoing::default()
-        };
-        self.push(&message, false)
+        });
+        self.push_many(&mut messages, each)
     }
 
     fn flush_batches(&self) {

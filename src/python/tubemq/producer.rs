@@ -81,15 +81,19 @@ impl Sink for Producer {
         self.push_many(&mut messages.map(message), false, each)
     }
 
-    fn push_row(&self, row: &RowRef<'_>) -> Result<usize> {
-        let message = Outgoing {
+    fn push_rows<'a>(
+        &self,
+        rows: impl Iterator<Item = RowRef<'a>>,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             key: row.key,
             message_type: None,
             time: (row.event_time != 0).then_some(row.event_time),
-            properties: &borrowed(row.properties),
-        };
-        self.push(&message, false)
+            properties: row.properties,
+        });
+        self.push_many(&mut messages, false, each)
     }
 
     fn patience(&self) -> Option<Duration> {
