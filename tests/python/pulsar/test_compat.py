@@ -613,3 +613,10 @@ def test_the_blocking_interface_hints_as_well() -> None:
     with penstock.blocking.connect("embedded:") as client:
         with pytest.raises(penstock.errors.InvalidArgument, match="use type="):
             client.consumer("t", "s", consumer_type="shared")
+
+
+def test_the_native_module_has_a_stand_in() -> None:
+    for name in ours._pulsar.__all__:
+        assert hasattr(_pulsar, name)
+    assert ours._pulsar.Result is ours.Result and ours._pulsar.MessageId is ours.MessageId
+    assert ours._pulsar.Timeout is ours.Timeout

@@ -9,6 +9,7 @@ engine does not have yet raises :class:`OperationNotSupported`. The migration gu
 (<CompressionType.ZSTD: 3>, '(1,2,-1,3)')
 """
 
+from . import _pulsar as _pulsar
 from . import exceptions as exceptions
 from . import schema as schema
 from . import tableview as tableview

@@ -35,12 +35,19 @@ class Worker:
 
     Args:
         run: what the thread does.
-        end: makes ``run`` return soon.
+        end: makes ``run`` return when it has done what was asked before.
+        abandon: makes ``run`` return at once, at exit.
         name: of the thread.
     """
 
-    def __init__(self, run: Callable[[], None], end: Callable[[], object], name: str) -> None:
-        self._end = end
+    def __init__(
+        self,
+        run: Callable[[], None],
+        end: Callable[[], object],
+        abandon: Callable[[], object],
+        name: str,
+    ) -> None:
+        self._end, self._abandon = end, abandon
         self._thread = threading.Thread(target=run, name=name, daemon=True)
         _running.add(self)
         self._thread.start()
@@ -49,24 +56,41 @@ class Worker:
         """Has the thread end, and waits for it unless it is the caller."""
         with contextlib.suppress(errors.Error):
             self._end()
-        if self._thread is not threading.current_thread():
+        if not self.is_current():
             self._thread.join(timeout)
+
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return self._thread is threading.current_thread()
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def give_up(self) -> None:
+        """Ends the thread at exit: what is asked of it has a second."""
+        self.stop(1.0)
+        if self.is_alive():
+            with contextlib.suppress(errors.Error):
+                self._abandon()
+            self.stop(1.0)
 
 
 @atexit.register
 def _stop_all() -> None:
     for worker in list(_running):
-        worker.stop(1.0)
+        worker.give_up()
 
 
 class Callbacks:
     """The callbacks of a producer, called in the order of its messages by one thread.
 
     Args:
+        abandon: fails all messages without an answer.
         name: of the thread.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, abandon: Callable[[], object], name: str) -> None:
         self._queue: queue.SimpleQueue[tuple[Waiter[NativeId] | None, Callback | None]] = queue.SimpleQueue()
         self._room = threading.Event()
         # Number of entries below which blocked senders go on; -1 while there are none.
@@ -75,7 +99,7 @@ class Callbacks:
         """Adds a message, ``(waiter, callback)``."""
         self.waiting: Callable[[], int] = self._queue.qsize
         """Number of messages whose callback is to come."""
-        self._worker = Worker(self._run, lambda: self.put((None, None)), name)
+        self._worker = Worker(self._run, lambda: self.put((None, None)), abandon, name)
 
     def _run(self) -> None:
         get, size, room = self._queue.get, self._queue.qsize, self._room
@@ -110,7 +134,7 @@ class Callbacks:
 
     def flush(self) -> None:
         """Waits until all callbacks of messages sent before have been called."""
-        if self._worker._thread is threading.current_thread():  # pyright: ignore[reportPrivateUsage]
+        if self._worker.is_current():
             return
         reached = threading.Event()
 
@@ -118,7 +142,7 @@ class Callbacks:
             reached.set()
 
         self.put((None, reach))
-        while not reached.wait(0.5) and self._worker._thread.is_alive():  # pyright: ignore[reportPrivateUsage]
+        while not reached.wait(0.5) and self._worker.is_alive():
             pass
 
     def stop(self) -> None:

@@ -397,10 +397,10 @@ class Client:
         with self._connecting:
             self._closed = True
             native, self._native = self._native, None
+        self._shut()
         if native is not None:
             with contextlib.suppress(errors.Error):
                 native.close()
-        self._shut()
 
     def close(self) -> None:
         """Waits for the messages sent before, and closes all producers, consumers and readers.

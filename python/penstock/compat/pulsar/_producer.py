@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -261,7 +262,9 @@ class Producer:
     def _start(self) -> Callbacks:
         with self._starting:
             if self._callbacks is None:
-                self._callbacks = Callbacks(f"callbacks of {self._native.topic}")
+                self._callbacks = Callbacks(
+                    functools.partial(self._native.close, False), f"callbacks of {self._native.topic}"
+                )
             return self._callbacks
 
     def _wait_for_room(self) -> None:
@@ -285,7 +288,7 @@ class Producer:
             self._callbacks.flush()
 
     def close(self) -> None:
-        """Waits for the messages sent before, and closes the producer.
+        """Waits for the messages sent before, as long as answers come, and closes the producer.
 
         Raises:
             AlreadyClosed: when called again.
@@ -293,7 +296,13 @@ class Producer:
         self._check()
         self._open = False
         try:
-            self._native.close().wait()
+            try:
+                self._native.drain().wait()
+            except errors.Error:
+                # The callbacks tell of it.
+                self._native.close(False).wait()
+            else:
+                self._native.close().wait()
         except errors.Error as error:
             raise translated(error) from None
         finally:
@@ -306,8 +315,10 @@ class Producer:
             raise make(Result.AlreadyClosed)
 
     def _shut(self) -> None:
-        """Ends the thread when the client has closed the producer, or will have soon."""
+        """Fails the messages without an answer, and ends the thread."""
         self._open, self._send = False, closed
+        with contextlib.suppress(errors.Error):
+            self._native.close(False)
         if self._callbacks:
             self._callbacks.stop()
 

@@ -93,7 +93,7 @@ class Receiver:
                     except Exception:
                         log.exception("the listener of %s failed", self._native.topic)
 
-        self._listener = Worker(run, self._end, f"listener of {self._native.topic}")
+        self._listener = Worker(run, self._end, self._end, f"listener of {self._native.topic}")
 
     def _end(self) -> None:
         self._open = False

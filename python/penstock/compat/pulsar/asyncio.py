@@ -135,7 +135,18 @@ class Producer:
         if not self._open:
             raise PulsarException(Result.AlreadyClosed)
         self._open = False
-        await _done(self._producer.close())
+        try:
+            await self._producer.drain()
+        except errors.Error:
+            await _done(self._producer.close(False))
+        else:
+            await _done(self._producer.close())
+
+    def _shut(self) -> None:
+        """Fails the messages without an answer."""
+        self._open = False
+        with contextlib.suppress(errors.Error):
+            self._producer.close(False)
 
     def topic(self) -> str:
         """Full name of the topic."""
@@ -455,6 +466,8 @@ class Client:
         """Closes everything without waiting: messages without an answer may be stored or not."""
         self._closed = True
         opening, self._opening = self._opening, None
+        for producer in list(self._producers):
+            producer._shut()  # pyright: ignore[reportPrivateUsage]
         if opening is not None:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 with contextlib.suppress(errors.Error):

@@ -1,0 +1,271 @@
+"""The drop-in for pulsar-client: how its handles, its threads and the process end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import penstock.compat.pulsar as pulsar
+import penstock.compat.pulsar.asyncio as aio
+from penstock import Broker
+
+from support.pulsar.harness import EmbeddedPulsar
+from support.pulsar.wire import SEND, FakeBroker
+
+
+@pytest.fixture
+def silent() -> Iterator[FakeBroker]:
+    """A broker that answers no message."""
+    broker = FakeBroker({SEND: lambda *_: None})
+    yield broker
+    broker.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def threads(text: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if text in thread.name]
+
+
+def test_shutdown_fails_what_has_no_answer(silent: FakeBroker) -> None:
+    client = pulsar.Client(silent.url)
+    producer = client.create_producer("t")
+    results: list[Any] = []
+    for _ in range(5):
+        producer.send_async(b"x", lambda result, _: results.append(result))
+    client.shutdown()
+    assert results == [pulsar.Result.AlreadyClosed] * 5
+    with pytest.raises(pulsar.AlreadyClosed):
+        producer.send(b"x")
+
+
+def test_a_send_times_out(silent: FakeBroker) -> None:
+    client = pulsar.Client(silent.url)
+    producer = client.create_producer("t", send_timeout_millis=200)
+    results: list[Any] = []
+    producer.send_async(b"x", lambda result, _: results.append(result))
+    with pytest.raises(pulsar.Timeout, match="Pulsar error: TimeOut"):
+        producer.send(b"x")
+    producer.flush()
+    assert results == [pulsar.Result.Timeout]
+    client.shutdown()
+
+
+def test_a_full_queue_refuses_or_blocks(silent: FakeBroker) -> None:
+    client = pulsar.Client(silent.url)
+    producer = client.create_producer("t", max_pending_messages=3)
+    results: list[Any] = []
+    for _ in range(5):
+        producer.send_async(b"x", lambda result, _: results.append(result))
+    assert results == [pulsar.Result.ProducerQueueIsFull] * 2
+    blocking = client.create_producer(
+        "t", max_pending_messages=3, block_if_queue_full=True, send_timeout_millis=300
+    )
+    start = time.monotonic()
+    for _ in range(5):
+        blocking.send_async(b"x", None)
+    assert time.monotonic() - start > 0.1
+    client.shutdown()
+
+
+async def test_asyncio_refuses_what_exceeds_the_queue(silent: FakeBroker) -> None:
+    client = aio.Client(silent.url)
+    producer = await client.create_producer("t", max_pending_messages=2)
+    sends = [asyncio.ensure_future(producer.send(b"x")) for _ in range(3)]
+    done, waiting = await asyncio.wait(sends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    (refused,) = done
+    error = refused.exception()
+    assert isinstance(error, aio.PulsarException) and error.error() == pulsar.Result.ProducerQueueIsFull
+    client.shutdown()
+    for send in waiting:
+        with pytest.raises(aio.PulsarException) as caught:
+            await send
+        assert caught.value.error() == pulsar.Result.AlreadyClosed
+
+
+def test_close_waits_for_messages_and_their_callbacks(embedded: EmbeddedPulsar) -> None:
+    client = pulsar.Client(embedded.url)
+    producer = client.create_producer(embedded.topic(), batching_enabled=True)
+    results: list[Any] = []
+    for _ in range(500):
+        producer.send_async(b"x", lambda result, _: results.append(result))
+    client.close()
+    assert results == [pulsar.Result.Ok] * 500
+
+
+def test_threads_end_with_their_handles(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = pulsar.Client(embedded.url)
+    producer = client.create_producer(topic)
+    producer.send_async(b"x", None)
+    consumer = client.subscribe(topic, "s", message_listener=lambda *_: None)
+    client.create_reader(topic, pulsar.MessageId.earliest, reader_listener=lambda *_: None)
+    assert len(threads(topic)) == 3
+    consumer.close()
+    producer.close()
+    assert len(threads(topic)) == 1
+    client.close()
+    assert not threads(topic)
+
+
+def test_threads_end_when_a_client_is_forgotten(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client: Any = pulsar.Client(embedded.url)
+    producer: Any = client.create_producer(topic)
+    producer.send_async(b"x", None)
+    producer.flush()
+    del client, producer
+    gc.collect()
+    until(lambda: not threads(topic))
+
+
+def test_a_consumer_closes_itself_in_its_listener(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = pulsar.Client(embedded.url)
+    got: list[bytes] = []
+
+    def listener(consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        got.append(message.data())
+        consumer.close()
+
+    consumer = client.subscribe(topic, "s", message_listener=listener)
+    producer = client.create_producer(topic)
+    for _ in range(3):
+        producer.send(b"x")
+    until(lambda: not consumer.is_connected())
+    until(lambda: not threads(topic))
+    assert got == [b"x"]
+    client.close()
+
+
+def test_a_callback_sends_and_flushes(embedded: EmbeddedPulsar) -> None:
+    client = pulsar.Client(embedded.url)
+    producer = client.create_producer(embedded.topic())
+    results: list[Any] = []
+
+    def again(result: pulsar.Result, _: pulsar.MessageId) -> None:
+        results.append(result)
+        producer.send(b"x")
+        producer.flush()
+        results.append("flushed")
+
+    producer.send_async(b"x", again)
+    producer.flush()
+    assert results == [pulsar.Result.Ok, "flushed"]
+    client.close()
+
+
+def test_a_callback_that_raises_is_logged(embedded: EmbeddedPulsar, caplog: pytest.LogCaptureFixture) -> None:
+    client = pulsar.Client(embedded.url)
+    producer = client.create_producer(embedded.topic())
+    results: list[Any] = []
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("not today")
+
+    producer.send_async(b"x", fails)
+    producer.send_async(b"x", lambda result, _: results.append(result))
+    client.close()
+    assert results == [pulsar.Result.Ok]
+    assert "not today" in caplog.text and caplog.records[0].name == "penstock.compat.pulsar"
+
+
+def test_listeners_take_turns(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = pulsar.Client(embedded.url, message_listener_threads=1)
+    running, most, count = 0, 0, 0
+
+    def listener(*_: Any) -> None:
+        nonlocal running, most, count
+        running += 1
+        most = max(most, running)
+        time.sleep(0.001)
+        running -= 1
+        count += 1
+
+    for name in "abc":
+        client.subscribe(topic, name, message_listener=listener)
+    producer = client.create_producer(topic)
+    for _ in range(20):
+        producer.send(b"x")
+    until(lambda: count == 60)
+    assert most == 1
+    client.close()
+
+
+async def test_cancelling_a_receive_loses_no_message(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = aio.Client(embedded.url)
+    consumer = await client.subscribe(topic, "s")
+    producer = await client.create_producer(topic)
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.receive(), 0.01)
+    await producer.send(b"x")
+    assert (await asyncio.wait_for(consumer.receive(), 10)).data() == b"x"
+    await client.close()
+
+
+def test_a_client_waits_for_a_broker_that_starts() -> None:
+    broker = FakeBroker()
+    port = int(broker.url.rpartition(":")[2])
+    broker.close()
+    client = pulsar.Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=20)
+    names: list[str] = []
+    opening = threading.Thread(target=lambda: names.append(client.create_producer("t").producer_name()))
+    opening.start()
+    opening.join(0.2)
+    assert opening.is_alive()
+    with Broker(port=port):
+        opening.join(20)
+        assert names
+        client.close()
+
+
+PROGRAM = """
+    import sys
+    import penstock.compat.pulsar as pulsar
+
+    client = pulsar.Client(sys.argv[1])
+    topic, end = sys.argv[2], sys.argv[3]
+    consumer = client.subscribe(topic, "s", message_listener=lambda consumer, message: None)
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    for _ in range(200):
+        producer.send_async(b"x", lambda *_: None)
+    if end == "raise":
+        raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("return", 0), ("raise", 3)])
+@pytest.mark.parametrize("answers", [True, False], ids=["answers", "silent"])
+def test_a_program_that_closes_nothing_ends(
+    embedded: EmbeddedPulsar, silent: FakeBroker, end: str, status: int, answers: bool
+) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-X", "dev", "-c", textwrap.dedent(PROGRAM)),
+            *(embedded.url if answers else silent.url, embedded.topic(), end),
+        ],
+        env=dict(os.environ),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (status, "")
