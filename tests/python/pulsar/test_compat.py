@@ -547,6 +547,7 @@ def test_options_of_the_engine_have_the_meaning_of_there() -> None:
     assert (values["batching"], values["hashing"], values["batching_delay"]) == (False, "boost", 0.01)
     assert (values["send_timeout"], values["max_pending"], values["compression"]) == (30.0, 1000, "none")
     assert _options.producer({**defaults, "topic": "t"}, 100)["max_pending"] == 500
+    assert _options.producer({**defaults, "max_pending_messages": 0}, 0)["max_pending"] == _options.UNLIMITED
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(ours.Client.subscribe).parameters.items()
@@ -563,6 +564,16 @@ def test_a_bad_value_names_the_option_of_there() -> None:
     with pytest.raises(ValueError, match="Argument batching_max_messages: expected a whole number"):
         _options.resolve("producer", _options.PRODUCER, given)
     client.close()
+
+
+def test_a_topic_is_subscribed_to_once() -> None:
+    names = ["a", "persistent://public/default/a", "public/default/a", "x/y/a"]
+    assert len(_options.topics(names)) == 2
+
+
+def test_threads_of_the_engine_have_limits() -> None:
+    for given, threads in ((0, 1), (3, 3), (1000, 64)):
+        assert _options.client({"io_threads": given}, secure=False)["threads"] == threads
 
 
 def test_the_environment_does_not_change_options(monkeypatch: pytest.MonkeyPatch) -> None:

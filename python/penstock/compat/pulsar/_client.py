@@ -98,20 +98,9 @@ class Settings:
         return {**self.options, "connect_timeout": min(self.options["connect_timeout"], left)}
 
 
-def full_name(topic: str) -> str:
-    """The topic with domain, tenant and namespace.
-
-    >>> full_name("orders"), full_name("a/b/orders")
-    ('persistent://public/default/orders', 'persistent://a/b/orders')
-    """
-    if "://" in topic:
-        return topic
-    return f"persistent://{topic if '/' in topic else f'public/default/{topic}'}"
-
-
 def partition_names(topic: str, partitions: int) -> list[str]:
     """The topics of the partitions; of a topic that is not partitioned the topic itself."""
-    topic = full_name(topic)
+    topic = _options.full_name(topic)
     return [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
 
 
@@ -451,5 +440,5 @@ def producer_check(given: Mapping[str, Any]) -> Callable[[int], int]:
     _options.check(_options.PRODUCER, given)
     if given["batching_enabled"] and given["chunking_enabled"]:
         raise ValueError("Batching and chunking of messages can't be enabled together.")
-    each, all_of_them = given["max_pending_messages"], given["max_pending_messages_across_partitions"]
+    each, all_of_them = _options.pending_limits(given)
     return lambda partitions: min(each * partitions, all_of_them) if partitions else each

@@ -47,6 +47,10 @@ class Row(NamedTuple):
     """Fate of an option that sets no native one, for the guide."""
 
 
+UNLIMITED = 1 << 24
+"""The largest number of messages without an answer that the engine takes."""
+
+
 def _seconds(milliseconds: int) -> float:
     return max(milliseconds, 0) / 1000
 
@@ -69,7 +73,7 @@ _ONLY_DEFAULT = "only the default yet"
 CLIENT: Mapping[str, Row] = {
     "authentication": Row(Authentication, True, "token", note="tokens only yet"),
     "operation_timeout_seconds": Row(int, False, "operation_timeout"),
-    "io_threads": Row(int, False, "threads"),
+    "io_threads": Row(int, False, "threads", lambda count: min(max(count, 1), 64)),
     "message_listener_threads": Row(int, note="number of listeners that run at the same time"),
     "concurrent_lookup_requests": Row(int, note="accepted; the engine needs no limit"),
     "log_conf_file_path": Row(str, True, note="accepted, as there: it has no effect"),
@@ -206,6 +210,17 @@ READER: Mapping[str, Row] = {
 """Keywords of ``Client.create_reader``."""
 
 
+def full_name(topic: str) -> str:
+    """The topic with domain, tenant and namespace.
+
+    >>> full_name("orders"), full_name("a/b/orders")
+    ('persistent://public/default/orders', 'persistent://a/b/orders')
+    """
+    if "://" in topic:
+        return topic
+    return f"persistent://{topic if '/' in topic else f'public/default/{topic}'}"
+
+
 def check(table: Mapping[str, Row], given: Mapping[str, Any]) -> None:
     """Checks the types of options, then refuses what the engine cannot do yet.
 
@@ -263,11 +278,19 @@ def client(given: Mapping[str, Any], secure: bool) -> dict[str, Any]:
     return resolve("client", CLIENT, values, **more)
 
 
+def pending_limits(given: Mapping[str, Any]) -> tuple[int, int]:
+    """Largest number of messages without an answer, of each partition and of all; 0 is no limit there."""
+    return (
+        given["max_pending_messages"] or UNLIMITED,
+        given["max_pending_messages_across_partitions"] or UNLIMITED,
+    )
+
+
 def producer(given: Mapping[str, Any], partitions: int) -> dict[str, Any]:
     """The engine's options of a producer of a topic with this number of partitions (0: not partitioned)."""
-    limit = given["max_pending_messages"]
+    limit, all_of_them = pending_limits(given)
     if partitions:
-        limit = min(limit, max(given["max_pending_messages_across_partitions"] // partitions, 1))
+        limit = min(limit, max(all_of_them // partitions, 1))
     # Keys go to the same partitions as with the official module.
     return resolve("producer", PRODUCER, {**given, "max_pending_messages": limit}, hashing="boost")
 
@@ -290,7 +313,7 @@ def _without_face(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def topics(topic: str | list[str] | re.Pattern[str]) -> list[str]:
-    """The topics of a consumer.
+    """The topics of a consumer, each once.
 
     Raises:
         ValueError: neither a name nor a list of names nor a pattern.
@@ -299,4 +322,6 @@ def topics(topic: str | list[str] | re.Pattern[str]) -> list[str]:
     if not isinstance(topic, str | list | re.Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
     _refusals.check({"topic": topic})
-    return [topic] if isinstance(topic, str) else list(cast("list[str]", topic))
+    if isinstance(topic, str):
+        return [topic]
+    return list({full_name(name): name for name in cast("list[str]", topic)}.values())

@@ -57,6 +57,8 @@ def fields(
     check_type_or_none(int, event_timestamp, "event_timestamp")
     check_type_or_none(int, deliver_at, "deliver_at")
     check_type_or_none(timedelta, deliver_after, "deliver_after")
+    if sequence_id is not None and sequence_id < 0:
+        raise ValueError("sequenceId needs to be >= 0")
     if replication_clusters or disable_replication:
         _refusals.check(
             {"replication_clusters": replication_clusters, "disable_replication": disable_replication}

@@ -218,6 +218,12 @@ def test_several_topics(client: Any, service: PulsarService) -> None:
         consumer.acknowledge(message)
 
 
+def test_a_topic_that_is_named_twice(client: Any, topic: str) -> None:
+    consumer = client.subscribe([topic, topic], "s")
+    send(client, topic, 2)
+    assert data(take(consumer, 2)) == numbered(2)
+
+
 def test_the_partitions_of_a_topic(client: Any, service: PulsarService) -> None:
     topic = service.topic(partitions=3)
     consumer = client.subscribe(topic, "s")

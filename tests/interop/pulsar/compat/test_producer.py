@@ -275,6 +275,20 @@ def test_arguments_of_send_have_types(client: Any, topic: str, wrong: dict[str, 
         client.create_producer(topic).send(b"x", **wrong)
 
 
+def test_sequence_ids_are_not_negative(client: Any, topic: str) -> None:
+    with pytest.raises(ValueError, match="sequenceId needs to be >= 0"):
+        client.create_producer(topic).send(b"x", sequence_id=-1)
+
+
+def test_a_queue_without_a_limit(pulsar: Any, client: Any, topic: str) -> None:
+    producer = client.create_producer(topic, max_pending_messages=0, batching_enabled=True)
+    results: list[Any] = []
+    for _ in range(5000):
+        producer.send_async(b"x", lambda result, _: results.append(result))
+    producer.flush()
+    assert results == [pulsar.Result.Ok] * 5000
+
+
 def test_properties_are_text(client: Any, topic: str) -> None:
     with pytest.raises(TypeError):
         client.create_producer(topic).send(b"x", properties={"a": 1})
