@@ -121,19 +121,22 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _peer(url: str) -> Any:
-    pulsar = _module("pulsar")
+PEER, DROP_IN = "pulsar", "penstock.compat.pulsar"
+
+
+def _peer(url: str, name: str) -> Any:
+    pulsar = _module(name)
     return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
-def _peer_asyncio(url: str) -> Any:
-    pulsar = _module("pulsar")
-    return _module("pulsar.asyncio").Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def _peer_asyncio(url: str, name: str) -> Any:
+    pulsar = _module(name)
+    return _module(f"{name}.asyncio").Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
-def peer_callback(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+def peer_callback(url: str, topic: str, count: int, size: int, name: str = PEER) -> dict[str, float]:
     body = bytes(size)
-    client = _peer(url)
+    client = _peer(url, name)
     producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
     producer.send(body)
     left, done = [count], threading.Event()
@@ -152,9 +155,9 @@ def peer_callback(url: str, topic: str, count: int, size: int) -> dict[str, floa
     return report
 
 
-async def peer_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+async def peer_asyncio(url: str, topic: str, count: int, size: int, name: str = PEER) -> dict[str, float]:
     body = bytes(size)
-    client = _peer_asyncio(url)
+    client = _peer_asyncio(url, name)
     producer = await client.create_producer(topic)
     await producer.send(body)
     clock = Clock(count)
@@ -170,10 +173,10 @@ async def peer_asyncio(url: str, topic: str, count: int, size: int) -> dict[str,
     return report
 
 
-def peer_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    client = _peer(url)
+def peer_receive(url: str, topic: str, count: int, size: int, name: str = PEER) -> dict[str, float]:
+    client = _peer(url, name)
     consumer = client.subscribe(
-        topic, "peer-receive", initial_position=_module("pulsar").InitialPosition.Earliest
+        topic, f"{name}-receive", initial_position=_module(name).InitialPosition.Earliest
     )
     consumer.receive(30_000)
     clock = Clock(count)
@@ -184,13 +187,13 @@ def peer_receive(url: str, topic: str, count: int, size: int) -> dict[str, float
     return report
 
 
-def peer_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    client = _peer(url)
+def peer_batch_receive(url: str, topic: str, count: int, size: int, name: str = PEER) -> dict[str, float]:
+    client = _peer(url, name)
     consumer = client.subscribe(
         topic,
-        "peer-batch",
-        initial_position=_module("pulsar").InitialPosition.Earliest,
-        batch_receive_policy=_module("pulsar").ConsumerBatchReceivePolicy(1000, 10 << 20, 100),
+        f"{name}-batch",
+        initial_position=_module(name).InitialPosition.Earliest,
+        batch_receive_policy=_module(name).ConsumerBatchReceivePolicy(1000, 10 << 20, 100),
     )
     consumer.receive(30_000)
     clock = Clock(count)
@@ -205,10 +208,12 @@ def peer_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str,
     return report
 
 
-async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    client = _peer_asyncio(url)
+async def peer_asyncio_receive(
+    url: str, topic: str, count: int, size: int, name: str = PEER
+) -> dict[str, float]:
+    client = _peer_asyncio(url, name)
     consumer = await client.subscribe(
-        topic, "peer-asyncio", initial_position=_module("pulsar").InitialPosition.Earliest
+        topic, f"{name}-asyncio", initial_position=_module(name).InitialPosition.Earliest
     )
     await consumer.receive()
     clock = Clock(count)
@@ -217,3 +222,26 @@ async def peer_asyncio_receive(url: str, topic: str, count: int, size: int) -> d
     report = clock.stop()
     await client.close()
     return report
+
+
+# ------------------------------------------------------------------------------------------- the drop-in
+
+
+def compat_callback(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    return peer_callback(url, topic, count, size, DROP_IN)
+
+
+async def compat_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    return await peer_asyncio(url, topic, count, size, DROP_IN)
+
+
+def compat_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    return peer_receive(url, topic, count, size, DROP_IN)
+
+
+def compat_batch_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    return peer_batch_receive(url, topic, count, size, DROP_IN)
+
+
+async def compat_asyncio_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    return await peer_asyncio_receive(url, topic, count, size, DROP_IN)

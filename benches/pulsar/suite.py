@@ -39,6 +39,8 @@ STEPS = [
     Step("bare_asyncio", 3_000, (EMBEDDED,)),
     Step("peer_callback", 60_000),
     Step("peer_asyncio", 40_000),
+    Step("compat_callback", 300_000),
+    Step("compat_asyncio", 200_000),
     # Enough to read for the fast consumers.
     Step("penstock_many", 500_000, fills=True),
     Step("penstock_for", 300_000),
@@ -47,6 +49,9 @@ STEPS = [
     Step("peer_receive", 200_000),
     Step("peer_batch_receive", 300_000),
     Step("peer_asyncio_receive", 40_000),
+    Step("compat_receive", 200_000),
+    Step("compat_batch_receive", 300_000),
+    Step("compat_asyncio_receive", 200_000),
     Step("memory_receive", 0, (EMBEDDED, PULSAR), (1024,)),
     Step("memory_receive_singly", 0, (EMBEDDED,), (1024,)),
     Step("memory_send", 200_000, (EMBEDDED,), (1024,)),
@@ -135,6 +140,16 @@ TARGETS = [
         100,
         "penstock_blocking",
         "peer_receive",
+    ),
+    times(
+        "Pulsar 100 B: drop-in send_async / pulsar-client", 3, PULSAR, 100, "compat_callback", "peer_callback"
+    ),
+    share("Pulsar 100 B: its CPU / pulsar-client", 1 / 3, PULSAR, 100, "compat_callback", "peer_callback"),
+    times(
+        "Pulsar 100 B: drop-in receive / pulsar-client", 1.2, PULSAR, 100, "compat_receive", "peer_receive"
+    ),
+    share(
+        "Pulsar 100 B: its CPU / pulsar-client, receive", 1 / 3, PULSAR, 100, "compat_receive", "peer_receive"
     ),
     times("Pulsar 1 KiB: window / pulsar.asyncio", 7.5, PULSAR, 1024, "penstock_window", "peer_asyncio"),
     times(

@@ -21,6 +21,7 @@ from penstock import Broker
 
 from support.pulsar.harness import EmbeddedPulsar
 from support.pulsar.wire import SEND, FakeBroker
+from support.scripts import free_port
 
 
 @pytest.fixture
@@ -222,9 +223,7 @@ async def test_cancelling_a_receive_loses_no_message(embedded: EmbeddedPulsar) -
 
 
 def test_a_client_waits_for_a_broker_that_starts() -> None:
-    broker = FakeBroker()
-    port = int(broker.url.rpartition(":")[2])
-    broker.close()
+    port = free_port()
     client = pulsar.Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=20)
     names: list[str] = []
     opening = threading.Thread(target=lambda: names.append(client.create_producer("t").producer_name()))
