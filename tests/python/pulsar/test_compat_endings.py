@@ -209,6 +209,30 @@ def test_listeners_take_turns(embedded: EmbeddedPulsar) -> None:
     client.close()
 
 
+def test_an_interrupted_batch_receive_loses_no_message(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = pulsar.Client(embedded.url)
+    policy = pulsar.ConsumerBatchReceivePolicy(3, 0, 60_000)
+    consumer = client.subscribe(topic, "s", batch_receive_policy=policy)
+    producer = client.create_producer(topic)
+    for payload in (b"0", b"1"):
+        producer.send(payload)
+    take, calls = consumer._take, 0
+
+    def interrupted(timeout: float | None) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return take(timeout)
+
+    consumer._take = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        consumer.batch_receive()
+    assert [consumer.receive(10_000).data() for _ in range(2)] == [b"0", b"1"]
+    client.close()
+
+
 async def test_cancelling_a_receive_loses_no_message(embedded: EmbeddedPulsar) -> None:
     topic = embedded.topic()
     client = aio.Client(embedded.url)

@@ -97,23 +97,28 @@ class Consumer(Receiver):
         until = time.monotonic() + wait / 1000 if wait > 0 else None
         taken: list[PulsarMessage] = []
         size = 0
-        while most <= 0 or len(taken) < most:
-            try:
-                if self._held:
-                    native = self._held.popleft()
-                else:
-                    native = self._take(None if until is None else max(until - time.monotonic(), 0.0))
-            except errors.Timeout:
-                break
-            except errors.Error as error:
+        try:
+            while most <= 0 or len(taken) < most:
+                try:
+                    if self._held:
+                        native = self._held.popleft()
+                    else:
+                        native = self._take(None if until is None else max(until - time.monotonic(), 0.0))
+                except errors.Timeout:
+                    break
+                size += len(native.data)
+                if taken and 0 < most_bytes < size:
+                    self._held.appendleft(native)
+                    break
+                taken.append(native)
+                if 0 < most_bytes <= size:
+                    break
+        except BaseException as error:
+            # A later cumulative acknowledgement must not cover messages that nobody has seen.
+            self._held.extendleft(reversed(taken))
+            if isinstance(error, errors.Error):
                 raise translated(error) from None
-            size += len(native.data)
-            if taken and 0 < most_bytes < size:
-                self._held.appendleft(native)
-                break
-            taken.append(native)
-            if 0 < most_bytes <= size:
-                break
+            raise
         return [self._made(native) for native in taken]
 
     def acknowledge(self, message: Message | MessageId) -> None:
