@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 #[cfg(feature = "simulation")]
 pub mod simulation;
+pub(crate) mod sums;
 
 /// Size limit of a transaction in bytes, give or take one job.
 pub const GATHER_BYTES: usize = 1 << 20;

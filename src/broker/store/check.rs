@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::database::{Directory, prepare};
-use super::entries::{Stored, keys_of, sequence_of};
+use super::entries::{SEQUENCE_BITS, Stored, keys_of, sequence_of, strays};
 use super::rows;
 use crate::broker::log::Source as _;
 use crate::broker::log::cursor::Cursor;
@@ -15,6 +15,8 @@ use crate::sqlite::Sync;
 
 /// Entries, and their bytes, that are read at a time.
 const READ: (usize, usize) = (256, 1 << 20);
+/// Places in a row where not even the keys of a table can be read, before the check looks further and further ahead.
+const NEAR: u64 = 1024;
 /// Limit on the lines of SQLite's own check.
 const SQLITE_LINES: i64 = 100;
 
@@ -44,6 +46,10 @@ pub fn check(path: &Path) -> Result<Checked> {
         }
     }
     checked.damage.extend(rows::damage(&db, SQLITE_LINES as usize));
+    match strays(&db, SQLITE_LINES as usize) {
+        Ok(strays) => checked.damage.extend(strays),
+        Err(error) => checked.damage.push(format!("the keys of the entries: {}", error.message())),
+    }
     if let Err(error) = check_topics(&directory, &db, &mut checked) {
         checked.damage.push(format!("what follows could not be read: {}", error.message()));
     }
@@ -97,29 +103,48 @@ fn check_log(
         Some((range, _)) if range.end == numbers.start => range.end = numbers.end,
         _ => report(bad.replace((numbers, why))),
     };
-    let (mut next, mut entries) = (start, 0);
-    while next < end.max(last) {
-        match stored.read(topic, next, READ.0, READ.1) {
+    let end = end.max(last);
+    let (mut next, mut entries, mut lost) = (start, 0, 0);
+    while next < end {
+        // A damaged key may be far away from the others: what is walked is the rows, not their numbers.
+        let (found, stop) = match stored.read(topic, next, READ.0, READ.1) {
             Ok(found) => {
-                let stop = found.last().map_or(end.max(last), |entry| entry.sequence + 1);
-                for entry in found {
-                    if entry.sequence > next {
-                        spoil(&mut bad, next..entry.sequence, format!("entry {next} is missing"));
-                    }
-                    next = entry.sequence + 1;
-                    entries += 1;
-                }
-                if stop > next {
-                    spoil(&mut bad, next..stop, format!("entry {next} is missing"));
-                }
-                next = stop;
+                let stop = found.last().map_or(end, |entry| entry.sequence + 1);
+                (found, stop)
             }
             Err(error) => {
                 let why = error.message().split("; `").next().unwrap_or_default().to_owned();
-                spoil(&mut bad, next..next + 1, why);
-                next += 1;
+                match stored.next_number(topic, next) {
+                    Ok(Some(number)) => {
+                        if number > next {
+                            spoil(&mut bad, next..number, format!("entry {next} is missing"));
+                        }
+                        spoil(&mut bad, number..number + 1, why);
+                        next = number + 1;
+                    }
+                    _ => {
+                        lost += 1;
+                        let step = 1 << (lost.max(NEAR) - NEAR).min(SEQUENCE_BITS.into());
+                        let stop = next.saturating_add(step).min(end);
+                        spoil(&mut bad, next..stop, why);
+                        next = stop;
+                    }
+                }
+                continue;
             }
+        };
+        lost = 0;
+        for entry in found {
+            if entry.sequence > next {
+                spoil(&mut bad, next..entry.sequence, format!("entry {next} is missing"));
+            }
+            next = entry.sequence + 1;
+            entries += 1;
         }
+        if stop > next {
+            spoil(&mut bad, next..stop, format!("entry {next} is missing"));
+        }
+        next = stop;
     }
     report(bad);
     checked.entries += entries;
@@ -138,8 +163,8 @@ fn check_messages(db: &Connection, log: u64, checked: &mut Checked) -> Result<()
         let (sequence, name) = row?;
         match Stored::read_one(db, log, sequence) {
             Ok(_) => checked.entries += 1,
-            Err(error) => {
-                let why = error.message().split("; `").next().unwrap_or_default().to_owned();
+            Err(unread) => {
+                let why = unread.error.message().split("; `").next().unwrap_or_default().to_owned();
                 checked.damage.push(format!("mqtt, {name}: {why}"));
             }
         }
@@ -258,6 +283,57 @@ mod tests {
                 "pulsar t4: entry 2 is missing (and 7 after it)",
             ]
         );
+    }
+
+    /// A topic with ten entries, of which the newest has another key.
+    fn with_newest_at(key: i64) -> (tempfile::TempDir, Connection) {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        for id in [1, 2] {
+            let name = format!("t{id}").into();
+            Op::CreateTopic { id, domain: "pulsar", name, partitions: 0 }.apply(&db).unwrap();
+        }
+        for sequence in 0..10 {
+            let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
+            Op::Append { topic: 2, entry, producer: None }.apply(&db).unwrap();
+        }
+        db.execute("UPDATE entry SET id = ?2 WHERE id = ?1", [entry_key(2, 9), key]).unwrap();
+        (directory, db)
+    }
+
+    #[test]
+    fn a_newest_entry_whose_key_is_far_away_is_found_by_the_rows_and_refused_at_the_start() {
+        for bit in [4, 20, 39] {
+            let far = 9 | 1 << bit;
+            let (directory, db) = with_newest_at(entry_key(2, far));
+            let rest = far - 10;
+            let Checked { entries, damage } = check(directory.path()).unwrap();
+            assert_eq!(entries, 9);
+            assert_eq!(
+                damage,
+                [format!("pulsar t2: entry 9 is missing (and {} after it)", rest + 1)],
+                "the row itself is one of them"
+            );
+            let error = super::super::load(&db, "pulsar", 0).unwrap_err();
+            assert_eq!((error.kind(), error.topic()), (ErrorKind::Persistence, Some("t2")));
+            assert!(error.message().contains(&format!("number {far} instead of 9")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_entry_whose_key_is_that_of_no_topic_is_listed_and_refused_at_the_start() {
+        for bit in [41, 45, 62, 63] {
+            let (directory, db) = with_newest_at(entry_key(2, 9) ^ 1 << bit);
+            drop(db);
+            let Checked { entries, damage } = check(directory.path()).unwrap();
+            assert_eq!((entries, damage.len()), (9, 1), "{damage:?}");
+            let stray = format!("entry 9 is one of topic number {}", (entry_key(2, 9) ^ 1 << bit) >> 40);
+            assert!(damage[0].starts_with(&stray), "{bit}: {damage:?}");
+            let error = super::super::Database::open(directory.path(), Sync::Os).unwrap_err();
+            assert!(error.message().contains(&stray) && error.message().contains("--check"), "{error}");
+        }
     }
 
     #[test]

@@ -64,12 +64,13 @@ pub struct Database {
 
 impl Database {
     /// Opens the directory and creates or migrates its tables. A damaged row of a table that is not that of the entries is
-    /// an error.
+    /// an error, and so is an entry of no topic.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
         prepare(&connection)?;
         rows::require_sound(&connection)?;
+        entries::require_topics(&connection)?;
         Ok(Self { directory, connection, sync })
     }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite;
 
 /// Bits of the sequence in an entry's key.
-const SEQUENCE_BITS: u32 = 40;
+pub(super) const SEQUENCE_BITS: u32 = 40;
 /// Time for which a producer's sequence id is kept after its last message, as by the real broker.
 const PRODUCER_KEPT_MS: i64 = 6 * 3_600_000;
 
@@ -202,21 +202,56 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
     for topic in topics.query_map([], |row| row.get::<_, i64>(0))? {
         let topic = topic? as u64;
         let newest: Option<i64> = last.query_row(keys_of(topic), |row| row.get(0))?;
-        if let Some(id) = newest {
-            // What the disk does not give is not damaged, and the time would go back without it.
-            let read =
-                db.query_row("SELECT body FROM entry WHERE id = ?1", [id], |row| row.get_ref(0).map(drop));
-            if let Err(error) = read
-                && error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure)
-            {
-                return Err(error.into());
-            }
+        let Some(id) = newest else { continue };
+        match Stored::read_one(db, topic, sequence_of(id)) {
+            Ok(entry) => most = most.max(entry.run_ms as i64),
+            // The time would go back without it.
+            Err(unread) if unread.is_of_disk => return Err(unread.error),
+            // By a damaged entry everything might be too old at once. It is told of when it is read.
+            Err(_) => {}
         }
-        // By a damaged entry everything might be too old at once. It is told of when it is read.
-        let newest = newest.and_then(|id| Stored::read_one(db, topic, sequence_of(id)).ok());
-        most = most.max(newest.map_or(0, |entry| entry.run_ms as i64));
     }
     Ok(most.max(0) as u64)
+}
+
+/// Entries of topics that do not exist, and that do not wait to be deleted either: the first one of each topic, at most
+/// `limit`. A damaged key can make an entry of another topic out of one, which would be missed nowhere if it was the newest.
+pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
+    let mut next = db.prepare("SELECT id FROM entry WHERE id >= ?1 ORDER BY id LIMIT 1")?;
+    let mut known = db.prepare("SELECT 1 FROM topic WHERE id = ?1")?;
+    let mut garbage = db.prepare("SELECT max(\"end\") FROM garbage WHERE start <= ?1 AND \"end\" > ?1")?;
+    let (mut from, mut found) = (i64::MIN, Vec::new());
+    while found.len() < limit
+        && let Some(id) = next.query_row([from], |row| row.get::<_, i64>(0)).optional()?
+    {
+        let topic = id >> SEQUENCE_BITS;
+        let behind = keys_of(topic as u64)[1];
+        if known.exists([topic])? {
+            from = behind;
+        } else if let Some(end) = garbage.query_row([id], |row| row.get::<_, Option<i64>>(0))? {
+            from = end;
+        } else {
+            found.push(format!(
+                "entry {} is one of topic number {topic}, which does not exist",
+                sequence_of(id)
+            ));
+            from = behind;
+        }
+        if from <= id {
+            // There is no key behind those of the last topic.
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses a store with an entry of a topic that does not exist.
+pub(super) fn require_topics(db: &Connection) -> Result<()> {
+    let Some(stray) = strays(db, 1)?.pop() else { return Ok(()) };
+    let text = format!(
+        "the store is damaged: {stray}; `penstock broker --check` lists all such places: restore the folder from a backup"
+    );
+    Err(Error::new(ErrorKind::Persistence, text))
 }
 
 pub(super) fn insert_topic(
@@ -356,6 +391,7 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         })
         .optional()?;
     if let Some((last, last_index)) = last {
+        require_key(db, topic, last.sequence)?;
         topic.last = Some(last);
         topic.next = topic.next.max(last.sequence + 1);
         topic.next_index = topic.next_index.max(last_index.saturating_add(1));
@@ -392,6 +428,49 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a newest entry that is damaged and not the next one after its predecessor: its number is not to be believed, and
+/// all later entries would be counted from there.
+fn require_key(db: &Connection, topic: &StoredTopic, newest: u64) -> Result<()> {
+    let before: Option<i64> = db
+        .prepare_cached("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?
+        .query_row([entry_key(topic.id, 0), entry_key(topic.id, newest)], |row| row.get(0))?;
+    let expected = before.map_or(topic.first, |id| sequence_of(id) + 1);
+    if newest == expected {
+        return Ok(());
+    }
+    match Stored::read_one(db, topic.id, newest) {
+        Ok(_) => Ok(()),
+        Err(unread) if unread.is_of_disk => Err(unread.error),
+        Err(_) => {
+            let text = format!(
+                "the topic's newest entry has the number {newest} instead of {expected}, and is damaged; `penstock broker \
+                 --check` lists all such places: restore the folder from a backup"
+            );
+            Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))
+        }
+    }
+}
+
+/// Why an entry was not read.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// The error for those who asked.
+    pub(super) error: Error,
+    /// Whether the disk does not give it: it may be sound.
+    pub(super) is_of_disk: bool,
+}
+
+impl Unread {
+    fn new(sequence: u64, why: impl std::fmt::Display) -> Self {
+        Self { error: unreadable(sequence, why), is_of_disk: false }
+    }
+
+    fn of(sequence: u64, error: rusqlite::Error) -> Self {
+        let is_of_disk = error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure);
+        Self { is_of_disk, ..Self::new(sequence, error) }
+    }
+}
+
 /// A reader of stored entries.
 #[derive(Debug)]
 pub struct Stored(Connection);
@@ -403,14 +482,31 @@ impl Stored {
     }
 
     /// One entry.
-    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Entry> {
+    pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Entry, Unread> {
         let found = read_from(db, topic, sequence, 1, 1)?.pop();
-        found.filter(|entry| entry.sequence == sequence).ok_or_else(|| unreadable(sequence, "it is missing"))
+        found.filter(|entry| entry.sequence == sequence).ok_or_else(|| Unread::new(sequence, "it is missing"))
+    }
+
+    /// The number of the first entry from `from` on that there is a row for, readable or not.
+    pub(super) fn next_number(&self, topic: u64, from: u64) -> Result<Option<u64>> {
+        let keys = [entry_key(topic, from), keys_of(topic)[1]];
+        let id: Option<i64> = self
+            .0
+            .prepare_cached("SELECT id FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1")?
+            .query_row(keys, |row| row.get(0))
+            .optional()?;
+        Ok(id.map(sequence_of))
     }
 }
 
-fn read_from(db: &Connection, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>> {
-    let lost = |error: rusqlite::Error| unreadable(from, error);
+fn read_from(
+    db: &Connection,
+    topic: u64,
+    from: u64,
+    limit: usize,
+    bytes: usize,
+) -> Result<Vec<Entry>, Unread> {
+    let lost = |error: rusqlite::Error| Unread::of(from, error);
     let mut statement = db
         .prepare_cached(
             "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum, run_ms
@@ -438,7 +534,7 @@ fn read_from(db: &Connection, topic: u64, from: u64, limit: usize, bytes: usize)
 }
 
 /// Reads and verifies a row. `from` stands for its number if not even that can be read.
-fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry> {
+fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry, Unread> {
     let sequence = row.get(0).map_or(from, sequence_of);
     let read = || -> rusqlite::Result<(Entry, Option<u32>)> {
         let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
@@ -457,17 +553,17 @@ fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry> {
         };
         Ok((entry, row.get(10)?))
     };
-    let (entry, sum) = read().map_err(|error| unreadable(sequence, error))?;
+    let (entry, sum) = read().map_err(|error| Unread::of(sequence, error))?;
     // Entries of a store from before there were checksums have no time either. A flipped bit can make a NULL of a checksum,
     // and then the time is read from the wrong place.
     if sum.map_or(entry.run_ms != 0, |sum| sum != sum_of(topic, &entry)) {
-        return Err(unreadable(sequence, "its checksum does not match"));
+        return Err(Unread::new(sequence, "its checksum does not match"));
     }
     Ok(entry)
 }
 
 impl Source for Stored {
     fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>> {
-        read_from(&self.0, topic, from, limit, bytes)
+        read_from(&self.0, topic, from, limit, bytes).map_err(|unread| unread.error)
     }
 }

@@ -291,8 +291,11 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
     for sequence in sequences {
         match Stored::read_one(db, log, sequence as u64) {
             Ok(entry) => found.retained.push(entry),
+            Err(unread) if unread.is_of_disk => return Err(unread.error),
             // The other topics are not to blame. The row stays, and so does the damage at the next start.
-            Err(error) => drop(found.damage.get_or_insert_with(|| format!("a retained message: {error}"))),
+            Err(unread) => {
+                found.damage.get_or_insert_with(|| format!("a retained message: {}", unread.error));
+            }
         }
     }
     Ok(found)

@@ -10,8 +10,8 @@
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ffi};
 
-use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
+pub(super) use crate::sqlite::sums::sum_of;
 
 /// A table with checksums.
 struct Table {
@@ -66,25 +66,6 @@ const TABLES: [Table; 11] = [
     },
     Table { name: "inflight", key: &["session", "packet_id"], sums: &[("sum", "inflight", &[])] },
 ];
-
-/// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's column unless it is `sum`:
-/// the values of one row never fit another table.
-pub(super) fn sum_of(name: &str, values: &[ValueRef<'_>]) -> u32 {
-    let mut sum = crc32c(0, name.as_bytes());
-    for value in values {
-        let (kind, number, bytes): (u8, i64, &[u8]) = match value {
-            ValueRef::Null => (0, 0, &[]),
-            ValueRef::Integer(number) => (1, *number, &[]),
-            ValueRef::Real(number) => (2, number.to_bits() as i64, &[]),
-            ValueRef::Text(text) => (3, text.len() as i64, text),
-            ValueRef::Blob(blob) => (4, blob.len() as i64, blob),
-        };
-        let mut head = [kind; 9];
-        head[1..].copy_from_slice(&number.to_le_bytes());
-        sum = crc32c(crc32c(sum, &head), bytes);
-    }
-    sum
-}
 
 /// A number, as SQLite has it.
 pub(super) fn number(value: impl TryInto<i64>) -> ValueRef<'static> {
