@@ -13,41 +13,34 @@
 //!
 //! The queue may be larger than memory: waiting messages are read in pieces, with [`Outbox::load`].
 //!
+//! Each value of a row has a checksum, and those that are written together share one. A row is verified before anything of it
+//! is used: those in flight when the file is opened, those that wait when they are loaded. The structure of the file is
+//! checked when it is opened, because a page that is lost takes rows with it that nothing asks for.
+//!
 //! One client at a time has the file open. Its lock ends with the process, however the process ends.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use rusqlite::OptionalExtension;
+use rusqlite::types::ValueRef;
 
+use self::file::{
+    claim, connect, decode, encode, load, message_sum, packet_id_sum, read, released_sum, session_sum,
+};
 use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::frame::Decoder;
+use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
-use crate::mqtt::{Packet, Property, QoS, Sender, Version};
 use crate::sqlite::{self, Connection, Job, Outcome, Sync, Trouble, Writer};
 use crate::sync::{Mutex, Rank};
-use crate::transmit::Transmit;
 
+mod file;
 pub(super) mod session;
 
-/// Application id of an outbox: "PsOb".
-const APPLICATION: i32 = 0x5073_4F62;
-/// Version of the tables.
-const FORMAT: i32 = 1;
 /// Approximate bytes of a row besides its packet.
-const ROW: usize = 32;
-
-const SCHEMA: &str = "
-CREATE TABLE message (key INTEGER PRIMARY KEY, packet_id INTEGER NOT NULL, released INTEGER NOT NULL,
-    expires_ms INTEGER, packet BLOB NOT NULL);
-CREATE INDEX in_flight ON message (packet_id) WHERE packet_id > 0;
-CREATE TABLE session (only INTEGER PRIMARY KEY CHECK (only = 1), client_id TEXT NOT NULL);
-";
+const ROW: usize = 50;
 
 /// Path and limits of an outbox.
 #[derive(Clone, Debug)]
@@ -328,24 +321,42 @@ impl Job for Change {
         let execute =
             |sql: &str, values: &[&dyn rusqlite::ToSql]| db.prepare_cached(sql)?.execute(values).map(drop);
         match self {
-            Self::Store { key, expires_ms, packet } => execute(
-                "INSERT INTO message VALUES (?1, 0, 0, ?2, ?3)",
-                &[&(*key as i64), expires_ms, &&packet[..]],
-            ),
-            Self::Sent(key, packet_id) => execute(
-                "UPDATE message SET packet_id = ?2 WHERE key = ?1",
-                &[&(*key as i64), &packet_id.get()],
-            ),
+            Self::Store { key, expires_ms, packet } => {
+                let key = *key as i64;
+                let sum = message_sum(key, (*expires_ms).map_or(ValueRef::Null, ValueRef::Integer), packet);
+                execute(
+                    "INSERT INTO message VALUES (?1, 0, 0, ?2, ?3, ?4, ?5, ?6)",
+                    &[&key, expires_ms, &&packet[..], &sum, &packet_id_sum(key, 0), &released_sum(key, 0)],
+                )
+            }
+            Self::Sent(key, packet_id) => {
+                let (key, packet_id) = (*key as i64, packet_id.get());
+                execute(
+                    "UPDATE message SET packet_id = ?2, packet_id_sum = ?3 WHERE key = ?1",
+                    &[&key, &packet_id, &packet_id_sum(key, packet_id.into())],
+                )
+            }
             Self::Released(key) => {
-                execute("UPDATE message SET released = 1 WHERE key = ?1", &[&(*key as i64)])
+                let key = *key as i64;
+                execute(
+                    "UPDATE message SET released = 1, released_sum = ?2 WHERE key = ?1",
+                    &[&key, &released_sum(key, 1)],
+                )
             }
             Self::Requeue(keys) => keys.iter().try_for_each(|key| {
-                execute("UPDATE message SET packet_id = 0, released = 0 WHERE key = ?1", &[&(*key as i64)])
+                let key = *key as i64;
+                execute(
+                    "UPDATE message SET packet_id = 0, released = 0, packet_id_sum = ?2, released_sum = ?3 \
+                     WHERE key = ?1",
+                    &[&key, &packet_id_sum(key, 0), &released_sum(key, 0)],
+                )
             }),
             Self::Remove(keys) => keys
                 .iter()
                 .try_for_each(|key| execute("DELETE FROM message WHERE key = ?1", &[&(*key as i64)])),
-            Self::ClientId(name) => execute("INSERT OR REPLACE INTO session VALUES (1, ?1)", &[name]),
+            Self::ClientId(name) => {
+                execute("INSERT OR REPLACE INTO session VALUES (1, ?1, ?2)", &[name, &session_sum(name)])
+            }
             Self::Load { after, max_bytes, loaded } => {
                 *loaded.lock() = load(db, *after, *max_bytes)?;
                 Ok(())
@@ -354,184 +365,11 @@ impl Job for Change {
     }
 }
 
-/// Locks the file for this process, by another one beside it.
-fn claim(path: &Path) -> Result<Connection> {
-    let mut lock = path.as_os_str().to_owned();
-    lock.push(".lock");
-    sqlite::claim(Path::new(&lock))?.ok_or_else(|| {
-        let text = "another client has it open: give each client a file of its own";
-        Error::new(ErrorKind::InvalidArgument, text)
-    })
-}
-
-/// Whether there is a log beside the file, which SQLite applies to it first.
-fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let mut magic = [0; 4];
-    // The last bit tells the byte order of the log's checksums.
-    File::open(log).is_ok_and(|mut log| log.read_exact(&mut magic).is_ok())
-        && u32::from_be_bytes(magic) & !1 == 0x377f_0682
-}
-
-/// Checks the file's header before SQLite may change a file that is not an outbox.
-fn check_header(path: &Path) -> Result<()> {
-    let mut header = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(100).read_to_end(&mut header)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    if header.is_empty() {
-        return Ok(());
-    }
-    let word = |at: usize| header.get(at..at + 4).map(|w| i32::from_be_bytes([w[0], w[1], w[2], w[3]]));
-    // A process may have been killed when only the first page had been written.
-    let new = word(68) == Some(0) && word(28).is_some_and(|pages| pages <= 1);
-    let known = if header.starts_with(b"SQLite format 3\0") {
-        new || word(68) == Some(APPLICATION)
-    } else {
-        // A power cut may have torn the first page while it was written, and the log still has the whole of it.
-        has_log(path)
-    };
-    if !known {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "the file exists and is not an outbox: choose another path",
-        ));
-    }
-    Ok(())
-}
-
-fn connect(options: &OutboxOptions) -> Result<Connection> {
-    check_header(&options.path)?;
-    let db = sqlite::open(&options.path, options.sync)?;
-    let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-    match (number("application_id")?, number("user_version")?) {
-        (APPLICATION, FORMAT) => {}
-        (0, 0) => {
-            let transaction = db.unchecked_transaction()?;
-            transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.pragma_update(None, "user_version", FORMAT)?;
-            transaction.execute_batch(SCHEMA)?;
-            transaction.commit()?;
-        }
-        (APPLICATION, version) => {
-            return Err(Error::new(
-                ErrorKind::UnsupportedVersion,
-                format!(
-                    "it has format {version}, and this version supports up to {FORMAT}: use the version that wrote the \
-                     file"
-                ),
-            ));
-        }
-        _ => {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the file exists and is not an outbox: choose another path",
-            ));
-        }
-    }
-    Ok(db)
-}
-
-fn read(db: &Connection) -> Result<Found> {
-    let client_id = db.query_row("SELECT client_id FROM session", [], |row| row.get(0)).optional()?;
-    let mut statement =
-        db.prepare("SELECT key, packet_id, released, packet FROM message WHERE packet_id > 0 ORDER BY key")?;
-    let mut rows = statement.query([])?;
-    let mut in_flight = Vec::new();
-    while let Some(row) = rows.next()? {
-        let key = row.get::<_, i64>(0)? as u64;
-        let packet_id = PacketId::new(row.get(1)?).ok_or_else(|| broken(key))?;
-        let publish = decode(key, row.get_ref(3)?.as_blob().map_err(|_| broken(key))?)?;
-        in_flight.push(InFlight { key, publish, packet_id, released: row.get(2)? });
-    }
-    let (waiting, first, last): (i64, Option<i64>, Option<i64>) = db.query_row(
-        "SELECT count(*) FILTER (WHERE packet_id = 0), min(key), max(key) FROM message",
-        [],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-    )?;
-    // Keys are numbers that were counted, with more to come.
-    if let Some(key) = first.filter(|key| *key < 0).or(last.filter(|key| *key > i64::MAX / 2)) {
-        return Err(broken(key as u64));
-    }
-    let next_key = last.map_or(1, |last| last as u64 + 1);
-    Ok(Found { client_id, in_flight, waiting: waiting as u64, next_key })
-}
-
-/// The inner result is about the contents of the rows, which do not affect the file.
-fn load(db: &Connection, after: Option<u64>, max_bytes: usize) -> rusqlite::Result<Result<Loaded>> {
-    let now = wall_ms() as i64;
-    let mut statement = db.prepare_cached(
-        "SELECT key, expires_ms, packet FROM message WHERE key > ?1 AND packet_id = 0 ORDER BY key",
-    )?;
-    let mut rows = statement.query([after.map_or(-1, |key| key as i64)])?;
-    let (mut loaded, mut bytes) = (Loaded::default(), 0);
-    while let Some(row) = rows.next()? {
-        let key = row.get::<_, i64>(0)? as u64;
-        // The tree of a damaged file may lead back, and then there is no end.
-        if loaded.last.or(after).is_some_and(|before| key <= before) {
-            return Ok(Err(broken(key)));
-        }
-        let Ok(packet) = row.get_ref(2)?.as_blob() else { return Ok(Err(broken(key))) };
-        if bytes > 0 && bytes + packet.len() > max_bytes {
-            loaded.more = true;
-            break;
-        }
-        loaded.last = Some(key);
-        let left = row.get::<_, Option<i64>>(1)?.map(|expires| expires.saturating_sub(now));
-        if left.is_some_and(|left| left <= 0) {
-            loaded.expired.push(key);
-            continue;
-        }
-        bytes += packet.len().max(1);
-        let mut publish = match decode(key, packet) {
-            Ok(publish) => publish,
-            Err(error) => return Ok(Err(error)),
-        };
-        if let Some(left) = left {
-            publish.properties.retain(|property| !matches!(property, Property::MessageExpiryInterval(_)));
-            let seconds = u32::try_from(left.saturating_add(999) / 1000).unwrap_or(u32::MAX);
-            publish.properties.push(Property::MessageExpiryInterval(seconds));
-        }
-        loaded.messages.push((key, publish));
-    }
-    drop(rows);
-    for key in &loaded.expired {
-        db.prepare_cached("DELETE FROM message WHERE key = ?1")?.execute([*key as i64])?;
-    }
-    Ok(Ok(loaded))
-}
-
 /// Bytes of a packet in the file: a row that does not fit into an SQLite page gets pages of its own.
 fn weight(packet: usize) -> u64 {
     const PAGE: usize = 4096;
     let row = packet + ROW;
     (if row < PAGE - 100 { row } else { (row / (PAGE - 4) + 2) * PAGE }) as u64
-}
-
-/// Encodes an MQTT 5 packet with an arbitrary identifier; the decoder of the wire reads it back, as strictly.
-fn encode(publish: &Publish) -> Result<BytesMut> {
-    let publish = Publish { packet_id: Some(PacketId::MIN), dup: false, ..publish.clone() };
-    let mut out = Transmit::default();
-    Packet::Publish(publish).encode(Version::V5, &mut out)?;
-    Ok(out.take())
-}
-
-fn decode(key: u64, packet: &[u8]) -> Result<Publish> {
-    let mut input = BytesMut::from(packet);
-    let Ok(Some(frame)) = Decoder::new(usize::MAX).next(&mut input) else { return Err(broken(key)) };
-    match Packet::decode(&frame, Version::V5, Sender::Client) {
-        Ok(Packet::Publish(publish)) if publish.qos != QoS::AtMostOnce && input.is_empty() => {
-            Ok(Publish { packet_id: None, ..publish })
-        }
-        _ => Err(broken(key)),
-    }
-}
-
-fn broken(key: u64) -> Error {
-    Error::new(ErrorKind::Persistence, format!("its row {key} is not a publication: the file is damaged"))
 }
 
 fn explain(error: Error, path: &Path) -> Error {

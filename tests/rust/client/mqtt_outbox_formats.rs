@@ -13,7 +13,7 @@ use penstock::mqtt::{Properties, Property, QoS};
 use penstock::sqlite::Connection;
 
 /// The format that this version writes.
-const PRESENT: u32 = 1;
+const PRESENT: u32 = 2;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn golden(format: u32) -> PathBuf {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::mqtt::Properties;
+use crate::mqtt::{Properties, Property};
 
 type Reports = mpsc::Receiver<(Ticket, Result<()>)>;
 
@@ -269,7 +269,11 @@ fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     let (outbox, ..) = open(&options);
     outbox.store(7, &publish(QoS::ExactlyOnce, "x")).unwrap();
     outbox.close();
-    let edit = |sql: &str| Connection::open(&options.path).unwrap().execute_batch(sql).unwrap();
+    let edit = |sql: &str| {
+        let db = Connection::open(&options.path).unwrap();
+        db.execute_batch(sql).unwrap();
+        file::sum_up(&db).unwrap();
+    };
     edit("UPDATE message SET packet = x'3004000141'");
     let (outbox, ..) = open(&options);
     let error = load(&outbox, None, 1000).unwrap_err();
@@ -280,10 +284,10 @@ fn a_newer_format_and_a_broken_row_are_refused_by_name() {
     outbox.close();
     edit("UPDATE message SET packet_id = 1");
     assert_eq!(Outbox::open(&options, reporting().0).unwrap_err().kind(), ErrorKind::Persistence);
-    edit("PRAGMA user_version = 2");
+    edit("PRAGMA user_version = 3");
     let error = Outbox::open(&options, reporting().0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
-    assert!(error.message().contains("format 2"), "{error}");
+    assert!(error.message().contains("format 3"), "{error}");
 }
 
 #[test]
@@ -430,8 +434,106 @@ fn a_time_of_expiry_out_of_range_is_past_or_far_away() {
     let db = Connection::open(&options.path).unwrap();
     db.execute("UPDATE message SET expires_ms = -9223372036854775808 WHERE key = 1", []).unwrap();
     db.execute("UPDATE message SET expires_ms = 9223372036854775807 WHERE key = 2", []).unwrap();
+    file::sum_up(&db).unwrap();
     drop(db);
     let (outbox, _, _) = open(&options);
     let loaded = load(&outbox, None, 1000).unwrap();
     assert_eq!((keys(&loaded), loaded.expired), (vec![2, 3], vec![1]));
+}
+
+/// An outbox with messages of all kinds, closed.
+fn written(options: &OutboxOptions) {
+    let (outbox, ..) = open(options);
+    let expiring = Publish {
+        properties: Properties::new().with(Property::MessageExpiryInterval(1000)),
+        ..publish(QoS::ExactlyOnce, "x")
+    };
+    for key in 1..=4 {
+        outbox.store(key, &expiring).unwrap();
+    }
+    outbox.sent(2, PacketId::new(7).unwrap()).unwrap();
+    outbox.sent(3, PacketId::new(8).unwrap()).unwrap();
+    outbox.released(3).unwrap();
+    outbox.set_client_id("till").unwrap();
+    outbox.close();
+}
+
+#[test]
+fn a_change_of_any_value_of_any_row_is_found_before_it_is_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = options(&directory);
+    written(&whole);
+    let columns =
+        ["key", "packet_id", "released", "expires_ms", "packet", "sum", "packet_id_sum", "released_sum"];
+    let message = columns
+        .iter()
+        .flat_map(|column| (1..=4).map(move |key| (*column, format!("message WHERE key = {key}"))));
+    let session = ["client_id", "sum"].map(|column| (column, "session".to_owned()));
+    let mut changes = 0;
+    for (column, rows) in message.chain(session) {
+        for change in [
+            format!("CAST({column} AS INTEGER) + 64"),
+            format!("CAST({column} AS INTEGER) | 1 << 45"),
+            format!("CAST({column} AS TEXT) || 'x'"),
+            format!("CAST({column} AS BLOB) || x'00'"),
+            "NULL".to_owned(),
+            "0".to_owned(),
+            "1".to_owned(),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = options(&directory);
+            std::fs::copy(&whole.path, &options.path).unwrap();
+            let (table, place) = rows.split_once(" WHERE ").unwrap_or((&rows, "1"));
+            let sql =
+                format!("UPDATE {table} SET {column} = {change} WHERE {place} AND {column} IS NOT {change}");
+            // What the tables do not allow is not in the file, or found by SQLite's own check.
+            let changed = Connection::open(&options.path).unwrap().execute(&sql, []);
+            if changed.unwrap_or(0) == 0 {
+                continue;
+            }
+            changes += 1;
+            let error = match Outbox::open(&options, reporting().0) {
+                Err(error) => error,
+                Ok((outbox, _)) => load(&outbox, None, 1 << 20).expect_err(&sql),
+            };
+            assert_eq!(error.kind(), ErrorKind::Persistence, "{sql}: {error}");
+            assert!(
+                error.message().contains("out.db") && error.message().contains("damaged"),
+                "{sql}: {error}"
+            );
+        }
+    }
+    assert!(changes > 150, "{changes}");
+}
+
+#[test]
+fn a_database_of_another_program_with_its_log_is_refused_and_left_as_it_was() {
+    for torn in [false, true] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let (from, log) = (elsewhere.path().join("other.db"), elsewhere.path().join("other.db-wal"));
+        let other = Connection::open(&from).unwrap();
+        other.pragma_update(None, "journal_mode", "WAL").unwrap();
+        other.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+        other.execute_batch("CREATE TABLE accounts (x); INSERT INTO accounts VALUES (1)").unwrap();
+        // As a kill leaves it: everything is in the log.
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(&directory);
+        let mut file = std::fs::read(&from).unwrap();
+        if torn {
+            file[..512].fill(0xa5);
+        }
+        let log_there = directory.path().join("out.db-wal");
+        std::fs::write(&options.path, &file).unwrap();
+        std::fs::copy(&log, &log_there).unwrap();
+        let error = Outbox::open(&options, reporting().0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("out.db") && error.message().contains("not an outbox"), "{error}");
+        assert!(std::fs::read(&options.path).unwrap() == file, "the file was changed");
+        assert!(std::fs::read(&log_there).unwrap() == std::fs::read(&log).unwrap(), "the log was changed");
+        let rows: i64 = Connection::open(&options.path)
+            .unwrap()
+            .query_row("SELECT x FROM accounts", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, 1);
+    }
 }
