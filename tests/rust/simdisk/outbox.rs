@@ -288,3 +288,55 @@ fn an_outbox_that_syncs_too_little_is_found_out() {
     let (points, failures) = campaign(1, Sync::Os, 13);
     assert!(!failures.is_empty(), "none of {points}");
 }
+
+/// Everything in a file, or the error of its opening or its loading.
+fn read(path: &Path) -> Result<Content> {
+    let (client, found) = Client::open(path, Sync::Full)?;
+    let (told, loaded) = mpsc::channel();
+    client.outbox.load(None, usize::MAX, Box::new(move |piece| drop(told.send(piece))))?;
+    let waiting = loaded.recv_timeout(LIMIT).expect("a piece")?;
+    assert_eq!(waiting.messages.len() as u64, found.waiting, "some are missing");
+    Ok(client.content(found))
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "what was tried")]
+fn a_flipped_bit_in_an_outbox_is_found_or_does_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut expected = Content::default();
+    let image = {
+        let mount = Mount::new(path, Disk::default());
+        let client = Client::open(path, Sync::Full).unwrap().0;
+        let stored = (1..=40).map(Change::Store);
+        let sent = (1..=15).map(|n| Change::Sent(2 * n, n as u16));
+        let released = (1..=5).map(|n| Change::Released(4 * n));
+        let rest = [Change::Remove(vec![1, 2, 3]), Change::ClientId("till".into())];
+        for change in stored.chain(sent).chain(released).chain(rest) {
+            client.ask(&change);
+            expected.apply(&change);
+        }
+        client.outbox.close();
+        mount.disk().image()
+    };
+    let (mut found, seeds) = (0, 200 * scripts().start..200 * scripts().end);
+    for seed in seeds.clone() {
+        let chance = &mut Chance::new(seed);
+        let mut flipped = image.clone();
+        let file = flipped.0.get_mut(FILE).unwrap();
+        let at = if chance.percent(30) { chance.below(4096) } else { chance.below(file.len()) };
+        let bit = 1 << chance.below(8);
+        file[at] ^= bit;
+        put(path, &flipped);
+        let _mount = Mount::new(path, Disk::with(flipped));
+        match read(path) {
+            Ok(content) => assert_eq!(content, expected, "byte {at} ^ {bit}"),
+            Err(error) => {
+                assert!(error.message().contains(FILE), "byte {at} ^ {bit}: {error}");
+                found += 1;
+            }
+        }
+    }
+    println!("flipped bits in an outbox: {found} of {} were found", seeds.count());
+    assert!(found > 0);
+}

@@ -1,6 +1,7 @@
 //! A broker on a simulated disk with its clients, and the ledger: what the clients have sent, been told and been given,
 //! after each event. It is outside of the store, and a crash of the broker does not touch it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct World {
     ledger: Option<Vec<Clients>>,
     weather: Weather,
     neighbour: Option<Connection>,
+    /// How often the less common steps were taken.
+    verbs: BTreeMap<&'static str, usize>,
     /// Attempts to write that failed, and were not the end.
     pub waits: usize,
     /// Why the store has failed.
@@ -62,6 +65,8 @@ pub struct Recorded {
     pub start: Replay,
     pub trace: Trace,
     pub ledger: Vec<Clients>,
+    /// How often the less common steps were taken.
+    pub verbs: BTreeMap<&'static str, usize>,
     /// Attempts to write that failed, and were not the end.
     pub waits: usize,
     /// Why the store failed, after which the script ended.
@@ -80,6 +85,7 @@ impl World {
             ledger: None,
             weather: Weather::default(),
             neighbour: None,
+            verbs: BTreeMap::new(),
             waits: 0,
             failure: None,
         })
@@ -90,7 +96,7 @@ impl World {
     }
 
     /// Notes the clients' knowledge as it is now.
-    fn note(&mut self) {
+    pub fn note(&mut self) {
         if let Some(ledger) = &mut self.ledger {
             ledger.push(self.clients.clone());
             self.mount.disk().events = ledger.len() - 1;
@@ -104,6 +110,11 @@ impl World {
             .input(protocol, peer, bytes)
             .unwrap_or_else(|error| panic!("the broker refuses bytes: {error}"));
         self.listen();
+    }
+
+    /// Counts a step.
+    pub fn played(&mut self, verb: &'static str) {
+        *self.verbs.entry(verb).or_default() += 1;
     }
 
     /// The clients hear what the brokers have for them.
@@ -197,13 +208,21 @@ impl World {
         }
     }
 
+    /// Lets time pass.
+    pub fn pass(&mut self, time: Duration) {
+        // However far the broker gets.
+        self.clients.mqtt.pass(time);
+        self.note();
+        self.node.pass(time);
+    }
+
     /// One step of a script: of a client, or of the clock.
     pub fn step(&mut self, chance: &mut Chance, protocol: usize) {
         if self.weather.neighbour && chance.percent(25) {
             self.visit(chance);
         }
         if chance.percent(4) {
-            self.node.pass(Duration::from_millis(chance.within(50, 61_000) as u64));
+            self.pass(Duration::from_millis(chance.within(50, 61_000) as u64));
         }
         match protocol {
             PULSAR => pulsar::step(self, chance),
@@ -274,12 +293,13 @@ pub fn record(path: &Path, protocols: &[usize], seed: u64, reach: Reach, weather
     }
     world.note();
     let (ledger, waits, failure) = (world.ledger.take().unwrap(), world.waits, world.failure.take());
+    let verbs = std::mem::take(&mut world.verbs);
     if failure.is_some() {
         let trace = world.disk().trace.take().unwrap();
-        return Recorded { start, trace, ledger, waits, failure };
+        return Recorded { start, trace, ledger, verbs, waits, failure };
     }
     let (mount, clients) = world.stop();
     let world = World::open(path, mount, reach, clients).unwrap();
     let trace = world.disk().trace.take().unwrap();
-    Recorded { start, trace, ledger, waits, failure }
+    Recorded { start, trace, ledger, verbs, waits, failure }
 }
