@@ -20,12 +20,13 @@
 //! One client at a time has the file open. Its lock ends with the process, however the process ends.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use rusqlite::types::ValueRef;
 
+pub use self::file::{Found, InFlight, Loaded, OutboxOptions};
 use self::file::{
     claim, connect, decode, encode, load, message_sum, packet_id_sum, read, released_sum, session_sum,
 };
@@ -33,7 +34,7 @@ use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::QoS;
 use crate::mqtt::packet::{PacketId, Publish};
-use crate::sqlite::{self, Connection, Job, Outcome, Sync, Trouble, Writer};
+use crate::sqlite::{self, Connection, Job, Outcome, Trouble, Writer};
 use crate::sync::{Mutex, Rank};
 
 mod file;
@@ -42,65 +43,8 @@ pub(super) mod session;
 /// Approximate bytes of a row besides its packet.
 const ROW: usize = 50;
 
-/// Path and limits of an outbox.
-#[derive(Clone, Debug)]
-pub struct OutboxOptions {
-    /// The file; created if it does not exist, readable by its owner only.
-    pub path: PathBuf,
-    /// Limit on the bytes in use, give or take a page; more is refused with `QueueFull`.
-    pub max_bytes: u64,
-    /// When a message counts as stored.
-    pub sync: Sync,
-}
-
-impl OutboxOptions {
-    /// An outbox of at most 1 GiB at `path`, whose messages count as stored once they are on disk.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), max_bytes: 1 << 30, sync: Sync::Full }
-    }
-}
-
 /// Number of a change, in the order of the calls.
 pub type Ticket = u64;
-
-/// A publication that had a packet identifier when the last process ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InFlight {
-    /// Key given to [`Outbox::store`].
-    pub key: u64,
-    /// The publication as it was stored, without its identifier.
-    pub publish: Publish,
-    /// Identifier under which the broker may know it.
-    pub packet_id: PacketId,
-    /// Whether PUBREC had arrived: PUBREL is owed, and the message itself is not sent again.
-    pub released: bool,
-}
-
-/// Contents of the file when it was opened.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// Client identifier of the session, if one was stored.
-    pub client_id: Option<String>,
-    /// Publications in flight, in the order of their keys.
-    pub in_flight: Vec<InFlight>,
-    /// Number of publications without a packet identifier, for [`Outbox::load`].
-    pub waiting: u64,
-    /// Lowest key that was never used.
-    pub next_key: u64,
-}
-
-/// A piece of the waiting publications.
-#[derive(Debug, Default)]
-pub struct Loaded {
-    /// Publications in the order of their keys, with the rest of their message expiry interval.
-    pub messages: Vec<(u64, Publish)>,
-    /// Keys of publications that expired meanwhile and were removed.
-    pub expired: Vec<u64>,
-    /// Whether there may be more behind the last key.
-    pub more: bool,
-    /// The last key that was read.
-    pub last: Option<u64>,
-}
 
 /// Receives a piece of the waiting publications. Called on the outbox's thread.
 pub type LoadSink = Box<dyn FnOnce(Result<Loaded>) + Send>;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -10,14 +10,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{OpenFlags, OptionalExtension, Row};
 
-use super::{Found, InFlight, Loaded, OutboxOptions};
 use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::frame::Decoder;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
 use crate::sqlite::sums::sum_of;
-use crate::sqlite::{self, Connection};
+use crate::sqlite::{self, Connection, Sync};
 use crate::transmit::Transmit;
 
 /// Application id of an outbox: "PsOb".
@@ -44,6 +43,63 @@ ALTER TABLE session ADD COLUMN sum INTEGER;
 ";
 /// A message's columns, in the order of [`verify`].
 const COLUMNS: &str = "key, expires_ms, packet, packet_id, released, sum, packet_id_sum, released_sum";
+
+/// Path and limits of an outbox.
+#[derive(Clone, Debug)]
+pub struct OutboxOptions {
+    /// The file; created if it does not exist, readable by its owner only.
+    pub path: PathBuf,
+    /// Limit on the bytes in use, give or take a page; more is refused with `QueueFull`.
+    pub max_bytes: u64,
+    /// When a message counts as stored.
+    pub sync: Sync,
+}
+
+impl OutboxOptions {
+    /// An outbox of at most 1 GiB at `path`, whose messages count as stored once they are on disk.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), max_bytes: 1 << 30, sync: Sync::Full }
+    }
+}
+
+/// A publication that had a packet identifier when the last process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Key given to [`Outbox::store`](super::Outbox::store).
+    pub key: u64,
+    /// The publication as it was stored, without its identifier.
+    pub publish: Publish,
+    /// Identifier under which the broker may know it.
+    pub packet_id: PacketId,
+    /// Whether PUBREC had arrived: PUBREL is owed, and the message itself is not sent again.
+    pub released: bool,
+}
+
+/// Contents of the file when it was opened.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Client identifier of the session, if one was stored.
+    pub client_id: Option<String>,
+    /// Publications in flight, in the order of their keys.
+    pub in_flight: Vec<InFlight>,
+    /// Number of publications without a packet identifier, for [`Outbox::load`](super::Outbox::load).
+    pub waiting: u64,
+    /// Lowest key that was never used.
+    pub next_key: u64,
+}
+
+/// A piece of the waiting publications.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Publications in the order of their keys, with the rest of their message expiry interval.
+    pub messages: Vec<(u64, Publish)>,
+    /// Keys of publications that expired meanwhile and were removed.
+    pub expired: Vec<u64>,
+    /// Whether there may be more behind the last key.
+    pub more: bool,
+    /// The last key that was read.
+    pub last: Option<u64>,
+}
 
 /// Locks the file for this process, by another one beside it.
 pub(super) fn claim(path: &Path) -> Result<Connection> {
@@ -98,7 +154,8 @@ fn foreign() -> Error {
 /// Refuses the database of another program and leaves it as it is. Its header does not tell one that is in the log beside the
 /// file, and a connection that is closed as usual writes the log to the file.
 fn require_own(path: &Path) -> Result<()> {
-    if !path.is_file() {
+    // An empty file is a new one.
+    if !std::fs::metadata(path).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
     let db = Connection::open_with_flags(

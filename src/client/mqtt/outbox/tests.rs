@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::mqtt::{Properties, Property};
+use crate::sqlite::Sync;
 
 type Reports = mpsc::Receiver<(Ticket, Result<()>)>;
 
