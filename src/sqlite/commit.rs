@@ -1,0 +1,257 @@
+//! One transaction for many changes, and what becomes of it when the disk is full or fails.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rusqlite::{Connection, ffi};
+
+#[cfg(feature = "simulation")]
+use super::simulation;
+use super::used_pages;
+use crate::error::{Error, ErrorKind};
+
+/// Pauses between attempts while the disk is full or the file is locked: the first one, and the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// A change to be written.
+pub trait Job: Send + 'static {
+    /// Approximate number of bytes that the job writes.
+    fn size(&self) -> usize;
+    /// Applies the change as one of several of the caller's transaction, which has removed that many bytes so far.
+    fn apply_after(&self, connection: &Connection, removed: &mut usize) -> rusqlite::Result<()>;
+    /// Applies the change as the first of the caller's transaction.
+    fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
+        self.apply_after(connection, &mut 0)
+    }
+    /// Whether later jobs are right without this one, so that it may fail by itself.
+    fn stands_alone(&self) -> bool {
+        false
+    }
+
+    /// Does some of the work that jobs have left for later, in a transaction of its own. Returns whether there may be more.
+    fn clean_up(_connection: &Connection) -> rusqlite::Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Outcomes of jobs.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// They are written. The number is that of the bytes in use.
+    Written(u64),
+    /// SQLite refused them, and they alone: jobs after them are written.
+    Rejected(Error),
+    /// The store has failed: neither they nor any later job is written.
+    Failed(Error),
+    /// Nothing yet: the writer cannot write for this reason and tries again. Comes without jobs.
+    Waiting(Error),
+}
+
+/// Work of a [`Writer`](super::Writer) without its thread. It never sleeps: a test or a simulation can call it between two events.
+#[derive(Debug)]
+pub struct Committer<R> {
+    pub(super) connection: Connection,
+    pub(super) report: R,
+    failed: Option<Error>,
+    /// The next pause between two attempts.
+    pause: Duration,
+}
+
+impl<R> Committer<R> {
+    /// The work on an open database. It calls `report` as a [`Writer`](super::Writer) does.
+    pub fn new(connection: Connection, report: R) -> Self {
+        Self { connection, report, failed: None, pause: FIRST_RETRY }
+    }
+
+    /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the writer is closing, returns
+    /// the pause to make before the next attempt with the same jobs.
+    pub fn commit<J: Job>(&mut self, batch: &[J], closing: &AtomicBool) -> Option<Duration>
+    where
+        R: FnMut(&[J], &Outcome),
+    {
+        let Self { connection, report, failed, pause } = self;
+        if let Some(error) = failed {
+            report(batch, &Outcome::Failed(error.clone()));
+            return None;
+        }
+        match commit_or_fail(connection, batch) {
+            Ok(Commit { bytes, rejected }) => {
+                let mut rest = batch;
+                for (at, error) in rejected {
+                    let (before, from) = rest.split_at(at - (batch.len() - rest.len()));
+                    if !before.is_empty() {
+                        report(before, &Outcome::Written(bytes));
+                    }
+                    report(&from[..1], &Outcome::Rejected(error));
+                    rest = &from[1..];
+                }
+                if !rest.is_empty() {
+                    report(rest, &Outcome::Written(bytes));
+                }
+            }
+            Err(error) if may_pass(&error) && !closing.load(Ordering::Acquire) => {
+                report(&[], &Outcome::Waiting(error.into()));
+                let next = (*pause * 2).min(LAST_RETRY);
+                return Some(std::mem::replace(pause, next));
+            }
+            Err(error) => {
+                let error = Error::from(error);
+                report(batch, &Outcome::Failed(error.clone()));
+                *failed = Some(error);
+            }
+        }
+        *pause = FIRST_RETRY;
+        None
+    }
+
+    /// Does some of the work that jobs have left for later. Returns whether there may be more to do now.
+    pub fn clean_up<J: Job>(&mut self) -> bool
+    where
+        R: FnMut(&[J], &Outcome),
+    {
+        if self.failed.is_some() {
+            return false;
+        }
+        // An error is no loss: the work is still there at the next attempt, and a commit has the same error.
+        let done = J::clean_up(&self.connection).unwrap_or(false);
+        if done && let Ok(bytes) = used_pages(&self.connection) {
+            (self.report)(&[], &Outcome::Written(bytes));
+        }
+        done
+    }
+
+    /// Leaves a file without a log.
+    pub fn finish(&self) {
+        if self.failed.is_none() {
+            let _ = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE");
+        }
+    }
+}
+
+/// A successful commit.
+pub(super) struct Commit {
+    /// Bytes in use.
+    bytes: u64,
+    /// Places of the jobs that failed alone, and why.
+    pub(super) rejected: Vec<(usize, Error)>,
+}
+
+/// Whether the same commit may succeed later.
+fn may_pass(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode as Code;
+    matches!(error.sqlite_error_code(), Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::DiskFull))
+}
+
+/// Like [`commit`]. A shortage of space that SQLite takes for another failure is a full disk, and a panic is a failure:
+/// those who wait for a report would wait for ever.
+fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| commit(connection, batch)));
+    let error = match caught {
+        Ok(Err(error)) => error,
+        Ok(done) => return done,
+        Err(_) => {
+            let text = "the thread that writes it panicked".to_owned();
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERNAL), Some(text)));
+        }
+    };
+    if lacks_space(connection, &error) {
+        return Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_FULL),
+            Some(error.to_string()),
+        ));
+    }
+    Err(error)
+}
+
+/// Whether an I/O error comes from a lack of space: the shared memory file could not grow, or the user's quota is used up,
+/// which SQLite does not tell from a broken disk.
+pub(super) fn lacks_space(connection: &Connection, error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    match code {
+        Some(ffi::SQLITE_IOERR_SHMSIZE) => true,
+        Some(ffi::SQLITE_IOERR_WRITE) => {
+            let directory = connection.path().and_then(|path| Path::new(path).parent());
+            let probe = directory.map(|directory| probe(&directory.join("probe")));
+            probe.is_some_and(|probe| probe.is_err_and(|error| is_space(&error)))
+        }
+        _ => false,
+    }
+}
+
+/// Writes a file and removes it.
+fn probe(path: &Path) -> std::io::Result<()> {
+    let written = std::fs::write(path, [0; 64 << 10]);
+    let removed = std::fs::remove_file(path);
+    written.and(removed)
+}
+
+pub(super) fn is_space(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded)
+}
+
+pub(super) fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
+    // Savepoints cost something with every job, and hardly any job is refused: they are for the second attempt.
+    #[cfg(feature = "simulation")]
+    simulation::fail(batch.len())?;
+    let (transaction, rejected) = match apply_all(connection, batch) {
+        Err(error) if is_fault_of_job(&error) => apply_each(connection, batch)?,
+        done => (done?, Vec::new()),
+    };
+    transaction.commit()?;
+    Ok(Commit { bytes: used_pages(connection)?, rejected })
+}
+
+fn apply_all<'c, J: Job>(
+    connection: &'c Connection,
+    batch: &[J],
+) -> rusqlite::Result<rusqlite::Transaction<'c>> {
+    let transaction = connection.unchecked_transaction()?;
+    let mut removed = 0;
+    batch.iter().try_for_each(|job| job.apply_after(&transaction, &mut removed))?;
+    Ok(transaction)
+}
+
+/// Applies every job in a savepoint of its own, and leaves out those that stand alone and are refused.
+fn apply_each<'c, J: Job>(
+    connection: &'c Connection,
+    batch: &[J],
+) -> rusqlite::Result<(rusqlite::Transaction<'c>, Vec<(usize, Error)>)> {
+    let transaction = connection.unchecked_transaction()?;
+    let mut rejected = Vec::new();
+    let mut removed = 0;
+    for (at, job) in batch.iter().enumerate() {
+        transaction.execute_batch("SAVEPOINT job")?;
+        if let Err(error) = job.apply_after(&transaction, &mut removed) {
+            if !job.stands_alone() || !is_fault_of_job(&error) {
+                return Err(error);
+            }
+            transaction.execute_batch("ROLLBACK TO job")?;
+            rejected.push((
+                at,
+                Error::new(ErrorKind::Persistence, format!("the store refused the change: {error}")),
+            ));
+        }
+        transaction.execute_batch("RELEASE job")?;
+    }
+    Ok((transaction, rejected))
+}
+
+/// Whether the change is to blame, and not the disk or the file.
+fn is_fault_of_job(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode as Code;
+    match error.sqlite_error_code() {
+        Some(code) => matches!(
+            code,
+            Code::TooBig
+                | Code::ConstraintViolation
+                | Code::TypeMismatch
+                | Code::ParameterOutOfRange
+                | Code::OperationAborted
+        ),
+        // Refused before SQLite saw it, as a text with a NUL or a number out of range.
+        None => true,
+    }
+}
