@@ -5,8 +5,6 @@ mod hostile;
 mod mqtt;
 mod process;
 mod pulsar;
-mod pulsar_life;
-mod pulsar_replay;
 mod store_formats;
 mod tubemq;
 

@@ -1,0 +1,54 @@
+//! The embedded Pulsar broker as commands and answers. No socket, no disk, no clock: its state machine is driven by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use penstock::broker::auth::TokenKey;
+use penstock::broker::log::{Entry, Source, unreadable};
+use penstock::broker::protocol::Protocol as _;
+use penstock::broker::pulsar::Broker;
+use penstock::broker::store::{Found, StoredTopic};
+use penstock::pulsar::command::Command;
+use penstock::pulsar::frame::{Decoder, Frame, Payload};
+use penstock::pulsar::{hot, pb};
+use penstock::sqlite::{Outcome, Report};
+use penstock::transmit::Transmit;
+
+use crate::support::pulsar::*;
+
+mod connections;
+mod damage;
+mod dispatch;
+mod life;
+mod output;
+mod producers;
+mod replay;
+mod subscriptions;
+mod topics;
+
+/// A store whose entry 5 cannot be read.
+struct Damaged;
+
+impl Source for Damaged {
+    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> penstock::error::Result<Vec<Entry>> {
+        if from == 5 {
+            return Err(unreadable(5, "the page is damaged"));
+        }
+        let entry = |sequence| Entry {
+            sequence,
+            last_index: sequence,
+            stored_ms: WALL_MS,
+            run_ms: 0,
+            publish_ms: WALL_MS,
+            deliver_ms: 0,
+            count: 1,
+            flags: 0,
+            hash: 0,
+            checksum: None,
+            body: Bytes::from_static(b"x"),
+        };
+        let end = if from < 5 { 5 } else { 10 };
+        Ok((from..end).take(limit).map(entry).collect())
+    }
+}

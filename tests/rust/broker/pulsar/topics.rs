@@ -1,0 +1,167 @@
+//! Topics, partitions and schemas.
+
+use super::*;
+
+#[test]
+fn partitions_are_kept_and_listed() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.broker.create_topic("orders", 3).unwrap();
+    bench.settle();
+    assert!(bench.broker.create_topic("orders", 3).is_err());
+    let ask = |bench: &mut Bench, topic: &str, create| {
+        let command = pb::CommandPartitionedTopicMetadata {
+            topic: topic.into(),
+            request_id: 1,
+            metadata_auto_creation_enabled: Some(create),
+            ..Default::default()
+        };
+        let Command::PartitionedMetadataResponse(r) = bench.ask(peer, Command::PartitionedMetadata(command))
+        else {
+            panic!()
+        };
+        (r.partitions, r.error.map(|e| pb::ServerError::try_from(e).unwrap()))
+    };
+    assert_eq!(ask(&mut bench, TOPIC, true), (Some(3), None));
+    assert_eq!(ask(&mut bench, "persistent://public/default/new", true), (Some(0), None));
+    assert_eq!(
+        ask(&mut bench, "persistent://public/default/x", false),
+        (None, Some(pb::ServerError::TopicNotFound))
+    );
+    assert_eq!(ask(&mut bench, "bad://a/b/c", true), (None, Some(pb::ServerError::InvalidTopicName)));
+    assert_eq!(
+        ask(&mut bench, "persistent://a/b/x", true),
+        (None, Some(pb::ServerError::TopicNotFound)),
+        "a namespace that does not exist"
+    );
+    bench.broker.create_topic("a/b/y", 0).unwrap();
+    bench.settle();
+    assert_eq!(ask(&mut bench, "persistent://a/b/x", true), (Some(0), None));
+    bench.broker.delete_topic("a/b/y").unwrap();
+    bench.settle();
+    let answer = bench.produce(peer, 1, |_| {});
+    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError, "the parent itself takes nothing");
+    let list = pb::CommandGetTopicsOfNamespace {
+        request_id: 1,
+        namespace: "public/default".into(),
+        ..Default::default()
+    };
+    let Command::GetTopicsOfNamespaceResponse(listed) =
+        bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(list.clone())))
+    else {
+        panic!()
+    };
+    assert_eq!(listed.topics.len(), 3);
+    let same = pb::CommandGetTopicsOfNamespace { topics_hash: listed.topics_hash, ..list };
+    let Command::GetTopicsOfNamespaceResponse(again) =
+        bench.ask(peer, Command::GetTopicsOfNamespace(Box::new(same)))
+    else {
+        panic!()
+    };
+    assert_eq!((again.changed, again.topics.len()), (Some(false), 0));
+    assert_eq!(bench.broker.topics(), [(TOPIC.to_owned(), 3)]);
+}
+
+#[test]
+fn a_deleted_topic_sends_its_users_away_and_its_ids_are_not_used_again() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 1, 0..1);
+    bench.broker.delete_topic("orders").unwrap();
+    bench.settle();
+    let heard = bench.commands(peer);
+    assert!(matches!(&heard[..], [Command::CloseProducer(_), Command::CloseConsumer(_)]), "{heard:?}");
+    bench.producer(peer, 2);
+    bench.send(peer, 2, 0, |_| {});
+    assert_eq!(receipt_of(&bench.one(peer)), (0, 8, 0));
+    assert!(bench.broker.delete_topic("nothing").is_err());
+}
+
+#[test]
+fn what_the_embedded_broker_does_not_do_is_said_clearly() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let txn = Command::TcClientConnectRequest(pb::CommandTcClientConnectRequest {
+        tc_id: 0,
+        request_id: 5,
+        ..Default::default()
+    });
+    assert_eq!(error_of(&bench.ask(peer, txn)), pb::ServerError::NotAllowedError);
+    let answer = bench.produce(peer, 1, |p| p.topic = "non-persistent://public/default/x".into());
+    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError);
+}
+
+#[test]
+fn a_schema_has_one_version_and_another_type_is_refused() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let schema = |kind, data: &str| pb::Schema {
+        name: "s".into(),
+        schema_data: Bytes::copy_from_slice(data.as_bytes()),
+        r#type: kind,
+        ..Default::default()
+    };
+    let version = |bench: &mut Bench, id, s: pb::Schema| match bench.produce(peer, id, |p| p.schema = Some(s))
+    {
+        Command::ProducerSuccess(success) => Ok(success.schema_version.unwrap()),
+        other => Err(error_of(&other)),
+    };
+    let avro = pb::schema::Type::Avro as i32;
+    assert_eq!(version(&mut bench, 1, schema(avro, "a")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 2, schema(avro, "a")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 3, schema(avro, "b")).unwrap()[..], 1_u64.to_be_bytes());
+    assert_eq!(version(&mut bench, 4, schema(2, "c")), Err(pb::ServerError::IncompatibleSchema));
+    let get = pb::CommandGetSchema {
+        request_id: 1,
+        topic: TOPIC.into(),
+        schema_version: Some(Bytes::from_static(&[0; 8])),
+    };
+    let Command::GetSchemaResponse(found) = bench.ask(peer, Command::GetSchema(get)) else { panic!() };
+    assert_eq!(found.schema.unwrap().schema_data, "a");
+}
+
+#[test]
+fn schemas_are_for_topics_that_exist_and_within_the_quota() {
+    let mut bench = Bench::with(|settings| settings.max_store = 40 << 20);
+    let peer = bench.connect();
+    let create = |topic: &str, fill: u8, size: usize| {
+        Command::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
+            request_id: 1,
+            topic: topic.into(),
+            producer_name: None,
+            schema: pb::Schema {
+                name: "s".into(),
+                schema_data: Bytes::from(vec![fill; size]),
+                r#type: pb::schema::Type::Avro as i32,
+                ..Default::default()
+            },
+        }))
+    };
+    let error = |answer| match answer {
+        Command::GetOrCreateSchemaResponse(response) => response.error_code,
+        other => panic!("{other:?}"),
+    };
+    let unknown = error(bench.ask(peer, create(TOPIC, 0, 10)));
+    assert_eq!(unknown, Some(pb::ServerError::TopicNotFound as i32));
+    bench.producer(peer, 1);
+    let mut stored = 0;
+    let refused = loop {
+        match error(bench.ask(peer, create(TOPIC, stored, 1 << 20))) {
+            None => stored += 1,
+            Some(code) => break code,
+        }
+    };
+    assert_eq!((stored, refused), (15, pb::ServerError::TooManyRequests as i32), "16 MiB for one topic");
+    let refused = (0..10_u8).find_map(|number| {
+        let topic = format!("persistent://public/default/t{number}");
+        bench.produce(peer, 2 + u64::from(number), |p| p.topic = topic.clone());
+        (0..4).find_map(|fill| {
+            bench.pass(Duration::from_secs(1));
+            bench.hear(peer);
+            error(bench.ask(peer, create(&topic, fill, 2 << 20)))
+        })
+    });
+    assert_eq!(refused, Some(pb::ServerError::ProducerBlockedQuotaExceededException as i32));
+}
