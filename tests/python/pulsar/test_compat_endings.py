@@ -154,6 +154,43 @@ def test_a_consumer_closes_itself_in_its_listener(embedded: EmbeddedPulsar) -> N
     client.close()
 
 
+def test_a_listener_closes_the_client(embedded: EmbeddedPulsar) -> None:
+    topic = embedded.topic()
+    client = pulsar.Client(embedded.url)
+    closed: list[str] = []
+
+    def listener(consumer: pulsar.Consumer, _: pulsar.Message) -> None:
+        # The others wait for their turn meanwhile, and must not be waited for.
+        time.sleep(0.1)
+        client.close()
+        closed.append(consumer.subscription_name())
+
+    for name in "abc":
+        client.subscribe(topic, name, message_listener=listener)
+    client.create_producer(topic).send(b"x")
+    until(lambda: closed)
+    until(lambda: not threads(topic))
+    assert len(closed) == 1
+
+
+def test_shutdown_ends_the_attempts_to_connect() -> None:
+    client = pulsar.Client(f"pulsar://127.0.0.1:{free_port()}", operation_timeout_seconds=60)
+    failed: list[type[BaseException]] = []
+
+    def open_one() -> None:
+        try:
+            client.create_producer("t")
+        except pulsar.PulsarException as error:
+            failed.append(type(error))
+
+    opening = threading.Thread(target=open_one)
+    opening.start()
+    opening.join(0.1)
+    client.shutdown()
+    opening.join(20)
+    assert failed == [pulsar.AlreadyClosed]
+
+
 def test_a_callback_sends_and_flushes(embedded: EmbeddedPulsar) -> None:
     client = pulsar.Client(embedded.url)
     producer = client.create_producer(embedded.topic())

@@ -183,6 +183,8 @@ class Client:
         settings, pause = self._settings, 0.1
         until = time.monotonic() + settings.operation_timeout
         while True:
+            if self._closed:
+                raise make(Result.AlreadyClosed)
             try:
                 return PulsarClient.connect(settings.url, settings.attempt(until), None).wait()
             except (errors.ConnectFailed, errors.Disconnected, errors.Timeout) as error:
@@ -383,8 +385,9 @@ class Client:
 
     def shutdown(self) -> None:
         """Closes everything without waiting: messages without an answer may be stored or not."""
+        # Before the lock, which a thread that tries to connect holds: it gives up.
+        self._closed = True
         with self._connecting:
-            self._closed = True
             native, self._native = self._native, None
         self._shut()
         if native is not None:

@@ -85,13 +85,18 @@ class Receiver:
                     log.exception("the listener of %s ends", self._native.topic)
                     return
                 self._running.wait()
-                if not self._open:
-                    return
-                with turn:
-                    try:
-                        listener(self, self._made(native))
-                    except Exception:
-                        log.exception("the listener of %s failed", self._native.topic)
+                # The listener that has the turn may be closing this one, and wait for its thread.
+                while not turn.acquire(timeout=0.05):
+                    if not self._open:
+                        return
+                try:
+                    if not self._open:
+                        return
+                    listener(self, self._made(native))
+                except Exception:
+                    log.exception("the listener of %s failed", self._native.topic)
+                finally:
+                    turn.release()
 
         self._listener = Worker(run, self._end, self._end, f"listener of {self._native.topic}")
 
