@@ -1,4 +1,5 @@
 """Consumers."""
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message
 from ._policies import BatchReceivePolicy
-from ._receiver import Receiver, target
+from ._receiver import Receiver, failed, target
 from .exceptions import make, translated
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
     from penstock._engine import PulsarConsumer, PulsarMessage
+
+
+_new = Message.__new__
 
 
 def last_id(native_ids: list[Any]) -> MessageId:
@@ -86,7 +90,22 @@ class Consumer(Receiver):
             AlreadyClosed: after :meth:`close`.
             InvalidConfiguration: the consumer has a listener.
         """
-        return self._next(timeout_millis)
+        # The usual case, without a call but the engine's: `_next` answers for all others.
+        if self._listener or self._held:
+            return self._next(timeout_millis)
+        if timeout_millis is None:
+            seconds = None
+        elif type(timeout_millis) is int and timeout_millis >= 0:
+            seconds = timeout_millis / 1000
+        else:
+            return self._next(timeout_millis)
+        try:
+            native = self._take(seconds)
+        except errors.Error as error:
+            raise failed(error) from None
+        made = _new(Message)
+        made._native, made._schema = native, self._schema
+        return made
 
     def batch_receive(self) -> list[Message]:
         """Several messages, until a limit of the batch receive policy is reached."""
@@ -132,7 +151,7 @@ class Consumer(Receiver):
             AlreadyClosed: after :meth:`close`.
         """
         try:
-            self._ack(target(message))
+            self._ack(message._native if type(message) is Message else target(message))
         except errors.Error as error:
             raise translated(error) from None
 

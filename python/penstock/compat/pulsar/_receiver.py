@@ -14,7 +14,7 @@ from ._checks import check_type
 from ._enums import Result
 from ._ids import MessageId
 from ._messages import Message, receive
-from .exceptions import make, translated
+from .exceptions import PulsarException, make, translated
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ def target(message: Any) -> Any:
     if not isinstance(message, Message | MessageId):
         raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
     return message._native  # pyright: ignore[reportPrivateUsage]
+
+
+def failed(error: errors.Error) -> PulsarException:
+    """The exception for a failed receive. That of a timeout has exactly the text that programs compare."""
+    return make(Result.Timeout) if isinstance(error, errors.Timeout) else translated(error)
 
 
 def seek_target(messageid: Any) -> Any:
@@ -120,10 +125,8 @@ class Receiver:
             return self._made(self._held.popleft())
         try:
             return self._made(self._take(seconds))
-        except errors.Timeout:
-            raise make(Result.Timeout) from None
         except errors.Error as error:
-            raise translated(error) from None
+            raise failed(error) from None
 
     def seek(self, messageid: MessageId | int) -> None:
         """Moves to a position.
