@@ -133,7 +133,7 @@ class Consumer(Receiver):
                 if 0 < most_bytes <= size:
                     break
         except BaseException as error:
-            # A later cumulative acknowledgement must not cover messages that nobody has seen.
+            # A later cumulative acknowledgement must not cover messages that no caller has seen.
             self._held.extendleft(reversed(taken))
             if isinstance(error, errors.Error):
                 raise translated(error) from None
