@@ -16,7 +16,6 @@ pub mod mqtt;
 pub mod pulsar;
 pub mod seeds;
 #[cfg(feature = "broker")]
+pub mod settings;
+#[cfg(feature = "broker")]
 pub mod tubemq;
-
-/// Time at the start of a test, in milliseconds since 1970.
-pub const WALL_MS: u64 = 1_700_000_000_000;

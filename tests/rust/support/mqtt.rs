@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use penstock::broker::log::{Source, TopicIds};
-use penstock::broker::mqtt::{Broker, Limits, Settings};
+use penstock::broker::mqtt::{Broker, Settings};
 use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::{self, Directory, Op, StoreUsage, Stored, prepare};
+use penstock::broker::store::{self, Directory, Op, Stored, prepare};
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
@@ -17,7 +17,7 @@ use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version,
 use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
 use penstock::transmit::Transmit;
 
-pub use super::WALL_MS;
+pub use super::settings::{WALL_MS, mqtt as settings};
 
 pub const Q0: QoS = QoS::AtMostOnce;
 pub const Q1: QoS = QoS::AtLeastOnce;
@@ -52,20 +52,6 @@ pub fn publish(topic: &str, qos: QoS, packet_id: u16, payload: &str) -> Publish 
 
 pub fn retained(topic: &str, qos: QoS, packet_id: u16, payload: &str) -> Publish {
     Publish { retain: true, ..publish(topic, qos, packet_id, payload) }
-}
-
-/// Settings of a broker with a store.
-pub fn settings(now: Instant) -> Settings {
-    Settings {
-        limits: Limits::default(),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        seed: 7,
-        passwords: None,
-        tokens: None,
-    }
 }
 
 impl Bench {

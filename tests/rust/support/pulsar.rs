@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::pulsar::session::SessionConfig;
+use penstock::broker::protocol::Protocol as _;
 use penstock::broker::pulsar::{Broker, options::Settings};
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::error::{Error, ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
@@ -15,7 +13,7 @@ use penstock::pulsar::{hot, pb};
 use penstock::sqlite::{Outcome, Report};
 use penstock::transmit::Transmit;
 
-pub use super::WALL_MS;
+pub use super::settings::{WALL_MS, pulsar as settings};
 
 pub const TOPIC: &str = "persistent://public/default/orders";
 pub const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -30,30 +28,6 @@ pub struct Bench {
     pub held: bool,
     pub ops: u64,
     pub requests: u64,
-}
-
-/// Settings of a broker of `public/default` with a store.
-pub fn settings(now: Instant) -> Settings {
-    Settings {
-        url: "pulsar://127.0.0.1:6650".into(),
-        session: SessionConfig {
-            max_message_size: 5 << 20,
-            keep_alive: Duration::from_secs(30),
-            tokens: None,
-        },
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
-        partitions: 0,
-        deduplicate: true,
-        retention: Duration::from_secs(600),
-        retention_bytes: 1 << 20,
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        max_topics: 100,
-        namespaces: vec!["public/default".into()],
-        topic_ids: TopicIds::new(7),
-    }
 }
 
 impl Bench {

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::log::Source;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::{Directory, Op, StoreUsage, Stored, load, prepare};
+use penstock::broker::protocol::Protocol as _;
+use penstock::broker::store::{Directory, Op, Stored, load, prepare};
 use penstock::broker::tubemq::{Broker, Settings};
 use penstock::error::{Error, ErrorKind};
 use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
@@ -16,7 +15,7 @@ use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
 
-pub use super::WALL_MS;
+pub use super::settings::tubemq as settings;
 
 /// A master and broker, its store and its time.
 pub struct Bench {
@@ -29,27 +28,6 @@ pub struct Bench {
     directory: tempfile::TempDir,
     pub settings: Settings,
     serial: u32,
-}
-
-/// Settings of a broker with a store.
-pub fn settings(now: Instant) -> Settings {
-    Settings {
-        address: ("127.0.0.1".into(), 8123),
-        clock: Clock::new(now, WALL_MS),
-        stored: true,
-        auto_create: true,
-        partitions: 2,
-        max_message_size: 1 << 20,
-        retention: Duration::from_secs(3600),
-        offset_retention: Duration::from_secs(24 * 3600),
-        usage: StoreUsage::default(),
-        max_store: 1 << 30,
-        max_topics: 100,
-        client_timeout: Duration::from_secs(30),
-        seed: 7,
-        users: None,
-        topic_ids: TopicIds::new(1),
-    }
 }
 
 impl Bench {

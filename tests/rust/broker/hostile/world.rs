@@ -9,7 +9,7 @@ use penstock::error::Result;
 use penstock::sqlite::{Job as _, Outcome, Report};
 use penstock::transmit::Transmit;
 
-pub(crate) use crate::support::WALL_MS;
+pub(crate) use crate::support::settings::WALL_MS;
 
 /// Time within which a stranger's connection ends.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,6 +13,7 @@ use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::{Decoder, Frame};
 use penstock::tubemq::pb;
 
+use crate::support::settings::WALL_MS;
 use crate::support::tubemq::*;
 
 mod admission;

@@ -1,0 +1,70 @@
+//! Settings of the embedded broker of each protocol, with a store. The fuzz targets include this file.
+
+use std::time::{Duration, Instant};
+
+use penstock::broker::log::TopicIds;
+use penstock::broker::protocol::Clock;
+use penstock::broker::store::StoreUsage;
+use penstock::broker::{mqtt, pulsar, tubemq};
+
+/// Time at the start of a test, in milliseconds since 1970.
+pub const WALL_MS: u64 = 1_700_000_000_000;
+
+/// A Pulsar broker of `public/default`.
+pub fn pulsar(now: Instant) -> pulsar::options::Settings {
+    pulsar::options::Settings {
+        url: "pulsar://127.0.0.1:6650".into(),
+        session: pulsar::session::SessionConfig {
+            max_message_size: 5 << 20,
+            keep_alive: Duration::from_secs(30),
+            tokens: None,
+        },
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        auto_create: true,
+        partitions: 0,
+        deduplicate: true,
+        retention: Duration::from_secs(600),
+        retention_bytes: 1 << 20,
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        max_topics: 100,
+        namespaces: vec!["public/default".into()],
+        topic_ids: TopicIds::new(7),
+    }
+}
+
+/// An MQTT broker.
+pub fn mqtt(now: Instant) -> mqtt::Settings {
+    mqtt::Settings {
+        limits: mqtt::Limits::default(),
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        seed: 7,
+        passwords: None,
+        tokens: None,
+    }
+}
+
+/// A TubeMQ master and broker.
+pub fn tubemq(now: Instant) -> tubemq::Settings {
+    tubemq::Settings {
+        address: ("127.0.0.1".into(), 8123),
+        clock: Clock::new(now, WALL_MS),
+        stored: true,
+        auto_create: true,
+        partitions: 2,
+        max_message_size: 1 << 20,
+        retention: Duration::from_secs(3600),
+        offset_retention: Duration::from_secs(24 * 3600),
+        usage: StoreUsage::default(),
+        max_store: 1 << 30,
+        max_topics: 100,
+        client_timeout: Duration::from_secs(30),
+        seed: 7,
+        users: None,
+        topic_ids: TopicIds::new(1),
+    }
+}
