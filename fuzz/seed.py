@@ -175,15 +175,29 @@ def scripts() -> None:
         # A producer, a consumer, messages, permits and acknowledgements; and each command many times.
         "pulsar_broker": [
             b"\x01\x10\x00\x14\x20\x20\x40\x18\x08\x1c\x18\x24\x00\x28\x04",
+            # Messages that claim to be large batches, and acknowledgements of parts of them.
+            *(
+                b"\x09\x10\x00\x14\x20\x0c\x03\x18\x06\x04\x20\x80\x0c\x13" + parts
+                for parts in (b"\x00\x06\x08\x04", b"\x10\x06\x08\x04")
+            ),
+            # A long schema, and many topics with long names, asked for again and again.
+            b"\x01\x10\x90\x04\x0c\x0c\x00\x0c\x04",
+            b"\x01\x0c\x12\xff\x07\x04\x0c\x0d\x00\x0c\x04",
             *(
                 bytes([flags, 0x10, 0, 0x14, 0x20, 0x0C, kind, what, 9])
-                for kind in range(18)
+                for kind in range(20)
                 for what in (0, 0xF8)
                 for flags in (1, 4)
             ),
         ],
         # Filters in every combination and messages below them; each packet many times.
         "mqtt_broker": [bytes([3, 0x0C, 3, levels, 10, 0x0D, 4, levels, 6]) for levels in (3, 11, 16, 100)]
+        # The same with more filters, of as many levels as there may be; retained messages for one filter that
+        # is in the packet again and again.
+        + [
+            bytes([0x0B, 0x0E, 3, 198, 11, 0x04, 0x0D, 4, 198, 6]),
+            bytes([0x03, 0x0E, 7, 2, 10, 0x04, 0x0E, 0, 2, 12, 0x04]),
+        ]
         + [
             bytes([flags, 0x0E, kind, what, 9, 0x04])
             for kind in range(10)

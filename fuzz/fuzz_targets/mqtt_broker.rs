@@ -5,39 +5,34 @@
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use penstock::broker::auth::TokenKey;
 use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::protocol::Clock;
-use penstock::broker::store::StoreUsage;
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
 use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use penstock::transmit::Transmit;
-use penstock_fuzz::hub::Hub;
+use penstock_fuzz::hub::{self, Hub, World as _};
 use penstock_fuzz::rule::{AFTER, BEFORE};
 use penstock_fuzz::script::{Script, repeat};
+use penstock_fuzz::settings;
 
 const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
-/// Bytes of packets that say the same thing many times: at once, and in all steps of an input.
-const MANY: usize = 64 << 10;
-const ALL: usize = 192 << 10;
 
 struct World {
     hub: Hub<Broker>,
     /// Connections that speak their version; of others, CONNECT is up to the input.
     known: [u64; 3],
     secured: bool,
-    /// What is left of [`ALL`].
-    left: usize,
 }
 
 impl World {
     fn new(flags: u8) -> Self {
         let (stored, small, secured) = (flags & 1 == 1, flags & 2 == 0, flags & 4 != 0);
+        let large = flags & 8 != 0;
         let now = Instant::now();
         let limits = if small {
             Limits { max_packet_size: 4096, max_queue: 20, receive_maximum: 20, ..Limits::default() }
@@ -46,18 +41,23 @@ impl World {
         };
         let settings = Settings {
             limits,
-            clock: Clock::new(now, 1_700_000_000_000),
             stored,
-            usage: StoreUsage::default(),
             max_store: if small { 1 << 20 } else { 1 << 30 },
-            seed: 1,
-            passwords: None,
             tokens: secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap())),
+            ..settings::mqtt(now)
         };
         let broker = Broker::new(settings, Found::default(), None, now);
-        let mut world = Self { hub: Hub::new(broker, now, 3), known: [0; 3], secured, left: ALL };
+        let mut world = Self { hub: Hub::new(broker, now, large), known: [0; 3], secured };
         (0..3).for_each(|index| world.present(index));
         world
+    }
+}
+
+impl hub::World for World {
+    type Broker = Broker;
+
+    fn hub(&mut self) -> &mut Hub<Broker> {
+        &mut self.hub
     }
 
     /// Sends CONNECT and a subscription, unless it takes a token.
@@ -73,14 +73,9 @@ impl World {
             connect.properties.push(Property::TopicAliasMaximum(4));
             connect.properties.push(Property::ReceiveMaximum(3));
         }
-        for packet in [Packet::Connect(Box::new(connect)), subscribe(["#".to_owned()], MANY)] {
+        for packet in [Packet::Connect(Box::new(connect)), subscribe(["#".to_owned()], 100)] {
             self.feed(index, &encode(index, packet));
         }
-    }
-
-    fn feed(&mut self, index: usize, bytes: &[u8]) {
-        self.hub.feed(index, bytes);
-        self.listen(index);
     }
 
     /// Decodes the broker's output, which must be MQTT.
@@ -92,6 +87,17 @@ impl World {
             }
         }
         assert!(all.is_empty(), "half a packet");
+    }
+
+    fn step(&mut self, index: usize, kind: u8, script: &mut Script<'_>) {
+        if kind == 3 {
+            let (kind, what, count) = (script.byte(), script.byte(), script.count());
+            let bytes = many(index, kind, what, count, self.hub.room());
+            self.hub.charge(bytes.len());
+            self.feed(index, &bytes);
+        } else {
+            self.feed(index, script.take(usize::from(kind)));
+        }
     }
 }
 
@@ -159,26 +165,7 @@ fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let Some(first) = script.next() else { return };
     let mut world = World::new(first);
-    while let Some(op) = script.next() {
-        let index = usize::from(op & 3) % 3;
-        match op >> 2 {
-            0 => {
-                world.hub.redial(index);
-                world.present(index);
-            }
-            1 => world.hub.write(),
-            2 => world.hub.wait(Duration::from_secs(7)),
-            3 => {
-                let (kind, what, count) = (script.byte(), script.byte(), script.count());
-                let bytes = many(index, kind, what, count, world.left.min(MANY));
-                world.left = world.left.saturating_sub(bytes.len());
-                world.feed(index, &bytes);
-            }
-            size => world.feed(index, script.take(usize::from(size))),
-        }
-    }
-    world.hub.write();
-    (0..3).for_each(|index| world.listen(index));
+    hub::play(&mut world, &mut script);
     world.hub.check(if world.secured { BEFORE } else { AFTER });
     let stats = world.hub.broker.stats();
     assert!(stats.sessions <= 10 + data.len() / 14, "each session had its CONNECT");

@@ -9,65 +9,61 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use penstock::broker::auth::TokenKey;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::Clock;
+use penstock::broker::log::cursor::MAX_BATCH;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::pulsar::options::Settings;
-use penstock::broker::pulsar::session::SessionConfig;
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame, Payload};
 use penstock::pulsar::{hot, pb};
-use penstock_fuzz::hub::Hub;
+use penstock_fuzz::hub::{self, Hub, World as _};
 use penstock_fuzz::rule::{AFTER, BEFORE};
 use penstock_fuzz::script::{Script, repeat};
+use penstock_fuzz::settings;
 
 const TOPICS: [&str; 4] = ["orders", "late", "persistent://public/default/split", "no/such/one"];
-/// Bytes of commands that are sent many times: at once, and in all steps of an input.
-const MANY: usize = 64 << 10;
-const ALL: usize = 192 << 10;
+/// Largest frame, about.
+const LARGEST: usize = 64 << 10;
 
 struct World {
     hub: Hub<Broker>,
     secured: bool,
-    /// What is left of [`ALL`].
-    left: usize,
     /// Entries that were sent and received.
     sent: u64,
+    /// Commands so far.
+    number: u64,
 }
 
 impl World {
     fn new(flags: u8) -> Self {
-        let (stored, secured) = (flags & 1 == 1, flags & 4 != 0);
+        let (stored, secured, large) = (flags & 1 == 1, flags & 4 != 0, flags & 8 != 0);
         let now = Instant::now();
-        let settings = Settings {
-            url: "pulsar://127.0.0.1:6650".into(),
-            session: SessionConfig {
-                max_message_size: 64 << 10,
-                keep_alive: Duration::from_secs(30),
-                tokens: secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap())),
-            },
-            clock: Clock::new(now, 1_700_000_000_000),
+        let mut settings = Settings {
             stored,
-            auto_create: true,
-            partitions: 0,
             deduplicate: flags & 2 != 0,
             retention: Duration::from_secs(10),
             retention_bytes: 1 << 10,
-            usage: StoreUsage::default(),
-            max_store: 1 << 30,
-            max_topics: 100,
             namespaces: vec!["*".into()],
-            topic_ids: TopicIds::new(7),
+            ..settings::pulsar(now)
         };
+        settings.session.max_message_size = LARGEST;
+        settings.session.tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
         let mut broker = Broker::new(settings, Found::default(), None, now);
         broker.create_topic("persistent://public/default/orders", 0).unwrap();
         broker.create_topic(TOPICS[2], 2).unwrap();
-        let mut world = Self { hub: Hub::new(broker, now, 3), secured, left: ALL, sent: 0 };
+        let mut world = Self { hub: Hub::new(broker, now, large), secured, sent: 0, number: 0 };
         world.hub.settle();
         world.hub.write();
         (0..3).for_each(|index| world.present(index));
         world
+    }
+}
+
+impl hub::World for World {
+    type Broker = Broker;
+
+    fn hub(&mut self) -> &mut Hub<Broker> {
+        &mut self.hub
     }
 
     fn present(&mut self, index: usize) {
@@ -81,11 +77,8 @@ impl World {
         }
     }
 
-    fn feed(&mut self, index: usize, bytes: &[u8]) {
-        if self.hub.feed(index, bytes) {
-            self.present(index);
-        }
-        self.listen(index);
+    fn ended(&mut self, index: usize) {
+        self.present(index);
     }
 
     /// Decodes the broker's output, which must be Pulsar.
@@ -99,6 +92,28 @@ impl World {
             }
         }
         assert!(all.is_empty(), "half a frame");
+    }
+
+    fn step(&mut self, index: usize, kind: u8, script: &mut Script<'_>) {
+        match kind {
+            3 => {
+                let (kind, what, count) = (script.byte(), script.byte(), script.count());
+                let first = self.number;
+                let many = repeat(count, self.hub.room(), |step| command(kind, what, first + step as u64));
+                self.number += count as u64;
+                self.hub.charge(many.len());
+                self.feed(index, &many);
+            }
+            4..22 => {
+                self.number += 1;
+                // A frame that is not whole yet would take it in.
+                if !self.hub.is_amid(index) {
+                    let command = command(kind - 4, script.byte(), self.number);
+                    self.feed(index, &command);
+                }
+            }
+            size => self.feed(index, script.take(usize::from(size) - 21)),
+        }
     }
 }
 
@@ -121,13 +136,13 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
         batch_size: bit(4).then_some(if bit(3) { i32::MAX } else { 64 }),
         ..Default::default()
     };
-    bytes(match kind % 18 {
+    bytes(match kind % 20 {
         0 => C::Producer(Box::new(pb::CommandProducer {
             topic,
             producer_id,
             request_id,
             producer_name: bit(3).then(|| "p".into()),
-            schema: bit(4).then(|| schema(usize::from(what) * 20)),
+            schema: bit(4).then(|| schema(usize::from(what) * 200)),
             producer_access_mode: Some(i32::from(what >> 5 & 3)),
             ..Default::default()
         })),
@@ -152,7 +167,11 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
             let metadata = pb::MessageMetadata {
                 producer_name: "p".into(),
                 sequence_id: number,
-                num_messages_in_batch: bit(3).then_some(if bit(4) { i32::MAX } else { 64 }),
+                num_messages_in_batch: bit(3).then_some(match (bit(4), kind) {
+                    (false, _) => 64,
+                    (true, 2) => i32::MAX,
+                    (true, _) => MAX_BATCH as i32,
+                }),
                 partition_key: bit(5).then(|| number.to_string()),
                 deliver_at_time: bit(6).then_some(1_700_000_005_000),
                 ..Default::default()
@@ -199,12 +218,33 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
             ..Default::default()
         }),
         16 => C::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id, request_id }),
-        _ => C::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
+        17 => C::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
             request_id,
             topic,
             schema: schema(usize::from(what) + number as usize % 1000),
             ..Default::default()
         })),
+        18 => C::Producer(Box::new(pb::CommandProducer {
+            topic: format!("{}{number}", "long".repeat(usize::from(what))),
+            producer_id: number,
+            request_id,
+            ..Default::default()
+        })),
+        // Of a batch as large as its sender may claim: all of its words, or as many as a frame can have.
+        _ => {
+            let words = if bit(7) { LARGEST / 2 - 100 } else { MAX_BATCH as usize / 64 };
+            C::Ack(hot::Ack {
+                consumer_id,
+                message_ids: vec![pb::MessageIdData {
+                    ledger_id: 7,
+                    entry_id: number % 64,
+                    ack_set: vec![1; words],
+                    batch_size: Some(if bit(4) { i32::MAX } else { MAX_BATCH as i32 }),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            })
+        }
     })
 }
 
@@ -221,36 +261,7 @@ fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let Some(first) = script.next() else { return };
     let mut world = World::new(first);
-    let mut number = 0;
-    while let Some(op) = script.next() {
-        let index = usize::from(op & 3) % 3;
-        match op >> 2 {
-            0 => {
-                world.hub.redial(index);
-                world.present(index);
-            }
-            1 => world.hub.write(),
-            2 => world.hub.wait(Duration::from_secs(7)),
-            3 => {
-                let (kind, what, count) = (script.byte(), script.byte(), script.count());
-                let size = world.left.min(MANY);
-                let many = repeat(count, size, |step| command(kind, what, number + step as u64));
-                number += count as u64;
-                world.left = world.left.saturating_sub(many.len());
-                world.feed(index, &many);
-            }
-            kind @ 4..22 => {
-                number += 1;
-                // A frame that is not whole yet would take it in.
-                if !world.hub.is_amid(index) {
-                    world.feed(index, &command(kind - 4, script.byte(), number));
-                }
-            }
-            size => world.feed(index, script.take(usize::from(size) - 21)),
-        }
-    }
-    world.hub.write();
-    (0..3).for_each(|index| world.listen(index));
+    hub::play(&mut world, &mut script);
     world.hub.check(if world.secured { BEFORE } else { AFTER });
     let stats = world.hub.broker.stats();
     assert!(stats.messages_in >= world.sent && (!world.secured || stats.messages_in == 0));

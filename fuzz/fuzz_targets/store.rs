@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use libfuzzer_sys::fuzz_target;
 use penstock::broker::log::{Source, TopicIds};
 use penstock::broker::protocol::{Clock, Protocol};
-use penstock::broker::store::{self, Database, StoreUsage, check};
+use penstock::broker::store::{self, Database, check};
 use penstock::broker::{mqtt, pulsar, tubemq};
 use penstock::sqlite::{Connection, Sync};
 use penstock_fuzz::files::{damage, folder};
 use penstock_fuzz::meter::Meter;
 use penstock_fuzz::rule::AFTER;
 use penstock_fuzz::script::Script;
+use penstock_fuzz::settings;
 
 /// Columns of format 1 and their values.
 const COLUMNS: [(&str, &str); 44] = [
@@ -150,62 +151,29 @@ fn open(folder: &Path) -> penstock::error::Result<()> {
     let database = Database::open(folder, Sync::Os)?;
     let (now, run_ms) = (Instant::now(), database.run_ms()?);
     let topic_ids = TopicIds::new(database.next_topic()?);
-    let clock = Clock::new(now, 1_700_000_000_000).after_run(run_ms);
+    let clock = Clock::new(now, settings::WALL_MS).after_run(run_ms);
     let source =
         || -> penstock::error::Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
-    let usage = StoreUsage::default;
     let found = store::load(database.connection(), "pulsar", run_ms)?;
     let settings = pulsar::options::Settings {
-        url: "pulsar://127.0.0.1:6650".into(),
-        session: pulsar::session::SessionConfig {
-            max_message_size: 1 << 20,
-            keep_alive: Duration::from_secs(30),
-            tokens: None,
-        },
         clock,
-        stored: true,
-        auto_create: true,
-        partitions: 0,
-        deduplicate: true,
         retention: Duration::from_secs(10),
         retention_bytes: 1 << 10,
-        usage: usage(),
-        max_store: 1 << 30,
-        max_topics: 100,
-        namespaces: vec!["*".into()],
         topic_ids: topic_ids.clone(),
+        ..settings::pulsar(now)
     };
     turn(pulsar::Broker::new(settings, found, source()?, now), now);
     let found = store::load(database.connection(), "tubemq", run_ms)?;
     let settings = tubemq::Settings {
-        address: ("127.0.0.1".into(), 8123),
         clock,
-        stored: true,
-        auto_create: true,
-        partitions: 1,
-        max_message_size: 4096,
         retention: Duration::from_secs(60),
         offset_retention: Duration::from_secs(60),
-        usage: usage(),
-        max_store: 1 << 30,
-        max_topics: 20,
-        client_timeout: Duration::from_secs(30),
-        seed: 1,
-        users: None,
         topic_ids: topic_ids.clone(),
+        ..settings::tubemq(now)
     };
     turn(tubemq::Broker::new(settings, found, source()?, now), now);
     let found = store::mqtt::load(database.connection(), &topic_ids)?;
-    let settings = mqtt::Settings {
-        limits: mqtt::Limits::default(),
-        clock,
-        stored: true,
-        usage: usage(),
-        max_store: 1 << 30,
-        seed: 1,
-        passwords: None,
-        tokens: None,
-    };
+    let settings = mqtt::Settings { clock, ..settings::mqtt(now) };
     turn(mqtt::Broker::new(settings, found, source()?, now), now);
     Ok(())
 }

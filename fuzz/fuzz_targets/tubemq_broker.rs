@@ -7,69 +7,51 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::Clock;
-use penstock::broker::store::{Found, StoreUsage};
+use penstock::broker::store::Found;
 use penstock::broker::tubemq::{Broker, Settings, Users};
 use penstock::transmit::Transmit;
 use penstock::tubemq::command::{Call, Reply, Request, Response};
 use penstock::tubemq::frame::Decoder;
 use penstock::tubemq::pb;
-use penstock_fuzz::hub::Hub;
+use penstock_fuzz::hub::{self, Hub, World as _};
 use penstock_fuzz::rule::{AFTER, BEFORE};
 use penstock_fuzz::script::{Script, repeat};
+use penstock_fuzz::settings;
 
 const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
 const LARGEST: usize = 28 << 20;
-/// Bytes of calls that are made many times: at once, and in all steps of an input.
-const MANY: usize = 64 << 10;
-const ALL: usize = 192 << 10;
 
 struct World {
     hub: Hub<Broker>,
     serial: u32,
     secured: bool,
-    /// What is left of [`ALL`].
-    left: usize,
 }
 
 impl World {
     fn new(flags: u8) -> Self {
-        let (stored, secured) = (flags & 1 == 1, flags & 4 != 0);
+        let (stored, secured, large) = (flags & 1 == 1, flags & 4 != 0, flags & 8 != 0);
         let now = Instant::now();
         let settings = Settings {
-            address: ("127.0.0.1".into(), 8123),
-            clock: Clock::new(now, 1_700_000_000_000),
             stored,
-            auto_create: true,
-            partitions: 2,
             max_message_size: 4096,
             retention: Duration::from_secs(60),
             offset_retention: Duration::from_secs(60),
-            usage: StoreUsage::default(),
             max_store: 1 << 20,
             max_topics: 20,
-            client_timeout: Duration::from_secs(30),
-            seed: 1,
             users: secured.then(|| Users::parse("alice:her-word\n").unwrap()),
-            topic_ids: TopicIds::new(1),
+            ..settings::tubemq(now)
         };
         let mut broker = Broker::new(settings, Found::default(), None, now);
         broker.create_topic("demo", 2).unwrap();
-        let mut world = Self { hub: Hub::new(broker, now, 3), serial: 0, secured, left: ALL };
+        let mut world = Self { hub: Hub::new(broker, now, large), serial: 0, secured };
         world.hub.settle();
         world
-    }
-
-    fn feed(&mut self, index: usize, bytes: &[u8]) {
-        self.hub.feed(index, bytes);
-        self.listen(index);
     }
 
     fn call(&mut self, index: usize, kind: u8, what: u8, count: usize) {
         // A frame that is not whole yet would take it in.
         if !self.hub.is_amid(index) {
-            let bytes = repeat(count, self.left.min(MANY), |_| {
+            let bytes = repeat(count, self.hub.room(), |_| {
                 self.serial += 1;
                 let mut out = Transmit::default();
                 let call = Call::new(request(kind, what, index), Duration::from_secs(1));
@@ -77,10 +59,18 @@ impl World {
                 out.take().to_vec()
             });
             if count > 1 {
-                self.left = self.left.saturating_sub(bytes.len());
+                self.hub.charge(bytes.len());
             }
             self.feed(index, &bytes);
         }
+    }
+}
+
+impl hub::World for World {
+    type Broker = Broker;
+
+    fn hub(&mut self) -> &mut Hub<Broker> {
+        &mut self.hub
     }
 
     /// Decodes the broker's output, which must be TubeMQ.
@@ -110,6 +100,20 @@ impl World {
             }
         }
         assert!(bytes.is_empty(), "half a frame");
+    }
+
+    fn step(&mut self, index: usize, kind: u8, script: &mut Script<'_>) {
+        match kind {
+            3..31 => {
+                let what = script.byte();
+                self.call(index, kind, what, 1);
+            }
+            31 => {
+                let (kind, what, count) = (script.byte(), script.byte(), script.count());
+                self.call(index, kind, what, count);
+            }
+            size => self.feed(index, script.take(usize::from(size) - 31)),
+        }
     }
 }
 
@@ -210,25 +214,7 @@ fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let Some(first) = script.next() else { return };
     let mut world = World::new(first);
-    while let Some(op) = script.next() {
-        let index = usize::from(op & 3) % 3;
-        match op >> 2 {
-            0 => world.feed(index, &[]),
-            1 => world.hub.write(),
-            2 => world.hub.wait(Duration::from_secs(7)),
-            kind @ 3..31 => {
-                let Some(what) = script.next() else { break };
-                world.call(index, kind, what, 1);
-            }
-            31 => {
-                let (kind, what, count) = (script.byte(), script.byte(), script.count());
-                world.call(index, kind, what, count);
-            }
-            size => world.feed(index, script.take(usize::from(size) - 31)),
-        }
-    }
-    world.hub.write();
-    (0..3).for_each(|index| world.listen(index));
+    hub::play(&mut world, &mut script);
     // Silent members have left and hold nothing.
     world.hub.wait(Duration::from_secs(100));
     world.hub.check(if world.secured { BEFORE } else { AFTER });

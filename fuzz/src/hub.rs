@@ -9,9 +9,15 @@ use penstock::transmit::Transmit;
 
 use crate::meter::Meter;
 use crate::rule::{Limit, READ};
+use crate::script::Script;
 
 /// Turns of one connection after some input, at most. The rest waits for its next input.
-const TURNS: usize = 20;
+const TURNS: usize = 64;
+/// Bytes that steps may have which say something many times: each of them, and all of an input.
+const MANY: usize = 64 << 10;
+const ALL: usize = 192 << 10;
+/// Both, in an input that says so. There are few of them: each takes as long as many others.
+const LARGE: usize = 2 << 20;
 
 /// One connection.
 #[derive(Debug)]
@@ -36,16 +42,89 @@ pub struct Hub<B> {
     heard: Vec<BytesMut>,
     /// Connections so far.
     dialled: usize,
+    /// What each step that says something many times may have, and what is left for all of them.
+    each: usize,
+    left: usize,
+}
+
+/// How a turn of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// There may be more to do.
+    Busy,
+    /// It waits for input, or for another connection.
+    Idle,
+    /// The broker ends the connection.
+    Ended,
+}
+
+/// A broker with what a script can do to it.
+pub trait World {
+    type Broker: Protocol;
+
+    fn hub(&mut self) -> &mut Hub<Self::Broker>;
+
+    /// Says what a new connection says first.
+    fn present(&mut self, _index: usize) {}
+
+    /// Decodes what a connection has received.
+    fn listen(&mut self, index: usize);
+
+    /// Goes on after the broker has ended a connection and there is a new one.
+    fn ended(&mut self, _index: usize) {}
+
+    /// Sends bytes on a connection, and decodes the answers of each turn.
+    fn feed(&mut self, index: usize, bytes: &[u8]) {
+        self.hub().push(index, bytes);
+        for _ in 0..TURNS {
+            let turn = self.hub().turn(index);
+            self.listen(index);
+            match turn {
+                Turn::Busy => {}
+                Turn::Idle => break,
+                Turn::Ended => {
+                    self.hub().redial(index);
+                    self.ended(index);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A step of this protocol. `kind` is 3 to 63.
+    fn step(&mut self, index: usize, kind: u8, script: &mut Script<'_>);
+}
+
+/// Does the steps of a script, and writes what is left to write. Each step begins with a byte for its kind and one of three
+/// connections.
+pub fn play<W: World>(world: &mut W, script: &mut Script<'_>) {
+    while let Some(op) = script.next() {
+        let index = usize::from(op & 3) % 3;
+        match op >> 2 {
+            0 => {
+                world.hub().redial(index);
+                world.present(index);
+            }
+            1 => world.hub().write(),
+            2 => world.hub().wait(Duration::from_secs(7)),
+            kind => world.step(index, kind, script),
+        }
+    }
+    world.hub().write();
+    (0..3).for_each(|index| world.listen(index));
 }
 
 impl<B: Protocol> Hub<B> {
-    /// Connects `count` times.
-    pub fn new(broker: B, now: Instant, count: usize) -> Self {
+    /// Connects three times. Steps that say something many times are `large` or not.
+    pub fn new(broker: B, now: Instant, large: bool) -> Self {
+        let count = 3;
         // Connections take turns: what one of them may take at once is limited, not what all may take together.
         let mut meter = Meter::default();
         meter.turns = true;
         let heard = vec![BytesMut::new(); count];
-        let mut hub = Self { broker, now, meter, peers: Vec::new(), changes: 0, heard, dialled: 0 };
+        let (each, left) = if large { (LARGE, LARGE) } else { (MANY, ALL) };
+        let mut hub =
+            Self { broker, now, meter, peers: Vec::new(), changes: 0, heard, dialled: 0, each, left };
         for _ in 0..count {
             let peer = hub.connect();
             hub.peers.push(peer);
@@ -60,6 +139,16 @@ impl<B: Protocol> Hub<B> {
         Peer { id, input: BytesMut::new(), socket: BytesMut::new() }
     }
 
+    /// Bytes that a step may have which says something many times.
+    pub fn room(&self) -> usize {
+        self.left.min(self.each)
+    }
+
+    /// Notes the bytes of such a step.
+    pub fn charge(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
     /// Ends a connection and makes a new one in its place.
     pub fn redial(&mut self, index: usize) {
         let (broker, now, id) = (&mut self.broker, self.now, self.peers[index].id);
@@ -71,40 +160,40 @@ impl<B: Protocol> Hub<B> {
         self.heard[index].clear();
     }
 
-    /// Hands the broker bytes of a connection as its driver would. Returns whether the connection ended; then there is a
-    /// new one.
-    pub fn feed(&mut self, index: usize, bytes: &[u8]) -> bool {
+    /// Gives a connection bytes to send.
+    pub fn push(&mut self, index: usize, bytes: &[u8]) {
         self.meter.came(bytes.len());
         self.meter.run(|| self.peers[index].socket.extend_from_slice(bytes));
-        for _ in 0..TURNS {
-            let (broker, peer, now) = (&mut self.broker, &mut self.peers[index], self.now);
-            let before = (peer.input.len(), peer.socket.len());
-            let ended = self.meter.run(|| {
-                if broker.may_read(peer.id) && !peer.socket.is_empty() {
-                    let size = peer.socket.len().min(READ);
-                    let piece = peer.socket.split_to(size);
-                    peer.input.extend_from_slice(&piece);
-                }
-                broker.handle_input(now, peer.id, &mut peer.input).is_err() || broker.finished(peer.id)
-            });
-            self.settle();
-            let heard = self.hear(index);
-            if ended {
-                self.redial(index);
-                return true;
+    }
+
+    /// Hands the broker bytes of a connection as its driver would, and takes the answers.
+    pub fn turn(&mut self, index: usize) -> Turn {
+        let (broker, peer, now) = (&mut self.broker, &mut self.peers[index], self.now);
+        let before = (peer.input.len(), peer.socket.len());
+        let ended = self.meter.turn(|| {
+            if broker.may_read(peer.id) && !peer.socket.is_empty() {
+                let size = peer.socket.len().min(READ);
+                let piece = peer.socket.split_to(size);
+                peer.input.extend_from_slice(&piece);
             }
-            let due = self.broker.poll_timeout().is_some_and(|at| at <= self.now);
-            if due {
-                let (broker, now) = (&mut self.broker, self.now);
-                self.meter.run(|| broker.handle_timeout(now));
-                self.settle();
-            }
-            let peer = &self.peers[index];
-            if !due && !heard && before == (peer.input.len(), peer.socket.len()) {
-                break;
-            }
+            let waiting = peer.input.len();
+            let ended =
+                broker.handle_input(now, peer.id, &mut peer.input).is_err() || broker.finished(peer.id);
+            (ended, waiting - peer.input.len())
+        });
+        self.settle();
+        let heard = self.hear(index);
+        if ended {
+            return Turn::Ended;
         }
-        false
+        let due = self.broker.poll_timeout().is_some_and(|at| at <= self.now);
+        if due {
+            let (broker, now) = (&mut self.broker, self.now);
+            self.meter.run(|| broker.handle_timeout(now));
+            self.settle();
+        }
+        let peer = &self.peers[index];
+        if due || heard || before != (peer.input.len(), peer.socket.len()) { Turn::Busy } else { Turn::Idle }
     }
 
     /// Whether the broker waits for the rest of a frame, or is not ready to read.

@@ -4,8 +4,6 @@
 //! the same request, a list in an acknowledgement. A client that does not read its answers makes the broker queue no more than
 //! the limit; one that reads them is served in turns that are short.
 
-use std::time::Duration;
-
 use bytes::BytesMut;
 use penstock::broker::protocol::Protocol;
 
@@ -16,7 +14,7 @@ mod pulsar;
 mod rule;
 mod tubemq;
 
-use rule::{AFTER, BEFORE, Cost, Limit, READ, cpu};
+use rule::{AFTER, BEFORE, Cost, Limit, READ, SLOWER, TIME, cpu};
 
 /// Bytes of input in each case.
 const SIZES: [usize; 3] = [200, 20_000, 2_000_000];
@@ -30,8 +28,8 @@ fn spend<B: Protocol + std::fmt::Debug>(
     mut bytes: &[u8],
     reads: bool,
 ) -> Cost {
-    let (mut output, mut time, mut longest) = (0, Duration::ZERO, Duration::ZERO);
-    let input = bytes.len();
+    let mut cost = Cost { input: bytes.len(), ..Cost::default() };
+    let mut output = 0;
     world.largest = 0;
     let heap = allocation_counter::measure(|| {
         let mut waiting = BytesMut::new();
@@ -42,22 +40,18 @@ fn spend<B: Protocol + std::fmt::Debug>(
                 waiting.extend_from_slice(piece);
                 bytes = rest;
             }
-            let start = cpu();
+            let (start, size) = (cpu(), waiting.len());
             let ended = world.feed(id, &mut waiting).is_err() || world.broker.finished(id);
-            let mut turn = cpu().saturating_sub(start);
-            longest = longest.max(turn);
+            cost.took(cpu().saturating_sub(start), size - waiting.len());
             // Work that was put off.
             let mut more = false;
             if world.broker.poll_timeout().is_some_and(|at| at <= world.now) {
                 let start = cpu();
                 world.broker.handle_timeout(world.now);
                 world.settle();
-                let again = cpu().saturating_sub(start);
-                longest = longest.max(again);
-                turn += again;
+                cost.took(cpu().saturating_sub(start), 0);
                 more = true;
             }
-            time += turn;
             let mut taken = 0;
             if reads {
                 taken = world.hear_once(id);
@@ -73,7 +67,7 @@ fn spend<B: Protocol + std::fmt::Debug>(
     }
     // The queue of the output: when it grows, its old buffer and one of twice the size are there.
     let heap = (heap.bytes_max as usize).saturating_sub(3 * output);
-    Cost { input, heap, output, time, turn: longest, change: world.largest }
+    Cost { heap, output, change: world.largest, ..cost }
 }
 
 /// Repeats what `piece` gives for 0, 1, 2, ... until it is `size` bytes long.
@@ -102,7 +96,7 @@ fn assert_cheap<B: Protocol + std::fmt::Debug>(
         }
         let (mut world, id) = prepare();
         let cost = spend(&mut world, id, bytes, reads);
-        if let Some(excess) = cost.excess(limit, reads) {
+        if let Some(excess) = cost.excess(limit, TIME * SLOWER, reads) {
             panic!("{what}, {} bytes, reads {reads}: {excess}: {cost:?}", bytes.len());
         }
     }

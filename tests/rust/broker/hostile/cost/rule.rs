@@ -13,7 +13,7 @@ pub const OUTPUT: usize = (8 << 20) + (6 << 20);
 pub const CHANGE: usize = 5 << 20;
 /// CPU time for each 64 KiB, in a release build.
 pub const TIME: Duration = Duration::from_millis(50);
-/// How much slower a build is that checks, and a processor that others use.
+/// How much slower a build is that checks, and a processor that others use. The fuzz targets have one of their own.
 pub const SLOWER: u32 = if cfg!(debug_assertions) { 30 } else { 3 };
 
 /// A limit on the heap, as a multiple of the input and a base.
@@ -36,7 +36,7 @@ pub struct Cost {
     pub heap: usize,
     /// Most output that was queued at once.
     pub output: usize,
-    /// CPU time of all turns, and of the longest one.
+    /// CPU time of all turns, and for each 64 KiB of its input that of the turn that took longest.
     pub time: Duration,
     pub turn: Duration,
     /// Bytes of the largest change of the store.
@@ -44,13 +44,17 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The limit that is exceeded, if one is. If `turns` are what counts, each one has its time; if not, all of them together
-    /// have that of the input.
-    pub fn excess(&self, limit: Limit, turns: bool) -> Option<String> {
+    /// Adds a turn that took so much CPU time and so many bytes of the input.
+    pub fn took(&mut self, time: Duration, bytes: usize) {
+        self.time += time;
+        self.turn = self.turn.max(time / units(bytes));
+    }
+
+    /// The limit that is exceeded, if one is. `time` is that for each 64 KiB. If `turns` are what counts, each one has the
+    /// time of the bytes that it took; if not, all of them together have that of the input.
+    pub fn excess(&self, limit: Limit, time: Duration, turns: bool) -> Option<String> {
         let heap = limit.factor * self.input + limit.base;
-        let units = self.input.div_ceil(READ).max(1) as u32;
-        let (took, time) = if turns { (self.turn, TIME * 2) } else { (self.time, TIME * units) };
-        let whole = if turns { units } else { 1 };
+        let (took, time) = if turns { (self.turn, time) } else { (self.time, time * units(self.input)) };
         if self.heap > heap {
             return Some(format!("{} bytes of heap, and {heap} are allowed", self.heap));
         }
@@ -60,9 +64,13 @@ impl Cost {
         if self.change > CHANGE {
             return Some(format!("a change of {} bytes, and {CHANGE} are allowed", self.change));
         }
-        let time = time * SLOWER * whole;
         (took > time).then(|| format!("{took:?} of CPU time, and {time:?} are allowed"))
     }
+}
+
+/// Input in units of 64 KiB, at least one.
+fn units(bytes: usize) -> u32 {
+    bytes.div_ceil(READ).max(1) as u32
 }
 
 /// CPU time of this thread.
