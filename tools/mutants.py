@@ -2,17 +2,19 @@
 """Checks that the tests notice defects: ``mutants.py [TEXT]``.
 
 Applies each change of ``mutants.toml`` (or those with TEXT in their name) to a copy of the sources in
-``target/mutants``, one at a time, and runs the tests that must fail then.
+``target/mutants``, one at a time, and runs the tests and the fuzz target that must fail then.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "target" / "mutants"
@@ -42,6 +44,44 @@ def cargo(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", "timed out")
 
 
+def fuzz(target: str) -> str:
+    """Runs a fuzz target for half a minute. Returns what it fails with, or nothing."""
+    (TREE / "target").mkdir(exist_ok=True)
+    tools = TREE / "target" / "tools"
+    if not tools.exists():
+        tools.symlink_to(ROOT / "target" / "tools")
+    environment = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    command = ["tools/fuzz", "30", target]
+    run = subprocess.run(
+        command, cwd=TREE, env=environment | {"FUZZ_SEED": "1"}, capture_output=True, text=True
+    )
+    if not run.returncode:
+        return ""
+    if f"fuzz target {target} failed" not in run.stderr:
+        raise SystemExit(f"the fuzz target does not run:\n{run.stderr[-3000:]}")
+    executed = re.search(r"number_of_executed_units: *(\d+)", run.stderr)
+    return f"after {executed[1]} inputs" if executed else "yes"
+
+
+def apply(mutant: dict[str, Any]) -> dict[Path, str]:
+    """Makes the changes of a mutant. Returns the files as they were before."""
+    before: dict[Path, str] = {}
+    for change in (mutant, *mutant.get("also", ())):
+        path = TREE / change["file"]
+        text = path.read_text()
+        before.setdefault(path, text)
+        if text.count(change["old"]) != 1:
+            restore(before)
+            raise LookupError(f"{change['file']} has no such place, or several: {change['old']}")
+        path.write_text(text.replace(change["old"], change["new"]))
+    return before
+
+
+def restore(before: dict[Path, str]) -> None:
+    for path, text in before.items():
+        path.write_text(text)
+
+
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     mutants = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text())["mutant"]
@@ -55,23 +95,28 @@ def main() -> int:
             return 1
     for mutant in mutants:
         started = time.monotonic()
-        path = TREE / mutant["file"]
-        original = path.read_text()
-        if original.count(mutant["old"]) != 1:
-            print(f"{mutant['name']}: {mutant['file']} has no such place, or several: {mutant['old']}")
+        try:
+            before = apply(mutant)
+        except LookupError as error:
+            print(f"{mutant['name']}: {error}")
             failures += 1
             continue
-        path.write_text(original.replace(mutant["old"], mutant["new"]))
+        fuzzed = None
         try:
             built = cargo("--no-run", *mutant["test"][:-1])
             run = built if built.returncode else cargo(*mutant["test"])
+            if "fuzz" in mutant and not built.returncode:
+                fuzzed = fuzz(mutant["fuzz"])
         finally:
-            path.write_text(original)
+            restore(before)
         verdict = "killed" if run.returncode else "SURVIVED"
+        if fuzzed == "":
+            verdict = f"SURVIVED {mutant['fuzz']}"
         if built.returncode:
             verdict = f"does not compile:\n{built.stderr[-2000:]}"
         failures += verdict != "killed"
-        print(f"{verdict}: {mutant['name']} ({time.monotonic() - started:.0f} s)", flush=True)
+        fuzzed = f", by {mutant['fuzz']} {fuzzed}" if fuzzed else ""
+        print(f"{verdict}: {mutant['name']}{fuzzed} ({time.monotonic() - started:.0f} s)", flush=True)
     print(f"{len(mutants) - failures} of {len(mutants)} killed")
     return 1 if failures else 0
 

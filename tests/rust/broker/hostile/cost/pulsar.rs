@@ -142,6 +142,12 @@ const CASES: &[Case] = &[
             ack(vec![part])
         })
     }),
+    ("acknowledgements of parts of batches as large as they may be", |size| {
+        repeat(size, |index| {
+            let words = vec![1; (1 << 20) / 64];
+            ack(vec![pb::MessageIdData { ack_set: words, ..entry(index as u64 % 100) }])
+        })
+    }),
     ("an acknowledgement of single messages of many batches", |size| {
         let part =
             |number: u64| pb::MessageIdData { ack_set: vec![-2 - number as i64], ..entry(number % 100) };
