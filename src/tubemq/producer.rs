@@ -37,6 +37,9 @@ const MAX_REFUSALS: u32 = 5;
 /// Time for which a message is sent again although the broker does not take the visit token. Masters are replaced, and issue other
 /// tokens, within that time; a user that was removed gets none.
 const DENIED_LIMIT: Duration = Duration::from_secs(60);
+/// Most time between two such refusals that counts: with more the broker could not be asked, and the master may have been out
+/// of reach as well.
+const DENIED_GAP: Duration = Duration::from_secs(4);
 /// Pause of a partition after its first refusal, doubled with each further one up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -113,8 +116,8 @@ struct Entry {
     partition: Partition,
     pushed: Instant,
     refusals: u32,
-    /// Time at which the broker first did not take the visit token.
-    denied: Option<Instant>,
+    /// Time of the last refusal of the visit token, and the time that those so far count for.
+    denied: Option<(Instant, Duration)>,
     /// Whether an earlier attempt may have been stored, because its connection was lost.
     maybe_stored: bool,
     state: State,
@@ -419,7 +422,12 @@ impl Producer {
             entry.denied = None;
         }
         let hopeless = match code {
-            Some(Code::CertificateFailure) => now >= *entry.denied.get_or_insert(now) + DENIED_LIMIT,
+            Some(Code::CertificateFailure) => {
+                let (last, denied) = entry.denied.unwrap_or((now, Duration::ZERO));
+                let denied = denied + now.saturating_duration_since(last).min(DENIED_GAP);
+                entry.denied = Some((now, denied));
+                denied >= DENIED_LIMIT
+            }
             Some(Code::ReceiveOverflow | Code::ServiceUnavailable) => false,
             _ => {
                 entry.refusals += 1;

@@ -312,6 +312,27 @@ fn refusals_of_the_token_count_only_one_after_the_other() {
     assert!(matches!(ends[..], [Ok(_)]), "{ends:?}");
 }
 
+/// A message waits in the client while the broker is away; afterwards the token is one of before.
+#[test]
+fn the_time_in_which_a_broker_cannot_be_asked_does_not_count_as_refusals_of_the_token() {
+    let mut now = Instant::now();
+    let mut producer = producer(now, &[partition(1, 0)]);
+    producer.options.send_timeout = None;
+    push(&mut producer, now, "a", Some("key"));
+    for _ in 0..5 {
+        attach(&mut producer, 1);
+        let (number, _) = producer.poll_request(now, 1, &VISIT).expect("it is tried again");
+        producer.handle_answer(now, number, answer(415, 0));
+        producer.detach(now, 1, DENIED_LIMIT);
+        now += 2 * DENIED_LIMIT;
+        producer.handle_timeout(now);
+    }
+    attach(&mut producer, 1);
+    let (number, _) = producer.poll_request(now, 1, &VISIT).expect("it is tried again");
+    producer.handle_answer(now, number, answer(200, 7));
+    assert_eq!(outcomes(&mut producer), [Ok(7)]);
+}
+
 /// A message that may have been stored does not end as one that was refused.
 #[test]
 fn a_message_that_may_have_been_stored_ends_as_a_time_out_when_its_token_is_refused() {
