@@ -227,7 +227,7 @@ class ProducerFenced(Error, code="producer_fenced"):
 
 
 class SessionTakenOver(Error, code="session_taken_over"):
-    """Another connection took over the MQTT client id. This one does not reconnect."""
+    """Another client took over the MQTT client id. This one does not reconnect."""
 
 
 class ProtocolError(Error, code="protocol", retriable=True):

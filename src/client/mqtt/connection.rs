@@ -38,6 +38,10 @@ use crate::net::{self, Stream, tls, ws};
 
 /// Most bytes that the session adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
+/// Time within which the network may still deliver the CONNECT of a connection that was given up.
+const LATE_CONNECT: Duration = Duration::from_secs(120);
+/// Such connections that are remembered.
+const MOST_UNANSWERED: usize = 16;
 /// Multiple of the receive buffer up to which the socket is read while the session waits for answers, which arrive
 /// on the same socket.
 const OVERDRAFT: usize = 4;
@@ -361,6 +365,16 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     Ok(connect)
 }
 
+/// The end of an attempt to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// No CONNECT was sent, or it was refused.
+    Nothing,
+    /// CONNECT has no answer. The broker may get it later.
+    Unanswered,
+    Up,
+}
+
 /// Connects, and reconnects each time the connection ends, until an error is hopeless.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
@@ -371,17 +385,23 @@ pub(super) async fn supervise(
     let mut backoff = Backoff::new(shared.options.max_backoff);
     // The first caller waits for one attempt at each address.
     let mut attempts = connector.url.addresses.len();
+    let mut unanswered: Vec<Instant> = Vec::new();
     loop {
-        let (was_up, error) = run(&shared, &mut connector, &mut ready).await;
+        let (reached, error) = run(&shared, &mut connector, &mut ready).await;
         if error.kind() == ErrorKind::Closed {
             // `Client::close` ends the rest once the outbox is written.
             return;
         }
         *shared.trouble.lock() = Some(error.clone());
-        if was_up {
+        if reached == Reached::Up {
             backoff.reset();
         } else {
             connector.next += 1;
+        }
+        let now = clock::now();
+        unanswered.retain(|at| now < *at + LATE_CONNECT);
+        if reached == Reached::Unanswered && unanswered.len() < MOST_UNANSWERED {
+            unanswered.push(now);
         }
         if error.kind() == ErrorKind::UnsupportedVersion && connector.versions.len() > 1 {
             connector.versions.pop();
@@ -391,6 +411,13 @@ pub(super) async fn supervise(
             // The first connect reports what is wrong. Later a certificate or a password may be corrected, and a
             // broker that once sent garbage may be restarted.
             ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
+            // By an own CONNECT, which has come late, rather than by another client.
+            ErrorKind::SessionTakenOver if unanswered.pop().is_some() => {
+                log::warn(&format!(
+                    "{error}; it may be an own attempt to connect that came late: connecting again"
+                ));
+                false
+            }
             _ => !error.retriable(),
         };
         attempts = attempts.saturating_sub(1);
@@ -416,12 +443,12 @@ pub(super) async fn supervise(
     }
 }
 
-/// Runs one connection. Returns whether it was established, and why it ended.
+/// Runs one connection. Returns how far it came, and why it ended.
 async fn run(
     shared: &Arc<Shared>,
     connector: &mut Connector,
     ready: &mut Option<oneshot::Sender<Result<()>>>,
-) -> (bool, Error) {
+) -> (Reached, Error) {
     let version = connector.version();
     shared.set_version(version);
     let opened = async {
@@ -432,7 +459,7 @@ async fn run(
     };
     let (stream, protocol) = match opened.await {
         Ok(opened) => opened,
-        Err(error) => return (false, error),
+        Err(error) => return (Reached::Nothing, error),
     };
     let (connected, mut is_connected) = watch::channel(false);
     let (challenges, mut challenged) = mpsc::channel(1);
@@ -484,7 +511,11 @@ async fn run(
         (_, Some(error)) | (Err(error), None) => error,
         (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
     };
-    let was_up = *host.connected.borrow();
+    let reached = match error.kind() {
+        _ if *host.connected.borrow() => Reached::Up,
+        ErrorKind::Disconnected | ErrorKind::Timeout => Reached::Unanswered,
+        _ => Reached::Nothing,
+    };
     let mut events = std::mem::take(&mut host.events);
     drop(host);
     {
@@ -496,5 +527,5 @@ async fn run(
     }
     shared.dispatch(&mut events);
     shared.settled.notify_waiters();
-    (was_up, error)
+    (reached, error)
 }
