@@ -3,7 +3,8 @@
 //! The network delays and cuts, each side detects a cut by itself, and the broker is killed between its commits.
 //!
 //! Publishers and subscribers have persistent sessions. At rest, each acknowledged message of QoS 1 was delivered at
-//! least once and each of QoS 2 exactly once, in order, and the store is empty.
+//! least once and each of QoS 2 exactly once, in order, and the store is empty: which `engine` does not check, and its clients
+//! are the library's own.
 //!
 //! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 

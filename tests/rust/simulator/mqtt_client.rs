@@ -4,7 +4,8 @@
 //! killed between its commits, and sessions get lost.
 //!
 //! A tap on each client's wire checks every packet: free identifiers, DUP on repeated packets only, no PUBLISH after
-//! its PUBREC, windows that neither side exceeds, acknowledgements in order of arrival. At rest every publication has
+//! its PUBREC, windows that neither side exceeds, acknowledgements in order of arrival: `engine` follows no packet, and
+//! its sessions are never lost. At rest every publication has
 //! ended, and each acknowledged one was delivered: QoS 1 at least once, QoS 2 exactly once, in the order of its topic.
 //!
 //! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.

@@ -351,6 +351,19 @@ pub(crate) async fn opened<T>(
     None
 }
 
+/// Waits for what a visitor does, and a while longer: it lingers, so that faults find it there. `None` if that has failed.
+pub(crate) async fn linger<T>(
+    what: &str,
+    chance: &mut Chance,
+    check: impl Fn(&str, &Error),
+    doing: impl Future<Output = Result<T, Error>>,
+) -> Option<T> {
+    let done = ends(120, what, doing).await.map_err(violate).ok()?;
+    trace::event(format_args!("the visitor is done with {what}: {:?}", done.as_ref().err()));
+    tokio::time::sleep(chance.micros(300_000)).await;
+    done.inspect_err(|error| check(what, error)).ok()
+}
+
 /// Waits for what ends within `seconds` once everything is `healed`: the faults may last for longer than anything may take.
 pub(crate) async fn settles<T>(
     healed: &Cell<bool>,

@@ -30,10 +30,8 @@ const ENOUGH: usize = 20;
 /// The faults and the states of clients that they hit.
 type Cells = BTreeMap<(&'static str, &'static str), u64>;
 
-/// What the seeds of a test reach: every fault and every state; with many seeds, every fault in every state.
+/// What the seeds of a test reach: every fault in every state.
 struct Table {
-    /// Seeds from which on every fault must have hit every state.
-    complete: u64,
     states: &'static [&'static str],
     /// States that no fault can hit, each with the reason.
     except: &'static [(&'static str, &'static str)],
@@ -54,23 +52,15 @@ impl Table {
         }
     }
 
-    /// Names what was not reached, and what was and cannot be.
-    fn check(&self, cells: &Cells, is_complete: bool) {
-        let reached = |fault: Fault, state: &str| {
-            let cell = cells.iter().find(|((of, at), _)| (*of, *at) == (fault.name(), state));
-            cell.map_or(0, |(_, count)| *count)
-        };
+    /// What was not reached, and what was and cannot be.
+    fn wrong(&self, cells: &Cells) -> Vec<String> {
+        let reached = |fault: Fault, state: &'static str| cells.contains_key(&(fault.name(), state));
         let mut wrong = Vec::new();
         for state in self.states {
-            let missed: Vec<_> =
-                Fault::ALL.into_iter().filter(|fault| reached(*fault, state) == 0).map(Fault::name).collect();
-            if missed.len() == Fault::ALL.len() || is_complete && !missed.is_empty() {
+            let missed = Fault::ALL.into_iter().filter(|fault| !reached(*fault, state));
+            let missed: Vec<_> = missed.map(Fault::name).collect();
+            if !missed.is_empty() {
                 wrong.push(format!("{state} was never hit by {}", missed.join(", ")));
-            }
-        }
-        for fault in Fault::ALL {
-            if self.states.iter().all(|state| reached(fault, state) == 0) {
-                wrong.push(format!("{} has never happened", fault.name()));
             }
         }
         let states: BTreeSet<_> = cells.keys().map(|(_, state)| *state).collect();
@@ -80,7 +70,7 @@ impl Table {
             let why = self.except.iter().find(|(except, _)| *except == state);
             wrong.push(format!("{state} was hit: {}", why.map_or("it is not in the table", |(_, why)| why)));
         }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        wrong
     }
 }
 
@@ -111,14 +101,19 @@ impl Seeds {
     }
 }
 
-/// Plays seeds and checks what they have reached.
+/// Plays seeds and checks what they have reached. Fewer seeds than those of `make test` may reach less.
+#[allow(clippy::print_stdout, reason = "what was not tried")]
 fn cover(seeds: &Seeds, table: &Table, run: fn(u64) -> Result<Run, String>) {
     let cells = play(seeds, run);
     table.print(&cells);
-    let count = seeds::count(seeds.count);
-    // Fewer seeds reach less.
-    if seeds::replayed().is_none() && count >= seeds.count {
-        table.check(&cells, count >= table.complete);
+    if seeds::replayed().is_some() {
+        return;
+    }
+    let wrong = table.wrong(&cells).join("\n");
+    if seeds::count(seeds.count) < seeds.count {
+        println!("{wrong}");
+    } else {
+        assert!(wrong.is_empty(), "{wrong}");
     }
 }
 

@@ -20,7 +20,7 @@ use super::trace;
 use super::{Seeds, mqtt as with_mqtt, pulsar as with_pulsar, tubemq as with_tubemq};
 use crate::support::chance::Chance;
 
-const SEEDS: Seeds = Seeds { count: 16, once_failed: &[], twice: 5 };
+const SEEDS: Seeds = Seeds { count: 50, once_failed: &[], twice: 5 };
 /// Virtual seconds within which everything settles once it is healed.
 const PATIENCE: u64 = 1500;
 

@@ -1,7 +1,8 @@
 //! Pulsar's client state machines against the embedded broker's, without sockets, disks and clocks.
 //!
 //! The network delays, cuts and loses the last bytes in flight, and each side detects a cut by itself. The broker is
-//! killed between its commits.
+//! killed between its commits. It shows what `engine` cannot see from outside: the permits that both sides count, and the
+//! log after each commit.
 //!
 //! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 //!

@@ -41,6 +41,8 @@ pub(super) struct Subscription {
     /// What the application has acknowledged, successfully or not.
     pub(super) acknowledged: BTreeSet<Name>,
     pub(super) last: BTreeMap<(Arc<str>, u8, u32), u64>,
+    /// Seeks under way. The broker obeys at some time before they end.
+    pub(super) seeks: u32,
     /// Whether it was moved, so that messages may come again and in another order.
     pub(super) moved: bool,
     /// What seeks may have passed over: what is below a position of a ledger, and what was pushed before a time.
@@ -51,7 +53,8 @@ pub(super) struct Subscription {
 impl Subscription {
     /// Whether a seek may have passed over a message.
     pub(super) fn may_lack(&self, push: &Push) -> bool {
-        self.passed_before.is_some_and(|before| push.at < before)
+        self.seeks > 0
+            || self.passed_before.is_some_and(|before| push.at < before)
             || match push.id {
                 Some(id) => self.passed.get(&id.0).is_some_and(|below| id <= *below),
                 None => !self.passed.is_empty(),

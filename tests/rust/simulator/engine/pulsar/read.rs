@@ -32,7 +32,8 @@ impl World {
         let (kind, _) = self.plan.kinds[at];
         let subscription = &mut ledger.subscriptions[at];
         watch::hand_out(&format!("s{at}"), id.entry_id(), id.batch_index, id.batch_size);
-        if subscription.receipted.get(&name).is_some_and(|receipt| *receipt < opened) && !subscription.moved {
+        let moved = subscription.moved || subscription.seeks > 0;
+        if subscription.receipted.get(&name).is_some_and(|receipt| *receipt < opened) && !moved {
             violate(format!("{name:?} was acknowledged with a receipt, and comes back to subscription {at}"));
         }
         let is_early = push.due.is_some_and(|due| self.host.latest_ms() < due);
@@ -42,7 +43,7 @@ impl World {
         let count = subscription.received.entry(name).or_default();
         *count += 1;
         trace::event(format_args!("subscription {at} gets {name:?} at {id} of {topic}"));
-        if *count == 1 && matches!(kind, SubType::Exclusive | SubType::Failover) && !subscription.moved {
+        if *count == 1 && matches!(kind, SubType::Exclusive | SubType::Failover) && !moved {
             let last = subscription.last.insert((topic.clone(), name.0, push.order), name.1);
             if let Some(last) = last.filter(|last| *last > name.1) {
                 violate(format!("{name:?} came to subscription {at} behind {last} in {topic}"));
@@ -246,6 +247,7 @@ impl World {
             _ => return,
         };
         trace::event(format_args!("subscription {at} is moved to {to:?}"));
+        self.ledger.borrow_mut().subscriptions[at].seeks += 1;
         let sought = ends(120, "a seek", consumer.seek(to)).await.unwrap_or_else(|late| {
             violate(late);
             Ok(())
@@ -253,6 +255,7 @@ impl World {
         trace::event(format_args!("subscription {at} was moved: {sought:?}"));
         let mut ledger = self.ledger.borrow_mut();
         let subscription = &mut ledger.subscriptions[at];
+        subscription.seeks -= 1;
         let mut until = Instant::now();
         if let Err(error) = &sought {
             check_error("seek", error);
