@@ -32,6 +32,8 @@ const PACK_BYTES: usize = 512 << 10;
 /// them out.
 const PACK_MESSAGES: u64 = 4000;
 const EXAMINED_BYTES: usize = 4 << 20;
+/// Cost of looking at a message, in bytes of its body that would cost the same.
+const EXAMINED: usize = 256;
 /// Limits on the filters of a client for a topic and on the bytes of one filter, as in the real broker.
 const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
@@ -262,6 +264,9 @@ impl Broker {
             *known = next;
         } else {
             lease.pack = Some(next);
+        }
+        if let Some(connection) = self.connections.get_mut(&call_id.connection) {
+            connection.work += examined + EXAMINED * (next - start) as usize;
         }
         lease.delivered += messages.len() as u64;
         self.counters.messages_out += messages.len() as u64;

@@ -111,8 +111,10 @@ struct Connection {
     early: usize,
     decoder: Decoder,
     output: Transmit,
-    /// Whether received calls wait because too much output is queued.
+    /// Whether received calls wait because too much output is queued, or until others have had their turn.
     behind: bool,
+    /// Bytes of messages that the gets of this turn have looked at: their filters may leave most of them out.
+    work: usize,
     /// The last valid visit token of a call on this connection. If there are users, messages and offsets are for
     /// connections whose token is still valid.
     visit: Option<i64>,
@@ -483,6 +485,7 @@ impl Protocol for Broker {
             decoder: Decoder::new(FIRST_CALL),
             output: Transmit::default(),
             behind: false,
+            work: 0,
             visit: None,
         };
         self.connections.insert(id, connection);
@@ -507,12 +510,20 @@ impl Protocol for Broker {
         if trusted && let Some(connection) = self.connections.get_mut(&id) {
             connection.decoder.set_max_payload(self.settings.max_message_size + CALL_ROOM);
         }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.work = 0;
+        }
         while let Some(connection) = self.connections.get_mut(&id) {
-            // A get is short and its response is long. Read the remaining calls once this output is written.
+            // A get is short and its response is long, or long to look for. Read the remaining calls once this output is
+            // written, or once other connections have had their turn.
             let full = connection.is_full();
+            let pause = full || connection.work > OUTPUT_LIMIT;
             // Without input, no call comes that could reset it.
-            connection.behind = full && !input.is_empty();
-            if full {
+            connection.behind = pause && !input.is_empty();
+            if pause {
+                if !full {
+                    self.wakes.push_back(id);
+                }
                 break;
             }
             let Some(frame) = connection.decoder.next(input)? else { break };

@@ -243,6 +243,38 @@ fn gets_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken() 
 }
 
 #[test]
+fn gets_whose_filter_leaves_everything_out_take_turns_with_other_connections() {
+    const GETS: u32 = 6;
+    let (mut bench, seat) = Bench::demo();
+    (0..24).for_each(|_| assert!(bench.produce(seat, "demo", 0, &vec![7; 1 << 20]).success));
+    bench.take(seat, "c", 0, |request| request.filter_cond_str = vec!["x".into()]);
+    let neighbour = bench.connect();
+    let get = pb::GetMessageRequestC2b {
+        client_id: "c".into(),
+        group_name: "g".into(),
+        topic_name: "demo".into(),
+        ..Default::default()
+    };
+    let call = Call::new(Request::GetMessages(get), Duration::from_secs(1));
+    let mut out = Transmit::default();
+    (0..GETS).for_each(|serial| call.encode(serial, &mut out).unwrap());
+    let (mut input, mut answered, mut turns) = (out.take(), 0, 0);
+    while answered < GETS {
+        // Each looks at 4 MiB and answers with a few bytes.
+        bench.broker.handle_input(bench.now, seat, &mut input).unwrap();
+        let now = bench.replies(seat).len() as u32;
+        assert!((1..=3).contains(&now), "{now} in one turn");
+        answered += now;
+        turns += 1;
+        let woken = std::iter::from_fn(|| bench.broker.poll_wake()).any(|id| id == seat);
+        assert!(input.is_empty() || woken, "its turn comes again");
+        assert_eq!(bench.broker.may_read(seat), input.is_empty(), "the rest is before what comes");
+        assert!(bench.register_producer(neighbour, "other").success);
+    }
+    assert!(turns > 1 && input.is_empty(), "{turns}");
+}
+
+#[test]
 fn offsets_and_messages_outlive_a_kill() {
     let (mut bench, seat) = Bench::demo();
     for body in ["a", "b", "c"] {
