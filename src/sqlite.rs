@@ -1,5 +1,5 @@
 //! SQLite as a log: databases are opened here; `commit` makes one transaction of many changes, and `writer` is the thread that
-//! does so. `sums`: checksums of rows.
+//! does so. `sums`: checksums of rows; `structure`: SQLite's check of a whole file.
 //!
 //! Waiting jobs are gathered until the queue is empty or [`GATHER_BYTES`] or [`GATHER_TIME`] is reached, applied
 //! in one transaction, committed once, and only then reported as done. Reports have the order of the jobs. After
@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 mod commit;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+pub(crate) mod structure;
 pub(crate) mod sums;
 mod writer;
 

@@ -108,6 +108,15 @@ fn check_log(
     while next < end {
         // A damaged key may be far away from the others: what is walked is the rows, not their numbers.
         let (found, stop) = match stored.read(topic, next, READ.0, READ.1) {
+            // SQLite believes the keys by which it descends.
+            Ok(found) if found.first().is_some_and(|entry| entry.sequence < next) => {
+                spoil(
+                    &mut bad,
+                    next..end,
+                    format!("the entries from {next} on are not in the order of their keys"),
+                );
+                break;
+            }
             Ok(found) => {
                 let stop = found.last().map_or(end, |entry| entry.sequence + 1);
                 (found, stop)
@@ -115,7 +124,7 @@ fn check_log(
             Err(error) => {
                 let why = error.message().split("; `").next().unwrap_or_default().to_owned();
                 match stored.next_number(topic, next) {
-                    Ok(Some(number)) => {
+                    Ok(Some(number)) if number >= next => {
                         if number > next {
                             spoil(&mut bad, next..number, format!("entry {next} is missing"));
                         }
@@ -333,6 +342,65 @@ mod tests {
             assert!(damage[0].starts_with(&stray), "{bit}: {damage:?}");
             let error = super::super::Database::open(directory.path(), Sync::Os).unwrap_err();
             assert!(error.message().contains(&stray) && error.message().contains("--check"), "{error}");
+        }
+    }
+
+    /// The places of the keys in the inner pages of the tables, by which SQLite descends.
+    fn inner_keys(file: &[u8]) -> Vec<Range<usize>> {
+        let mut keys = Vec::new();
+        for (number, page) in file.chunks_exact(4096).enumerate() {
+            let head = if number == 0 { 100 } else { 0 };
+            if page[head] != 5 {
+                continue;
+            }
+            let short = |at: usize| usize::from(u16::from_be_bytes([page[at], page[at + 1]]));
+            for cell in 0..short(head + 3) {
+                // Behind the number of the child page, as many bytes as have their highest bit, and one.
+                let from = short(head + 12 + 2 * cell) + 4;
+                let length = page[from..].iter().take(8).take_while(|byte| **byte >= 0x80).count() + 1;
+                keys.push(number * 4096 + from..number * 4096 + from + length);
+            }
+        }
+        keys
+    }
+
+    #[test]
+    fn a_check_and_a_start_end_whatever_the_keys_of_inner_pages_say() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = Directory::open(directory.path()).unwrap();
+        let db = opened.connect(Sync::Os).unwrap();
+        prepare(&db).unwrap();
+        for id in [1, 2, 4] {
+            let name = format!("t{id}").into();
+            Op::CreateTopic { id, domain: "pulsar", name, partitions: 0 }.apply(&db).unwrap();
+            for sequence in 0..400 {
+                let entry = Entry { sequence, last_index: sequence, ..entry(1, 60) };
+                Op::Append { topic: id, entry, producer: None }.apply(&db).unwrap();
+            }
+        }
+        let pragma = "PRAGMA wal_checkpoint(TRUNCATE)";
+        db.query_row(pragma, [], |_| Ok(())).unwrap();
+        drop((db, opened));
+        let sound = std::fs::read(directory.path().join("broker.db")).unwrap();
+        assert_eq!(check(directory.path()).unwrap(), Checked { entries: 1200, damage: vec![] });
+
+        let keys = inner_keys(&sound);
+        assert!(keys.len() >= 8, "{keys:?}");
+        for (at, bit) in keys.into_iter().flatten().flat_map(|at| (0..7).map(move |bit| (at, bit))).step_by(3)
+        {
+            let mut file = sound.clone();
+            file[at] ^= 1 << bit;
+            let copy = tempfile::tempdir().unwrap();
+            std::fs::write(copy.path().join("broker.db"), file).unwrap();
+            // Either is an error or not; what counts is that they end.
+            let checked = check(copy.path());
+            assert!(
+                checked.is_err_and(|error| !error.message().is_empty()) || {
+                    let started = super::super::Database::open(copy.path(), Sync::Os);
+                    drop(started);
+                    true
+                }
+            );
         }
     }
 

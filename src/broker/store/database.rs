@@ -9,7 +9,7 @@ use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use super::rows;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::{self, Sync};
+use crate::sqlite::{self, Sync, structure};
 
 /// Version of the tables. A newer store is refused, an older one is migrated.
 ///
@@ -153,7 +153,7 @@ pub fn prepare(db: &Connection) -> Result<()> {
     }
     if exists && format < FORMAT {
         // The migration writes where a damaged structure says that there is room, and sums up rows as it finds them.
-        if let Some(place) = rows::structure_damage(&transaction, None)? {
+        if let Some(place) = structure::damage(&transaction, None)? {
             let text = format!(
                 "the store is damaged: {place}. It has format {format} and stays as it is: only a sound store is brought up to \
                  date to format {FORMAT}. Restore the folder from a backup"

@@ -219,16 +219,27 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
 pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
     let mut next = db.prepare("SELECT id FROM entry WHERE id >= ?1 ORDER BY id LIMIT 1")?;
     let mut known = db.prepare("SELECT 1 FROM topic WHERE id = ?1")?;
-    let mut garbage = db.prepare("SELECT max(\"end\") FROM garbage WHERE start <= ?1 AND \"end\" > ?1")?;
+    let mut garbage =
+        db.prepare("SELECT \"end\" FROM garbage WHERE start <= ?1 ORDER BY start DESC LIMIT 1")?;
     let (mut from, mut found) = (i64::MIN, Vec::new());
     while found.len() < limit
         && let Some(id) = next.query_row([from], |row| row.get::<_, i64>(0)).optional()?
     {
         let topic = id >> SEQUENCE_BITS;
         let behind = keys_of(topic as u64)[1];
+        if id < from {
+            // SQLite believes the keys by which it descends: this would go round in a circle.
+            found.push(format!(
+                "the entries are not in the order of their keys: {} of topic number {topic}",
+                sequence_of(id)
+            ));
+            break;
+        }
         if known.exists([topic])? {
             from = behind;
-        } else if let Some(end) = garbage.query_row([id], |row| row.get::<_, Option<i64>>(0))? {
+        } else if let Some(end) = garbage.query_row([id], |row| row.get::<_, i64>(0)).optional()?
+            && end > id
+        {
             from = end;
         } else {
             found.push(format!(
@@ -390,6 +401,11 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
             Ok((last, row.get::<_, i64>(1)? as u64))
         })
         .optional()?;
+    require_end(
+        db,
+        topic,
+        last.as_ref().map_or(range[0], |(last, _)| entry_key(topic.id, last.sequence + 1)),
+    )?;
     if let Some((last, last_index)) = last {
         require_key(db, topic, last.sequence)?;
         topic.last = Some(last);
@@ -426,6 +442,22 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     })?;
     topic.producers = rows.collect::<rusqlite::Result<_>>()?;
     Ok(())
+}
+
+/// Refuses entries from the key `behind` on, where the log ends: a damaged key is not at its place, and SQLite finds other rows
+/// from the front than from the back.
+fn require_end(db: &Connection, topic: &StoredTopic, behind: i64) -> Result<()> {
+    let found: Option<i64> = db
+        .prepare_cached("SELECT id FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1")?
+        .query_row([behind, keys_of(topic.id)[1]], |row| row.get(0))
+        .optional()?;
+    let Some(id) = found else { return Ok(()) };
+    let text = format!(
+        "entry {} is behind the topic's newest one, so the key of one of them is damaged; `penstock broker --check` lists all \
+         such places: restore the folder from a backup",
+        sequence_of(id)
+    );
+    Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))
 }
 
 /// Refuses a newest entry that is damaged and not the next one after its predecessor: its number is not to be believed, and

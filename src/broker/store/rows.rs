@@ -7,10 +7,11 @@
 //! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight bytes at the end of
 //! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
 
+use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, ffi};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sqlite::structure;
 pub(super) use crate::sqlite::sums::sum_of;
 
 /// A table with checksums.
@@ -209,26 +210,10 @@ fn verify(db: &Connection, table: &Table, limit: usize, lines: &mut Vec<String>)
     Ok(())
 }
 
-/// The first place at which SQLite finds the structure of a table damaged, where a row might not be found or be missed; of
-/// the whole database without `table`.
-pub(super) fn structure_damage(db: &Connection, table: Option<&str>) -> Result<Option<String>> {
-    let sql = table
-        .map_or("PRAGMA integrity_check(1)".to_owned(), |name| format!("PRAGMA integrity_check('{name}')"));
-    let line: String = db.query_row(&sql, [], |row| row.get(0))?;
-    if line == "ok" {
-        return Ok(None);
-    }
-    // What the disk does not give is not damaged.
-    if let Some(code) = io_error(&line) {
-        return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None).into());
-    }
-    Ok(Some(line))
-}
-
 /// The first damaged place: in the structure of a table, or in a row.
 fn first_damage(db: &Connection) -> Result<Option<String>> {
     for Table { name, .. } in &TABLES {
-        if let Some(line) = structure_damage(db, Some(name))? {
+        if let Some(line) = structure::damage(db, Some(name))? {
             return Ok(Some(format!("table {name}: {line}")));
         }
     }
@@ -237,12 +222,6 @@ fn first_damage(db: &Connection) -> Result<Option<String>> {
         verify(db, table, 1, &mut lines)?;
     }
     Ok(lines.pop())
-}
-
-/// The code of the I/O error that a line of the check tells, if it is one.
-fn io_error(line: &str) -> Option<i32> {
-    let code: i32 = line.split("error code=").nth(1)?.trim().parse().ok()?;
-    (code & 0xff == ffi::SQLITE_IOERR).then_some(code)
 }
 
 /// Refuses a store with a damaged row: a broker would go on with other positions, sessions or promises than it had.
@@ -433,15 +412,5 @@ mod tests {
         assert_eq!((found.len(), damage(db, 1)), (2, found[..1].to_vec()));
         let error = require_sound(db).unwrap_err();
         assert!(error.message().contains(&found[0]), "{error}");
-    }
-
-    /// A folder must not be restored because a cable is loose.
-    #[test]
-    fn what_the_disk_does_not_give_is_told_from_damage() {
-        let page = |code: i32| io_error(&format!("Tree 5 page 7: unable to get the page. error code={code}"));
-        assert_eq!(page(ffi::SQLITE_IOERR), Some(ffi::SQLITE_IOERR));
-        assert_eq!(page(ffi::SQLITE_IOERR_READ), Some(ffi::SQLITE_IOERR_READ));
-        assert_eq!(page(ffi::SQLITE_CORRUPT), None);
-        assert_eq!(io_error("row 1 missing from index i"), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::mqtt::frame::Decoder;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Sender, Version};
 use crate::sqlite::sums::sum_of;
-use crate::sqlite::{self, Connection, Sync};
+use crate::sqlite::{self, Connection, Sync, structure};
 use crate::transmit::Transmit;
 
 /// Application id of an outbox: "PsOb".
@@ -213,11 +213,9 @@ pub(super) fn connect(options: &OutboxOptions) -> Result<Connection> {
 
 /// Refuses a file in which SQLite might not find a row, or miss one.
 fn require_structure(db: &Connection) -> Result<()> {
-    let line: String = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    if line == "ok" {
-        return Ok(());
-    }
-    let text = format!("the file is damaged: {line}: move it away, and the client begins a new one");
+    let Some(line) = structure::damage(db, None)? else { return Ok(()) };
+    let text =
+        format!("the file is damaged: {line}: keep it under another name, and the client begins a new one");
     Err(Error::new(ErrorKind::Persistence, text))
 }
 
