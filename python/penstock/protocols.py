@@ -16,7 +16,7 @@ import functools
 import importlib
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import options, parse
 from .errors import InvalidArgument
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ._engine import MqttMessage, PulsarMessage, TubeMqMessage
 
-    Message = PulsarMessage | MqttMessage | TubeMqMessage
+    Message: TypeAlias = PulsarMessage | MqttMessage | TubeMqMessage
     """A received message of any protocol. All have ``data``, ``topic`` and ``properties``."""
     M_co = TypeVar("M_co", bound=Message, default=Message, covariant=True)
 else:
