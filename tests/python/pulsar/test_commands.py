@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -35,19 +34,14 @@ def url():
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-def test_the_broker_command_is_ready_in_no_time():
-    took = []
-    for _ in range(3):
-        started = time.perf_counter()
-        process = start("broker", "--port", "0")
-        line = process.stdout.readline().decode()
-        took.append(time.perf_counter() - started)
-        assert "pulsar://127.0.0.1:" in line
-        assert "memory" in line
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=15)
-        assert process.returncode == 0
-    assert min(took) < 0.5
+def test_the_broker_command_tells_its_address_and_ends_by_ctrl_c():
+    process = start("broker", "--port", "0")
+    line = process.stdout.readline().decode()
+    assert "pulsar://127.0.0.1:" in line
+    assert "memory" in line
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=15)
+    assert process.returncode == 0
 
 
 def test_lines_in_lines_out(url):
