@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::database::{Directory, prepare};
-use super::entries::{SEQUENCE_BITS, Stored, keys_of, sequence_of, strays};
+use super::entries::{SEQUENCE_BITS, Stored, keys_of, next_number, sequence_of, strays};
 use super::rows;
 use crate::broker::log::Source as _;
 use crate::broker::log::cursor::Cursor;
@@ -123,7 +123,7 @@ fn check_log(
             }
             Err(error) => {
                 let why = error.message().split("; `").next().unwrap_or_default().to_owned();
-                match stored.next_number(topic, next) {
+                match next_number(db, topic, next) {
                     Ok(Some(number)) if number >= next => {
                         if number > next {
                             spoil(&mut bad, next..number, format!("entry {next} is missing"));
@@ -392,15 +392,12 @@ mod tests {
             file[at] ^= 1 << bit;
             let copy = tempfile::tempdir().unwrap();
             std::fs::write(copy.path().join("broker.db"), file).unwrap();
-            // Either is an error or not; what counts is that they end.
-            let checked = check(copy.path());
-            assert!(
-                checked.is_err_and(|error| !error.message().is_empty()) || {
-                    let started = super::super::Database::open(copy.path(), Sync::Os);
-                    drop(started);
-                    true
-                }
-            );
+            // A key that still leads to all rows does no harm.
+            if let Ok(Checked { entries, damage }) = check(copy.path()) {
+                assert!(entries == 1200 || !damage.is_empty(), "bit {bit} at {at}: {entries} entries");
+            }
+            // Whether it starts depends on the rows that it reads; it ends.
+            drop(super::super::Database::open(copy.path(), Sync::Os));
         }
     }
 

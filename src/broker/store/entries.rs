@@ -401,11 +401,7 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
             Ok((last, row.get::<_, i64>(1)? as u64))
         })
         .optional()?;
-    require_end(
-        db,
-        topic,
-        last.as_ref().map_or(range[0], |(last, _)| entry_key(topic.id, last.sequence + 1)),
-    )?;
+    require_end(db, topic, last.as_ref().map_or(0, |(last, _)| last.sequence + 1))?;
     if let Some((last, last_index)) = last {
         require_key(db, topic, last.sequence)?;
         topic.last = Some(last);
@@ -444,18 +440,23 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     Ok(())
 }
 
-/// Refuses entries from the key `behind` on, where the log ends: a damaged key is not at its place, and SQLite finds other rows
-/// from the front than from the back.
-fn require_end(db: &Connection, topic: &StoredTopic, behind: i64) -> Result<()> {
-    let found: Option<i64> = db
+/// The number of a topic's first entry from `from` on that there is a row for, readable or not.
+pub(super) fn next_number(db: &Connection, topic: u64, from: u64) -> Result<Option<u64>> {
+    let keys = [entry_key(topic, from), keys_of(topic)[1]];
+    let id: Option<i64> = db
         .prepare_cached("SELECT id FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1")?
-        .query_row([behind, keys_of(topic.id)[1]], |row| row.get(0))
+        .query_row(keys, |row| row.get(0))
         .optional()?;
-    let Some(id) = found else { return Ok(()) };
+    Ok(id.map(sequence_of))
+}
+
+/// Refuses entries from the number `behind` on, where the log ends: a damaged key is not at its place, and SQLite finds other rows
+/// from the front than from the back.
+fn require_end(db: &Connection, topic: &StoredTopic, behind: u64) -> Result<()> {
+    let Some(number) = next_number(db, topic.id, behind)? else { return Ok(()) };
     let text = format!(
-        "entry {} is behind the topic's newest one, so the key of one of them is damaged; `penstock broker --check` lists all \
-         such places: restore the folder from a backup",
-        sequence_of(id)
+        "entry {number} is behind the topic's newest one, so the key of one of them is damaged; `penstock broker --check` \
+         lists all such places: restore the folder from a backup"
     );
     Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))
 }
@@ -517,17 +518,6 @@ impl Stored {
     pub(crate) fn read_one(db: &Connection, topic: u64, sequence: u64) -> Result<Entry, Unread> {
         let found = read_from(db, topic, sequence, 1, 1)?.pop();
         found.filter(|entry| entry.sequence == sequence).ok_or_else(|| Unread::new(sequence, "it is missing"))
-    }
-
-    /// The number of the first entry from `from` on that there is a row for, readable or not.
-    pub(super) fn next_number(&self, topic: u64, from: u64) -> Result<Option<u64>> {
-        let keys = [entry_key(topic, from), keys_of(topic)[1]];
-        let id: Option<i64> = self
-            .0
-            .prepare_cached("SELECT id FROM entry WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 1")?
-            .query_row(keys, |row| row.get(0))
-            .optional()?;
-        Ok(id.map(sequence_of))
     }
 }
 

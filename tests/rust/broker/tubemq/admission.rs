@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// The answer to a message that is sent with a visit token.
+fn send_with(bench: &mut Bench, seat: u64, token: i64) -> i32 {
+    let auth_info = Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
+    let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, b"x") };
+    let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
+        panic!("a response to a message")
+    };
+    sent.err_code
+}
+
 #[test]
 fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
     let mut bench = Bench::with(|settings| settings.users = Some(Users::parse("user:pass").unwrap()));
@@ -11,15 +21,7 @@ fn with_users_the_master_wants_a_signature_and_the_broker_its_token() {
     assert_eq!(bench.register_producer(seat, "p").err_code, 415);
     assert_eq!(bench.produce(seat, "demo", 0, b"x").err_code, 415);
     let token = visit_token(&mut bench, seat);
-    let send = |bench: &mut Bench, token| {
-        let auth_info =
-            Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
-        let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, b"x") };
-        let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
-            panic!("a response to a message")
-        };
-        sent.err_code
-    };
+    let send = |bench: &mut Bench, token| send_with(bench, seat, token);
     assert_eq!(send(&mut bench, token), 200);
     assert_eq!(send(&mut bench, token + 1), 415);
     bench.pass(Duration::from_secs(301));
@@ -35,15 +37,7 @@ fn a_changed_password_ends_the_visit_tokens_and_the_same_one_keeps_them() {
     bench.settle();
     let seat = bench.connect();
     let first = visit_token(&mut bench, seat);
-    let send = |bench: &mut Bench, token| {
-        let auth_info =
-            Some(pb::AuthorizedInfo { visit_authorized_token: token, auth_authorized_token: None });
-        let request = pb::SendMessageRequestP2b { auth_info, ..message("demo", 0, b"x") };
-        let Response::SendMessage(sent) = bench.call(seat, Request::SendMessage(Box::new(request))) else {
-            panic!("a response to a message")
-        };
-        sent.err_code
-    };
+    let send = |bench: &mut Bench, token| send_with(bench, seat, token);
     let commit = |bench: &mut Bench| bench.commit(seat, "c", 0, true).err_code;
     assert_eq!(send(&mut bench, first), 200);
     bench.pass(Duration::from_secs(301));
