@@ -52,6 +52,7 @@ ROWS = [
     Row("pulsar: one at a time, 100 B", "pulsar", "penstock_one", 5_000, 100),
     Row("pulsar: async for + ack, 100 B", "pulsar", "penstock_for", 300_000, 100, fill="penstock_many"),
     Row("pulsar: receive_many, 100 B", "pulsar", "penstock_receive_many", 400_000, 100, fill="penstock_many"),
+    Row("pulsar: listener, 100 B", "pulsar", "penstock_listen", 400_000, 100, fill="penstock_many"),
     Row("pulsar: blocking receive, 100 B", "pulsar", "penstock_blocking", 300_000, 100, fill="penstock_many"),
     Row("pulsar: window of sends, 1 KiB, fsync", "pulsar", "penstock_window", 100_000, 1024, fsync=True),
     Row("pulsar: send_many, 1 KiB, fsync", "pulsar", "penstock_many", 100_000, 1024, fsync=True),

@@ -229,6 +229,13 @@ def scripts() -> None:
             b"\x01\x05alice\x04AAAA\x00# who\nalice:her:word\nbob:x\n",
             b"\x01\x00\x00\x00alice:$7$1000$AAAAAAAAAAAAAAAA$" + 85 * b"A" + b"A==\n",
         ],
+        # A column of each type: with its roles, as JSON, and within another type.
+        "frame": [
+            bytes([roles, form, 5]) + inside + bytes([kind, 40]) + bytes(range(40, 120)) + 40 * b"\x01"
+            for kind in range(42)
+            for roles, form in ((1, 3), (2, 3), (0x3D, 0x12))
+            for inside in (b"", b"\x0a\x01", b"\x0c\x05\x40\x01\x01\x01\x01\x01\x01")
+        ],
         "names": [
             b"\x00pulsar+ssl://host:1,[::1]:2/",
             b"\x00wss://h/mqtt?x=1",

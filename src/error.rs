@@ -77,6 +77,8 @@ kinds! {
     ConsumerNotFound = "consumer_not_found", Peer, true;
     /// The connection was lost.
     Disconnected = "disconnected", Io, true;
+    /// The topic was terminated, and every message of it is acknowledged.
+    EndOfTopic = "end_of_topic", Peer, false;
     /// A received frame exceeds the negotiated size limit.
     FrameTooLarge = "frame_too_large", Peer, false;
     /// The client was used in a process forked after it was created.
@@ -168,6 +170,15 @@ impl Error {
     #[must_use]
     pub fn with_peer_text(mut self, text: &str) -> Self {
         Arc::make_mut(&mut self.0).peer_text = Some(sanitise(text));
+        self
+    }
+
+    /// Adds to the description.
+    #[must_use]
+    pub fn with_note(mut self, note: &str) -> Self {
+        let message = &mut Arc::make_mut(&mut self.0).message;
+        message.push_str("; ");
+        message.push_str(note);
         self
     }
 

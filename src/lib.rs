@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! python      PyO3: conversion and wake-ups
+//! frame       rows of Arrow tables as messages
 //! client      objects for users: pool, lookup, partitions, reconnect
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for all protocols
@@ -13,8 +14,8 @@
 //!
 //! `pulsar`, `mqtt` and `tubemq` are siblings with the same file names and verbs.
 //! Without features only the cores are compiled, with neither tokio nor pyo3 in the dependency graph. `client`
-//! adds the tokio layer, `sqlite` the store, `broker` both of these and the broker, `arrow` the Arrow C data
-//! interface, `python` the native module. `simulation` is for tests: it lets them set the clock, seed what is random, and
+//! adds the tokio layer, `sqlite` the store, `broker` both of these and the broker, `arrow` the encoding of
+//! tables, `python` the native module. `simulation` is for tests: it lets them set the clock, seed what is random, and
 //! replace sockets and threads.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -41,6 +42,9 @@ pub mod net;
 pub mod broker;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+#[cfg(feature = "arrow")]
+pub mod frame;
 
 #[cfg(feature = "python")]
 mod python;

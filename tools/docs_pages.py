@@ -118,7 +118,7 @@ def _default(option: Any, type: str) -> str:
     value = option.default
     if value is None:
         return "not set"
-    if type == "`duration`":
+    if type in ("`duration`", "`Duration | Backoff`"):
         return _seconds(float(value))
     if type == "`size`":
         return _bytes(int(value))

@@ -16,8 +16,8 @@ The rules, of which each has a method in ``Blocking``:
   ``Pending[T]`` is a ``Waiter[T]``.
 * Modules are replaced by their twins, see ``MODULES``.
 
-What these rules cannot express is written by hand for both faces: ``penstock/_handle.py`` and
-``penstock/blocking/_handle.py``, ``penstock/_opening.py`` and ``penstock/blocking/_opening.py``.
+What these rules cannot express is written by hand for both faces: ``_handle.py``, ``_opening.py``,
+``_listening.py`` and ``_intercepting.py`` in ``penstock`` and in ``penstock/blocking``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,20 @@ FILES = {
     "_base.py": "blocking/_base.py",
     "_connect.py": "blocking/_connect.py",
     **{f"{key}/client.py": f"{key}/blocking.py" for key in PROTOCOLS},
+    "pulsar/intercepted.py": "pulsar/blocking_intercepted.py",
+    "pulsar/table_view.py": "pulsar/blocking_table_view.py",
 }
 """Source -> generated file, both relative to the package."""
 MODULES = {
     "_base": "blocking._base",
     "_connect": "blocking._connect",
     "_handle": "blocking._handle",
+    "_intercepting": "blocking._intercepting",
+    "_listening": "blocking._listening",
     "_opening": "blocking._opening",
     **{f"{key}.client": f"{key}.blocking" for key in PROTOCOLS},
+    "pulsar.intercepted": "pulsar.blocking_intercepted",
+    "pulsar.table_view": "pulsar.blocking_table_view",
 }
 """Module of the asyncio face -> its twin, both relative to the package."""
 WORDS = (

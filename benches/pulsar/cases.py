@@ -99,6 +99,29 @@ async def penstock_receive_many(url: str, topic: str, count: int, size: int) -> 
         return clock.stop()
 
 
+async def penstock_listen(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """A listener with one empty callback at a time."""
+    import penstock
+
+    left, done = count, asyncio.Event()
+
+    async def handle(message: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(topic, "penstock-listen", position="earliest") as consumer,
+    ):
+        await consumer.receive(timeout=30)
+        clock = Clock(count)
+        async with consumer.listen(handle):
+            await done.wait()
+            return clock.stop()
+
+
 def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, float]:
     from penstock import blocking
 

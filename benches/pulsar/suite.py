@@ -45,6 +45,7 @@ STEPS = [
     Step("penstock_many", 500_000, fills=True),
     Step("penstock_for", 300_000),
     Step("penstock_receive_many", 400_000),
+    Step("penstock_listen", 400_000),
     Step("penstock_blocking", 200_000),
     Step("peer_receive", 200_000),
     Step("peer_batch_receive", 300_000),
@@ -88,6 +89,7 @@ TARGETS = [
         "embedded in memory, 100 B: receive_many + ack_many", 500_000, EMBEDDED, 100, "penstock_receive_many"
     ),
     rate("embedded in memory, 100 B: async for + ack", 300_000, EMBEDDED, 100, "penstock_for"),
+    rate("embedded in memory, 100 B: listener, one at a time", 300_000, EMBEDDED, 100, "penstock_listen"),
     times("embedded fsync, 1 KiB, send_many / bare SQLite", 0.5, FSYNC, 1024, "penstock_many", "bare_sqlite"),
     times(
         "embedded fsync, 1 KiB, window 1000 / bare SQLite", 0.5, FSYNC, 1024, "penstock_window", "bare_sqlite"

@@ -203,7 +203,7 @@ fuzz_target!(|data: &[u8]| {
         receive_buffer: 10_000,
         ack_group_time: Duration::from_millis(100),
         ack_group_max: 5,
-        nack_delay: Duration::from_secs(1),
+        nack_delay: Duration::from_secs(1).into(),
         max_message_size: LARGEST,
         max_chunked_message: LARGEST,
         unreadable: [Unreadable::Skip, Unreadable::Fail, Unreadable::Discard][usize::from(first >> 3) % 3],
@@ -257,7 +257,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                     9 => {
                         let delay = (what & 1 == 1).then_some(Duration::from_millis(10));
-                        world.meter.run(|| consumer.nack(now, &id, delay));
+                        world.meter.run(|| consumer.nack(now, &id, 0, delay));
                     }
                     _ => {
                         consumer.begin_seek();

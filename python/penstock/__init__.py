@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._base import Consumer as Consumer
     from ._base import Producer as Producer
     from ._connect import connect as connect
+    from ._listening import Listener as Listener
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit
@@ -41,6 +42,7 @@ else:
             **dict.fromkeys(("blocking", "errors", "mqtt", "pulsar", "spark", "tubemq"), ""),
             "connect": "_connect",
             **dict.fromkeys(("Client", "Consumer", "Producer"), "_base"),
+            "Listener": "_listening",
             "Broker": "broker",
             "Message": "protocols",
             **dict.fromkeys(("Error", "MemoryLimit", "QueueFull", "Timeout"), "errors"),
@@ -54,6 +56,7 @@ __all__ = [
     "Client",
     "Consumer",
     "Error",
+    "Listener",
     "MemoryLimit",
     "Message",
     "Producer",

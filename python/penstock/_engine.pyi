@@ -314,6 +314,10 @@ class PulsarClient(_ClientOf[PulsarClient]):
         self, topics: Sequence[str], subscription: str, options: Mapping[str, Any]
     ) -> _Pending[PulsarConsumer]:
         """Opens a consumer."""
+    def pattern_consumer(
+        self, pattern: str, flags: str, subscription: str, options: Mapping[str, Any]
+    ) -> _Pending[PulsarConsumer]:
+        """Opens a consumer of the topics that a pattern matches."""
     def partitions(self, topic: str) -> _Pending[int]:
         """Number of partitions of a topic; 0 for a topic that is not partitioned."""
     def topics(self, namespace: str) -> _Pending[list[str]]:
@@ -412,6 +416,44 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
         Raises:
             InvalidArgument: an id of a partition that this consumer does not hold.
             Timeout: not done within the operation timeout (when awaited).
+        """
+    def seek_each(self, positions: list[tuple[str, MessageId | int]], inclusive: bool) -> _Pending[None]:
+        """As :meth:`seek`, for partitions, given by the names of their topics, each to its own position."""
+    def partition_topics(self) -> list[str]:
+        """Full names of the partitions' topics."""
+    def reconsume_later(
+        self, message: PulsarMessage, delay: float, properties: Mapping[str, str] | None, receipt: bool
+    ) -> _Pending[None]:
+        """Sends a message to the topic of retries and acknowledges it.
+
+        Args:
+            message: the message.
+            delay: seconds until it is delivered again.
+            properties: properties to add.
+            receipt: whether it waits for the broker's receipt of the acknowledgement.
+
+        Raises:
+            NotAllowed: there is no such topic (when awaited).
+        """
+    def stats(self) -> dict[str, int]:
+        """Messages that were delivered again, and why."""
+    def has_message_available(self) -> _Pending[bool]:
+        """Whether there are messages behind the last one that was received."""
+    def unsubscribe_by_force(self) -> _Pending[None]:
+        """Deletes the subscription also if it has other consumers, and closes this one."""
+    @property
+    def is_active(self) -> bool:
+        """Whether this consumer is served in all its partitions."""
+    def active_change(self) -> _Pending[tuple[str, bool]]:
+        """A partition, and whether this consumer of a Failover subscription is its active one now."""
+    @property
+    def reached_end(self) -> bool:
+        """Whether every topic was terminated and has nothing more to receive."""
+    def wait_for_end(self) -> _Pending[None]:
+        """Completes when :attr:`reached_end` becomes true.
+
+        Raises:
+            Closed: the consumer was closed (when awaited).
         """
     def last_message_ids(self) -> _Pending[list[MessageId]]:
         """Id of the last message of each partition."""
@@ -848,7 +890,9 @@ class Broker:
     def status(self) -> dict[str, Any]:
         """Figures of the broker: URLs, connections, topics, bytes."""
     def create_topic(self, name: str, partitions: int) -> None: ...
+    def grow_topic(self, name: str, partitions: int) -> None: ...
     def delete_topic(self, name: str) -> None: ...
+    def terminate_topic(self, name: str) -> None: ...
     def topics(self) -> list[str]: ...
     def topic_stats(self, name: str) -> dict[str, Any]:
         """Figures of a topic.

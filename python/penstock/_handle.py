@@ -1,7 +1,8 @@
 """Base of the clients, producers and consumers of the asyncio face, for all protocols.
 
-This file and ``penstock/blocking/_handle.py`` are the two that are written by hand for each face. Everything
-above them is written for asyncio and generated for the blocking face by ``tools/generate_blocking.py``.
+This file, ``_opening.py``, ``_listening.py`` and ``_intercepting.py`` are written by hand for each face, here
+and in ``penstock/blocking``. Everything above them is written for asyncio and generated for the blocking face
+by ``tools/generate_blocking.py``.
 """
 # pyright: reportPrivateUsage=false
 
@@ -13,9 +14,11 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from . import parse
+from ._lanes import settings
+from ._listening import Listener
 from ._missing import Answers
 from .errors import Closed, InvalidArgument
 from .protocols import M_co
@@ -211,6 +214,9 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         super().__init__(native, client)
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
+        self._listeners: set[Listener[M_co]] = set()
+        # Closing hands back by itself.
+        self._leaving = False
 
     def __aiter__(self) -> AsyncIterator[M_co]:
         self._check()
@@ -232,12 +238,62 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         self._check()
         return self._native.receive(parse.seconds(timeout))
 
+    def listen(
+        self,
+        callback: Callable[[M_co], object],
+        *,
+        concurrency: int = 1,
+        ack: Literal["auto", "manual"] = "auto",
+        ordered: bool = True,
+        ahead: int = 1000,
+        stop_timeout: Duration = 30.0,
+    ) -> Listener[M_co]:
+        """Calls a function with each message. It runs on the event loop until it is stopped or the
+        consumer is closed.
+
+        A message is acknowledged when its callback ends, and refused when it raises: Pulsar delivers it again
+        after ``nack_delay``, TubeMQ with the rest of its pack; MQTT cannot deliver it again, so it counts as
+        failed and is acknowledged. The exception is logged by the logger ``penstock.listener``, and the
+        listener goes on.
+
+        Messages with the same key are processed in order, one after the other; those without a key in the
+        order of their partition; those of MQTT in the order of their topic. A callback that hangs keeps its
+        key and one of ``concurrency`` from going on.
+
+        Args:
+            callback: takes a message. A coroutine function is awaited; a plain function must not block.
+            concurrency: maximum number of callbacks under way. 1 keeps the order of arrival.
+            ack: ``"manual"`` leaves it to the callback to acknowledge or refuse messages.
+            ordered: false gives up the order of messages with the same key.
+            ahead: maximum number of messages that are taken from the consumer and wait for their callback;
+                nothing is fetched beyond them and the consumer's own queue.
+            stop_timeout: seconds that callbacks have to end when the listener is stopped or the consumer
+                closed, and are
+                cancelled after it.
+
+        Raises:
+            InvalidArgument: a value that does not fit.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        checked = settings(callback, concurrency, ack, ordered, ahead, stop_timeout)
+        listener: Listener[M_co] = Listener(self, callback, checked)  # type: ignore[arg-type]
+        self._listeners.add(listener)
+        return listener
+
     async def close(self) -> None:
-        """Hands over the acknowledgements and closes. Messages without one are delivered to other
-        consumers."""
+        """Stops the listeners, hands over the acknowledgements and closes. Messages without one are delivered
+        to other consumers."""
         await self._leave(failed=False)
 
     async def _leave(self, failed: bool) -> None:
-        if self._open:
-            self._open = False
-            await self._native.close()
+        if not self._open:
+            return
+        self._leaving = True
+        try:
+            if self._listeners:
+                await asyncio.gather(*[listener.stop() for listener in list(self._listeners)])
+        finally:
+            if self._open:
+                self._open = False
+                await self._native.close()

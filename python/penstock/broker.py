@@ -144,6 +144,19 @@ class Broker:
             )
         self._running().create_topic(name, partitions)
 
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Adds partitions to a partitioned Pulsar topic until it has ``partitions``. They get the
+        subscriptions of the others. Producers and consumers that are open notice them after their
+        ``partitions_update_interval``.
+
+        Raises:
+            TopicNotFound: the topic does not exist.
+            NotAllowed: the topic has no partitions.
+            InvalidArgument: it has as many already, or more: partitions can only be added.
+            Unsupported: a TubeMQ topic.
+        """
+        self._running().grow_topic(name, partitions)
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its messages, and closes its producers and consumers.
 
@@ -151,6 +164,16 @@ class Broker:
             TopicNotFound: the topic does not exist.
         """
         self._running().delete_topic(name)
+
+    def terminate_topic(self, name: str) -> None:
+        """Terminates a topic of Pulsar, with all its partitions, for good: it takes no more messages, and its
+        consumers are told when they have acknowledged the last one.
+
+        Raises:
+            TopicNotFound: the topic does not exist.
+            Unsupported: a TubeMQ topic.
+        """
+        self._running().terminate_topic(name)
 
     def topics(self) -> list[str]:
         """Full names of all topics; a partitioned topic is listed once."""

@@ -115,6 +115,7 @@ def _topic(topic: argparse.ArgumentParser) -> None:
         ("ls", "list the topics of a namespace"),
         ("create", "create a topic"),
         ("rm", "delete a topic and its messages"),
+        ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
         action = actions.add_parser(name, help=text)

@@ -30,6 +30,7 @@ __all__ = [
     "ConsumerBusy",
     "ConsumerNotFound",
     "Disconnected",
+    "EndOfTopic",
     "Error",
     "ForkError",
     "FrameTooLarge",
@@ -172,6 +173,10 @@ class Disconnected(Error, builtins.ConnectionError, code="disconnected", retriab
 
 class FrameTooLarge(Error, code="frame_too_large"):
     """A frame exceeds the negotiated size limit."""
+
+
+class EndOfTopic(Error, code="end_of_topic"):
+    """The topic was terminated, and every message of it is acknowledged: no more will come."""
 
 
 class ForkError(Error, builtins.RuntimeError, code="fork"):

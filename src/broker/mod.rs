@@ -119,9 +119,20 @@ impl Broker {
         self.ask(|answer| Request::CreateTopic(name.to_owned(), partitions, answer))?
     }
 
+    /// Adds partitions to a partitioned topic until it has `partitions`. They are on disk when this returns.
+    pub fn grow_topic(&self, name: &str, partitions: u32) -> Result<()> {
+        self.ask(|answer| Request::GrowTopic(name.to_owned(), partitions, answer))?
+    }
+
     /// Deletes a topic with its messages, and closes its producers and consumers.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         self.ask(|answer| Request::DeleteTopic(name.to_owned(), answer))?
+    }
+
+    /// Terminates a topic or all its partitions: it takes no more messages, and its consumers are told once they have
+    /// acknowledged all.
+    pub fn terminate_topic(&self, name: &str) -> Result<()> {
+        self.ask(|answer| Request::TerminateTopic(name.to_owned(), answer))?
     }
 
     /// Names and partition counts of all topics.

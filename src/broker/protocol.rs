@@ -136,8 +136,21 @@ pub trait Topics {
     /// Creates a topic.
     fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()>;
 
+    /// Adds partitions to a topic until it has `partitions`.
+    fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        let text =
+            format!("{partitions} partitions: topics of this protocol do not grow, delete and create it");
+        Err(Error::new(ErrorKind::Unsupported, text).with_topic(name))
+    }
+
     /// Deletes a topic with its messages.
     fn delete_topic(&mut self, name: &str) -> Result<()>;
+
+    /// Terminates a topic: it takes no more messages.
+    fn terminate_topic(&mut self, name: &str) -> Result<()> {
+        let text = "topics of this protocol cannot be terminated";
+        Err(Error::new(ErrorKind::Unsupported, text).with_topic(name))
+    }
 
     /// Names and partition counts; 0 is a plain topic.
     fn list(&self) -> Vec<(String, u32)>;

@@ -47,7 +47,9 @@ const FINAL_COMMIT: Duration = Duration::from_secs(5);
 /// A request to the broker's thread, with the channel for its answer.
 pub(super) enum Request {
     CreateTopic(String, u32, mpsc::SyncSender<Result<()>>),
+    GrowTopic(String, u32, mpsc::SyncSender<Result<()>>),
     DeleteTopic(String, mpsc::SyncSender<Result<()>>),
+    TerminateTopic(String, mpsc::SyncSender<Result<()>>),
     Topics(mpsc::SyncSender<Vec<(String, u32)>>),
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
     Stats(mpsc::SyncSender<Stats>),
@@ -211,8 +213,14 @@ impl Server {
             Request::CreateTopic(name, partitions, answer) => {
                 self.change(&name, answer, |topics, name| topics.create_topic(name, partitions));
             }
+            Request::GrowTopic(name, partitions, answer) => {
+                self.change(&name, answer, |topics, name| topics.grow_topic(name, partitions));
+            }
             Request::DeleteTopic(name, answer) => {
                 self.change(&name, answer, |topics, name| topics.delete_topic(name));
+            }
+            Request::TerminateTopic(name, answer) => {
+                self.change(&name, answer, |topics, name| topics.terminate_topic(name));
             }
             Request::Topics(answer) => {
                 let list = |protocol: &Running| {

@@ -30,6 +30,11 @@ impl Broker {
         self.ask(|answer| Request::CreateTopic(name.to_owned(), partitions, answer)).await?
     }
 
+    /// Adds partitions to a partitioned topic until it has `partitions`.
+    pub async fn grow_topic(&self, name: &str, partitions: u32) -> Result<()> {
+        self.ask(|answer| Request::GrowTopic(name.to_owned(), partitions, answer)).await?
+    }
+
     /// Deletes a topic with its messages, and closes its producers and consumers.
     pub async fn delete_topic(&self, name: &str) -> Result<()> {
         self.ask(|answer| Request::DeleteTopic(name.to_owned(), answer)).await?

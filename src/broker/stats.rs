@@ -86,6 +86,8 @@ pub struct TopicStats {
     pub name: String,
     /// Number of partitions; 0 for a plain topic.
     pub partitions: u32,
+    /// Whether the topic takes no more messages. A topic with partitions is terminated when each of them is.
+    pub terminated: bool,
     /// Entries that are retained.
     pub entries: u64,
     /// Messages received since the start.

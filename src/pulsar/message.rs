@@ -69,9 +69,19 @@ impl MessageId {
 
     /// Parses the output of [`Self::to_bytes`], from any client.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let data: pb::MessageIdData = prost::Message::decode(bytes).map_err(|e| {
-            Error::new(ErrorKind::InvalidArgument, format!("the bytes are not a serialised message id: {e}"))
-        })?;
+        let refused = |why: &str| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the bytes are not a serialised message id: {why}"),
+            )
+        };
+        let decode = |error: prost::DecodeError| refused(&error.to_string());
+        let data: pb::MessageIdData = prost::Message::decode(bytes).map_err(decode)?;
+        // The decoder does not ask for the fields that a message id must have.
+        let given: Required = prost::Message::decode(bytes).map_err(decode)?;
+        if given.ledger.is_none() || given.entry.is_none() {
+            return Err(refused("they lack the ledger or the entry"));
+        }
         let id = Self::from(&data);
         if id.batch_size > MAX_BATCH || id.batch_index >= MAX_BATCH {
             return Err(Error::new(
@@ -89,6 +99,15 @@ impl MessageId {
     fn order(&self) -> (i64, i64, i32, i32) {
         (self.ledger as i64, self.entry as i64, self.partition, self.batch_index)
     }
+}
+
+/// The fields that a serialised message id must have.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+struct Required {
+    #[prost(uint64, optional, tag = "1")]
+    ledger: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    entry: Option<u64>,
 }
 
 impl PartialOrd for MessageId {
@@ -200,6 +219,8 @@ pub struct EntryInfo {
     pub replicated_from: Option<String>,
     /// Index in the topic of the entry's last message, if the broker sends it.
     pub last_index: Option<u64>,
+    /// Number of this delivery among those that the consumer has received, from 1.
+    pub arrival: u64,
 }
 
 /// Fields that few messages have. They are apart, so that a message is quick to move.
@@ -303,6 +324,15 @@ mod tests {
         for bad in ["", "(1,2,3)", "1,2,3,4", "(1,2,3,x)", "(1,2,3,99999999999)"] {
             assert!(bad.parse::<MessageId>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn bytes_without_ledger_or_entry_are_no_id() {
+        for bytes in [&b""[..], b"xx", b"\x08\x03", b"\x10\x03", b"\x08\x03\x10", b"\xff"] {
+            let error = MessageId::from_bytes(bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{bytes:?}");
+        }
+        assert_eq!(MessageId::from_bytes(b"\x08\x00\x10\x00").unwrap(), MessageId::new(0, 0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! * [`connection`]: the client side of a socket: handshake, keep-alive, request correlation
 //! * [`message`]: messages and their ids
 //! * [`topic`]: topic names, hashing, routing
+//! * [`pattern`]: patterns of topics, and the hash of a list of topics
 //! * [`producer`] and [`consumer`]: state that outlives a socket
 //!
 //! The module has no dependency on sockets, clocks, tasks or Python.
@@ -16,6 +17,7 @@ pub mod consumer;
 pub mod frame;
 pub mod hot;
 pub mod message;
+pub mod pattern;
 pub mod producer;
 pub mod topic;
 

@@ -226,6 +226,11 @@ impl Router {
         Self { partitions, hashing, routing, stay, current, switch_at: None }
     }
 
+    /// Spreads messages over `partitions` from now on.
+    pub fn grow(&mut self, partitions: u32) {
+        self.partitions = self.partitions.max(partitions);
+    }
+
     /// Returns the partition for a message with this key.
     pub fn pick(&mut self, key: Option<&str>, now: Instant) -> u32 {
         if let Some(key) = key {
@@ -314,6 +319,19 @@ mod tests {
         ] {
             assert_eq!(HashingScheme::Boost.hash(key), hash, "{key:?}");
         }
+    }
+
+    #[test]
+    fn a_router_that_has_grown_uses_all_partitions() {
+        let now = Instant::now();
+        let mut router = Router::new(1, HashingScheme::default(), Routing::RoundRobin, Duration::ZERO, 0);
+        assert_eq!((router.pick(Some("key1"), now), router.pick(None, now)), (0, 0));
+        router.grow(3);
+        assert_eq!(router.pick(Some("key1"), now), 3_288_498 % 3);
+        assert_eq!([0; 3].map(|_| router.pick(None, now)), [1, 2, 0]);
+        let mut single = Router::new(2, HashingScheme::default(), Routing::Single, Duration::ZERO, 1);
+        single.grow(9);
+        assert_eq!(single.pick(None, now), 1, "it stays where it was");
     }
 
     #[test]

@@ -4,90 +4,21 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use arrow_array::builder::{MapBuilder, MapFieldNames, StringBuilder};
-use arrow_array::cast::AsArray as _;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, LargeBinaryArray, RecordBatch, RecordBatchIterator, RecordBatchOptions,
-    StructArray,
-};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, StructArray};
 use arrow_schema::{DataType, Field, Schema};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::frame::{Imported, arrow_error};
 use crate::python::value::IntoPython;
 
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";
 const STREAM: &CStr = c"arrow_array_stream";
-
-/// Record batches of another library. The C data interface hands over bare buffers, so neither offsets nor the
-/// UTF-8 of text can be taken for granted: Spark, for one, casts any binary value to a string without a check.
-/// [`Imported::check`] is the only way to the batches.
-pub(super) struct Imported(Vec<RecordBatch>);
-
-impl Imported {
-    /// The batches, with every offset and every text verified. `first_row` is the number of the first row, for the
-    /// error, which names the column and the row. The text of the column `as_bytes`, whose values are sent byte for
-    /// byte, becomes binary and need not be UTF-8.
-    pub(super) fn check(self, first_row: u64, as_bytes: Option<&str>) -> Result<Vec<RecordBatch>> {
-        let mut row = first_row;
-        let mut checked = Vec::with_capacity(self.0.len());
-        for batch in self.0 {
-            let rows = batch.num_rows();
-            let (schema, mut columns, _) = batch.into_parts();
-            let mut fields = Vec::with_capacity(columns.len());
-            for (field, column) in schema.fields().iter().zip(&mut columns) {
-                if as_bytes == Some(field.name().as_str()) {
-                    *column = text_as_binary(column);
-                }
-                if let Err(error) = column.to_data().validate_full() {
-                    return Err(unreadable(field.name(), column, row, &error));
-                }
-                fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            let schema = Arc::new(Schema::new(fields));
-            checked.push(RecordBatch::try_new_with_options(schema, columns, &options).map_err(arrow_error)?);
-            row += rows as u64;
-        }
-        Ok(checked)
-    }
-}
-
-/// A text column as the binary column of the same buffers; other columns as they are.
-fn text_as_binary(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Utf8 => Arc::new(BinaryArray::from(column.as_string::<i32>().clone())),
-        DataType::LargeUtf8 => Arc::new(LargeBinaryArray::from(column.as_string::<i64>().clone())),
-        DataType::Utf8View => Arc::new(column.as_string_view().clone().to_binary_view()),
-        _ => Arc::clone(column),
-    }
-}
-
-/// The error for a column that failed its verification.
-fn unreadable(name: &str, column: &ArrayRef, first_row: u64, error: &arrow_schema::ArrowError) -> Error {
-    let text = match first_invalid_text(column) {
-        Some(row) => format!(
-            "row {} of column {name:?} is not valid UTF-8: send it as binary, or encode it as text (Base64, hex)",
-            first_row + row as u64
-        ),
-        None => format!("column {name:?} cannot be read: {error}"),
-    };
-    Error::new(ErrorKind::InvalidArgument, text)
-}
-
-/// Index of the first value of a text column that is not UTF-8, if offsets are in order up to it.
-fn first_invalid_text(column: &ArrayRef) -> Option<usize> {
-    let text = column.as_string_opt::<i32>()?;
-    let bytes = text.values();
-    text.value_offsets().windows(2).position(|ends| {
-        let value = bytes.get(ends[0] as usize..ends[1] as usize);
-        value.is_some_and(|value| std::str::from_utf8(value).is_err())
-    })
-}
 
 /// Takes over anything with `__arrow_c_stream__` or `__arrow_c_array__`.
 #[allow(unsafe_code, reason = "the C data interface is pointers in capsules")]
@@ -102,7 +33,7 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: the capsule's name says what it points to, and it is alive; from_raw moves the stream out
         // and leaves an empty one behind, as the interface demands of a consumer.
         let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }.map_err(foreign)?;
-        return reader.collect::<std::result::Result<_, _>>().map_err(foreign).map(Imported);
+        return reader.collect::<std::result::Result<_, _>>().map_err(foreign).map(Imported::new);
     }
     if value.hasattr("__arrow_c_array__")? {
         let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
@@ -119,7 +50,7 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
                 data.data_type()
             )));
         }
-        return Ok(Imported(vec![RecordBatch::from(StructArray::from(data))]));
+        return Ok(Imported::new(vec![RecordBatch::from(StructArray::from(data))]));
     }
     Err(PyTypeError::new_err(format!(
         "{} is not a table: pass an object with __arrow_c_stream__ or __arrow_c_array__ (pyarrow, polars, pandas, duckdb ...)",
@@ -139,10 +70,6 @@ pub(super) fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(arrow_error)
-}
-
-pub(super) fn arrow_error(error: arrow_schema::ArrowError) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("Arrow: {error}"))
 }
 
 /// A record batch that other libraries read without a copy.

@@ -135,8 +135,16 @@ impl Broker {
         self.ask(py, |broker| broker.create_topic(name, partitions))
     }
 
+    fn grow_topic(&self, py: Python<'_>, name: &str, partitions: u32) -> PyResult<()> {
+        self.ask(py, |broker| broker.grow_topic(name, partitions))
+    }
+
     fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.ask(py, |broker| broker.delete_topic(name))
+    }
+
+    fn terminate_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.ask(py, |broker| broker.terminate_topic(name))
     }
 
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
@@ -148,6 +156,7 @@ impl Broker {
         let to = PyDict::new(py);
         to.set_item("name", stats.name)?;
         to.set_item("partitions", stats.partitions)?;
+        to.set_item("terminated", stats.terminated)?;
         to.set_item("entries", stats.entries)?;
         to.set_item("messages_in", stats.messages_in)?;
         to.set_item("producers", stats.producers)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
+use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -108,8 +108,10 @@ impl<S: Subscription> Receiver<S> {
         }
         match self.receives(py)?.try_next() {
             Ok(Some(message)) => ready(message.into_object(py)?, consumer.clone(), give_back),
-            Ok(None) => self.wait(py, Want::One, None),
-            Err(error) if error.kind() == ErrorKind::Closed => Err(PyStopAsyncIteration::new_err(())),
+            Ok(None) => self.wait(py, Want::Next, None),
+            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::EndOfTopic) => {
+                Err(PyStopAsyncIteration::new_err(()))
+            }
             Err(error) => Err(raise(py, &error)),
         }
     }
@@ -256,6 +258,15 @@ impl<S: Redeliver> Receiver<S> {
     }
 }
 
+/// The error with which a blocking iteration ends: the end of the topic is that of the iteration.
+pub(super) fn ends_iteration(py: Python<'_>, error: PyErr) -> PyErr {
+    let code = error.value(py).getattr("code").and_then(|code| code.extract::<String>());
+    if code.is_ok_and(|code| code == ErrorKind::EndOfTopic.code()) {
+        return PyStopIteration::new_err(());
+    }
+    error
+}
+
 /// The targets of several objects.
 pub(super) fn targets<S: Subscription>(objects: &Bound<'_, PyAny>) -> PyResult<Vec<S::Target>> {
     objects.try_iter()?.map(|object| S::target(&object?)).collect()
@@ -348,7 +359,7 @@ macro_rules! consumer_class {
             }
 
             fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.next(py, None)
+                self.0.next(py, None).map_err(|error| $crate::python::consumer::ends_iteration(py, error))
             }
 
             #[pyo3(signature = (given, /))]

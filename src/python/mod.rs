@@ -37,11 +37,9 @@ mod promise;
 mod pulsar;
 mod ready;
 mod receives;
-mod rows;
 mod runtime;
 mod sender;
 mod sends;
-mod topics;
 mod tubemq;
 mod value;
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -18,7 +19,7 @@ use crate::python::arrow::ArrowBatch;
 use crate::python::bridge::Serve;
 use crate::python::message::{Many, Message, One};
 use crate::python::promise::{Caller, Promise};
-use crate::python::value::{Outcome, Value};
+use crate::python::value::{IntoPython, Outcome, Value};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// Messages that iteration takes from the engine at once.
@@ -37,6 +38,26 @@ pub(super) trait Source: Send + Sync + 'static {
 
     /// Tells that the application gets messages that were taken.
     fn handed_out(&self, _messages: &[Self::Message]) {}
+
+    /// Tells that the application has messages, later than [`Self::handed_out`]: no wait collects them any more.
+    fn handed_over(&self, _messages: &[Self::Message]) {}
+
+    /// Tells that the application has not got a message after all.
+    fn given_back(&self, _message: &Self::Message) {}
+
+    /// Whether messages that were taken and not handed over may have to be dropped: those that are not
+    /// [wanted](Self::is_wanted).
+    fn any_recalled(&self) -> bool {
+        false
+    }
+
+    /// Whether a message that was taken is still to be handed over.
+    fn is_wanted(&self, _message: &Self::Message) -> bool {
+        true
+    }
+
+    /// Tells that all messages that were taken have been looked at.
+    fn forget_recalls(&self) {}
 
     /// Whether [`Self::put_back`] keeps them.
     const TAKES_BACK: bool = false;
@@ -63,6 +84,8 @@ pub(super) trait Source: Send + Sync + 'static {
 pub(super) enum Want {
     /// One message.
     One,
+    /// The same for an iteration, which ends where the topic does.
+    Next,
     /// At least one and at most this many; none if the time runs out.
     Many(usize),
     /// This many rows, or those that have arrived when the time runs out.
@@ -110,6 +133,7 @@ impl<S: Source> Receives<S> {
     #[inline]
     pub(super) fn try_next(&self) -> Result<Option<S::Message>> {
         let mut state = self.state();
+        self.drop_recalled(&mut state);
         if !state.waits.is_empty() {
             return Ok(None);
         }
@@ -120,15 +144,36 @@ impl<S: Source> Receives<S> {
         }
         let next = state.ahead.pop_front();
         self.source.handed_out(next.as_slice());
+        self.source.handed_over(next.as_slice());
         Ok(next)
+    }
+
+    /// Whether messages were taken ahead that are still to be handed out.
+    pub(super) fn has_ahead(&self) -> bool {
+        let mut state = self.state();
+        self.drop_recalled(&mut state);
+        !state.ahead.is_empty()
+    }
+
+    /// Drops what is to be delivered again, or not any more.
+    fn drop_recalled(&self, state: &mut State<S::Message>) {
+        if self.source.any_recalled() {
+            state.ahead.retain(|message| self.source.is_wanted(message));
+            for wait in &mut state.waits {
+                wait.collected.retain(|message| self.source.is_wanted(message));
+            }
+            self.source.forget_recalls();
+        }
     }
 
     /// Up to `max` messages that have arrived, if no wait is due to get them.
     pub(super) fn try_many(&self, max: usize) -> Result<Vec<S::Message>> {
         let mut state = self.state();
         let mut out = Vec::new();
+        self.drop_recalled(&mut state);
         if state.waits.is_empty() {
             self.fill(&mut state, max, &mut out)?;
+            self.source.handed_over(&out);
         }
         Ok(out)
     }
@@ -166,7 +211,7 @@ impl<S: Source> Receives<S> {
             let mut state = self.state();
             let number = state.next_number;
             state.next_number += 1;
-            let (want, collected) = (Want::One, Vec::new());
+            let (want, collected) = (Want::Next, Vec::new());
             state.waits.push_back(Wait { number, want, promise, collected, timer: None, expired: false });
         }
         self.wake();
@@ -203,6 +248,7 @@ impl<S: Source> Receives<S> {
 
     /// Takes back a message, which becomes the next one again.
     pub(super) fn give_back(&self, message: S::Message) {
+        self.source.given_back(&message);
         self.state().ahead.push_front(message);
     }
 
@@ -232,6 +278,7 @@ impl<S: Source> Receives<S> {
         loop {
             let mut done = Vec::new();
             let mut state = self.state();
+            self.drop_recalled(&mut state);
             let mut ended = false;
             let mut rest = VecDeque::new();
             while let Some(mut wait) = state.waits.pop_front() {
@@ -256,7 +303,7 @@ impl<S: Source> Receives<S> {
                     continue;
                 }
                 let max = match wait.want {
-                    Want::One => 1,
+                    Want::One | Want::Next => 1,
                     Want::Many(max) => max,
                     Want::Rows(rows) => rows - wait.collected.len(),
                 };
@@ -270,7 +317,7 @@ impl<S: Source> Receives<S> {
                     continue;
                 }
                 let enough = match wait.want {
-                    Want::One | Want::Many(_) => !wait.collected.is_empty(),
+                    Want::One | Want::Next | Want::Many(_) => !wait.collected.is_empty(),
                     Want::Rows(rows) => wait.collected.len() >= rows,
                 };
                 if enough || wait.expired {
@@ -322,8 +369,9 @@ impl<S: Source> Receives<S> {
 
     fn finish(&self, mut wait: Wait<S::Message>, done: &mut Vec<(Promise, Outcome)>) {
         let collected = std::mem::take(&mut wait.collected);
+        self.source.handed_over(&collected);
         let outcome = match wait.want {
-            Want::One => match collected.into_iter().next() {
+            Want::One | Want::Next => match collected.into_iter().next() {
                 Some(message) => Ok(Value::new(One(message))),
                 None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")
                     .with_topic(self.source.topic())),
@@ -335,7 +383,22 @@ impl<S: Source> Receives<S> {
     }
 }
 
-fn end_wait<M>(wait: Wait<M>, outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {
+/// The end of an iteration on a loop.
+struct Over;
+
+impl IntoPython for Over {
+    fn into_python(self, _py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Err(PyStopAsyncIteration::new_err(()))
+    }
+}
+
+fn end_wait<M>(wait: Wait<M>, mut outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {
+    if wait.want == Want::Next
+        && let Err(error) = &outcome
+        && error.kind() == ErrorKind::EndOfTopic
+    {
+        outcome = Ok(Value::new(Over));
+    }
     if let Some(timer) = wait.timer {
         timer.abort();
     }

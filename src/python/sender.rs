@@ -11,10 +11,10 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::frame::{Cursor, RowRef, Rows};
 use crate::python::convert::{Payload, py_result};
 use crate::python::frame::FrameRows;
 use crate::python::promise::{Caller, OneShot, Waiter};
-use crate::python::rows::{Cursor, RowRef, Rows};
 use crate::python::runtime::{Native, engine};
 use crate::python::sends::{Group, GroupKind, Receipts, Sends, Waiting};
 

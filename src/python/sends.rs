@@ -95,6 +95,15 @@ impl<R: Receipts> Group<R> {
 
     fn expect(&self, slot: usize) {
         let mut state = self.state();
+        if slot >= state.receipts.len() {
+            // One that the producer has got since the group began.
+            if state.receipts.len() == 1 {
+                // So far no order was needed: everything went to the first.
+                let before = state.open - 1 + state.receipts[0].len();
+                state.order = vec![0; before];
+            }
+            state.receipts.resize_with(slot + 1, VecDeque::new);
+        }
         state.open += 1;
         if state.receipts.len() > 1 && state.kind == GroupKind::Many {
             state.order.push(slot as u32);

@@ -169,6 +169,12 @@ class ChaosProxy:
     def counts(self) -> Counter[str]:
         return Counter(kind for _, kind, _ in self.log)
 
+    def cut(self) -> None:
+        """Resets all connections."""
+        self._note("cut")
+        for passage in list(self._passages):
+            passage.reset()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._accepted += 1
         if self._refuses:

@@ -64,8 +64,31 @@ async def pulsar(url: str) -> None:
             assert_type(message.id, MessageId)
             message.qos  # type: ignore[attr-defined]
             consumer.pause()  # type: ignore[attr-defined]
+
+            async def handle(message: PulsarMessage) -> None: ...
+
+            listener = consumer.listen(handle, concurrency=16)
+            assert_type(listener, penstock.Listener[PulsarMessage])
+            await listener.stop()
+
+            def wrong(message: MqttMessage) -> None: ...
+
+            consumer.listen(wrong)  # type: ignore[arg-type]
         client.producer("orders", qos=1)  # type: ignore[call-arg]
         client.reauthenticate()  # type: ignore[attr-defined]
+        interceptor = penstock.pulsar.ProducerInterceptor()
+        client.producer("orders", interceptors=interceptor)
+        client.producer("orders", interceptors=[interceptor])
+        client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[arg-type]
+        async with client.reader("orders", position={"orders-partition-0": message.id}) as reader:
+            assert_type(reader, PulsarConsumer)
+        client.reader("orders", position="-2h", subscription="mine")
+        client.reader("orders", position=2.5)  # type: ignore[arg-type]
+        async with client.table_view("prices") as view:
+            assert_type(view["tea"], bytes)
+            assert_type(view.get("tea"), bytes | None)
+        async with client.table_view("prices", value=lambda message: int(message.data)) as numbers:
+            assert_type(numbers.items(), list[tuple[str, int]])
     penstock.pulsar.connect(url, client_id="till")  # type: ignore[call-arg]
 
 
@@ -111,6 +134,8 @@ def the_blocking_face(url: str) -> None:
         assert_type(producer.send_many([b"x"]), MessageIds)
         assert_type(producer.submit_many([b"x"]).wait(), MessageIds)
         producer.flush(timeout=1)
+        with client.consumer("orders", "billing") as consumer, consumer.listen(print) as listener:
+            assert_type(listener, penstock.blocking.Listener[PulsarMessage])
     with penstock.mqtt.blocking.connect(url) as mqtt_client:
         assert_type(mqtt_client.publish("a", b""), ReasonCode)
         mqtt_client.partitions("a")  # type: ignore[attr-defined]

@@ -16,5 +16,6 @@ Handles may be shared between threads. The classes of each protocol are in ``pen
 
 from ._base import Client, Consumer, Producer
 from ._connect import connect
+from ._listening import Listener
 
-__all__ = ["Client", "Consumer", "Producer", "connect"]
+__all__ = ["Client", "Consumer", "Listener", "Producer", "connect"]

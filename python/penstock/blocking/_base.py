@@ -9,7 +9,7 @@ using one raises an error that is both :class:`penstock.errors.Unsupported` and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import frames, parse
@@ -221,6 +221,18 @@ class Consumer(ConsumerHandle[M_co]):
     def ack_many(self, messages: Sequence[M_co]) -> None:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges each of the messages."""
         self._native.ack_many(messages)
+
+    def _lane(self, message: M_co) -> Hashable:  # pyright: ignore[reportGeneralTypeIssues]
+        """The lane of a message: those in one are processed one after the other."""
+        return message.topic
+
+    def _refuse(self, message: M_co) -> None:  # pyright: ignore[reportGeneralTypeIssues]
+        """Tells the broker that a message was not processed, where a protocol has a word for it. Where it
+        has none, a message without an acknowledgement would hold up those behind it."""
+        self._native.ack(message)
+
+    def _hand_back(self, messages: Sequence[M_co]) -> None:  # pyright: ignore[reportGeneralTypeIssues]
+        """Gives up messages that were received and will not be processed."""
 
     def unsubscribe(self) -> None:
         """Ends the subscription at the broker and closes this consumer."""

@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from penstock import parse
+from penstock._lanes import settings
 from penstock._missing import Answers
 from penstock.errors import Closed
 from penstock.protocols import M_co
+
+from ._listening import Listener
 
 if TYPE_CHECKING:
     from penstock._typing import Duration, Pending
@@ -169,6 +172,12 @@ class ProducerHandle(ChildHandle):
 class ConsumerHandle(ChildHandle, Generic[M_co]):
     """A consumer: an iterator of its messages."""
 
+    def __init__(self, native: Any, client: ClientHandle) -> None:
+        super().__init__(native, client)
+        self._listeners: set[Listener[M_co]] = set()
+        # Closing hands back by itself.
+        self._leaving = False
+
     def __iter__(self) -> Iterator[M_co]:
         # Not the native iterator itself, which would not keep this handle open.
         return self
@@ -193,7 +202,57 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
             self._check()
             raise
 
+    def listen(
+        self,
+        callback: Callable[[M_co], object],
+        *,
+        concurrency: int = 1,
+        ack: Literal["auto", "manual"] = "auto",
+        ordered: bool = True,
+        ahead: int = 1000,
+        stop_timeout: Duration = 30.0,
+    ) -> Listener[M_co]:
+        """Calls a function with each message. It runs in threads until it is stopped or the consumer is
+        closed.
+
+        A message is acknowledged when its callback ends, and refused when it raises: Pulsar delivers it again
+        after ``nack_delay``, TubeMQ with the rest of its pack; MQTT cannot deliver it again, so it counts as
+        failed and is acknowledged. The exception is logged by the logger ``penstock.listener``, and the
+        listener goes on.
+
+        Messages with the same key are processed in order, one after the other; those without a key in the
+        order of their partition; those of MQTT in the order of their topic. A callback that hangs keeps its
+        key and one of ``concurrency`` from going on.
+
+        Args:
+            callback: takes a message. With ``concurrency`` above 1 it is called by several threads.
+            concurrency: maximum number of callbacks under way. 1 keeps the order of arrival.
+            ack: ``"manual"`` leaves it to the callback to acknowledge or refuse messages.
+            ordered: false gives up the order of messages with the same key.
+            ahead: maximum number of messages that are taken from the consumer and wait for their callback;
+                nothing is fetched beyond them and the consumer's own queue.
+            stop_timeout: seconds that callbacks have to end when the listener is stopped or the consumer
+                closed; after
+                it they are left alone.
+
+        Raises:
+            InvalidArgument: a value that does not fit.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        checked = settings(callback, concurrency, ack, ordered, ahead, stop_timeout)
+        listener: Listener[M_co] = Listener(self, callback, checked)  # type: ignore[arg-type]
+        self._listeners.add(listener)
+        return listener
+
     def _leave(self, failed: bool) -> None:
-        if self._open:
-            self._open = False
-            self._native.close().wait()
+        if not self._open:
+            return
+        self._leaving = True
+        try:
+            for listener in list(self._listeners):
+                listener.stop()
+        finally:
+            if self._open:
+                self._open = False
+                self._native.close().wait()

@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from .client import PulsarConsumer as PulsarConsumer
     from .client import PulsarProducer as PulsarProducer
     from .client import connect as connect
+    from .interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from .interceptors import OutgoingMessage as OutgoingMessage
+    from .interceptors import ProducerInterceptor as ProducerInterceptor
     from .options import PulsarClientOptions as PulsarClientOptions
     from .options import PulsarConsumerOptions as PulsarConsumerOptions
     from .options import PulsarProducerOptions as PulsarProducerOptions
+    from .policies import Backoff as Backoff
+    from .policies import DeadLetterPolicy as DeadLetterPolicy
+    from .policies import KeySharedPolicy as KeySharedPolicy
     from .positions import MessageId as MessageId
     from .positions import MessageIds as MessageIds
     from .positions import PulsarMessage as PulsarMessage
+    from .table_view import PulsarTableView as PulsarTableView
 else:
     __getattr__, __dir__ = _lazy.attach(
         __name__,
@@ -31,13 +38,24 @@ else:
             **dict.fromkeys(
                 ("PulsarClientOptions", "PulsarConsumerOptions", "PulsarProducerOptions"), "options"
             ),
+            **dict.fromkeys(("Backoff", "DeadLetterPolicy", "KeySharedPolicy"), "policies"),
+            **dict.fromkeys(
+                ("ConsumerInterceptor", "OutgoingMessage", "ProducerInterceptor"), "interceptors"
+            ),
+            "PulsarTableView": "table_view",
             **dict.fromkeys(("MessageId", "MessageIds", "PulsarMessage"), "positions"),
         },
     )
 
 __all__ = [
+    "Backoff",
+    "ConsumerInterceptor",
+    "DeadLetterPolicy",
+    "KeySharedPolicy",
     "MessageId",
     "MessageIds",
+    "OutgoingMessage",
+    "ProducerInterceptor",
     "PulsarClient",
     "PulsarClientOptions",
     "PulsarConsumer",
@@ -45,6 +63,7 @@ __all__ = [
     "PulsarMessage",
     "PulsarProducer",
     "PulsarProducerOptions",
+    "PulsarTableView",
     "blocking",
     "connect",
 ]

@@ -7,8 +7,9 @@ Options are checked once, when a handle is opened; after that a call goes straig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from penstock import frames, parse
 from penstock._missing import refuse_all
@@ -17,7 +18,9 @@ from penstock._typing import NoFields
 from penstock.blocking._base import Client, Consumer, Producer
 from penstock.blocking._opening import opening
 from penstock.errors import InvalidArgument
-from penstock.pulsar.positions import reader_name, seek_target
+from penstock.pulsar.blocking_intercepted import InterceptedConsumer, InterceptedProducer
+from penstock.pulsar.patterns import pattern_parts
+from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,7 +28,21 @@ if TYPE_CHECKING:
     from penstock._engine import MessageId, MessageIds
     from penstock._typing import Duration, Timestamp, Waiter
     from penstock.broker import Broker
+    from penstock.pulsar.blocking_table_view import PulsarTableView
     from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
+
+
+V = TypeVar("V")
+
+_OF_THE_FACE = ("ack_receipt", "interceptors")
+_NOT_OF_VIEWS = {
+    *("type", "position", "start_inclusive", "durable", "priority", "subscription_properties"),
+    *("ack_receipt", "ack_group_time", "batch_index_ack", "nack_delay", "ack_timeout", "dead_letter"),
+}
+
+
+def _payload(message: PulsarMessage) -> bytes:
+    return message.data
 
 
 def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> PulsarClient:
@@ -70,52 +87,178 @@ class PulsarClient(Client):
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer:
         self._check()
-        return PulsarProducer(self._native.producer(topic, values).wait(), self)
+        wanted = {name: value for name, value in values.items() if name != "interceptors"}
+        native = self._native.producer(topic, wanted).wait()
+        if chain := values.get("interceptors"):
+            return PulsarInterceptedProducer(native, self, chain)
+        return PulsarProducer(native, self)
 
     def consumer(
         self,
-        topic: str | Sequence[str],
+        topic: str | Sequence[str] | re.Pattern[str],
         subscription: str | None = None,
         **options: Unpack[PulsarConsumerOptions],
     ) -> PulsarConsumer:
         """Subscribes.
 
         Args:
-            topic: one topic or several.
+            topic: one topic or several; or a pattern, ``re.compile("persistent://public/default/orders-.*")``,
+                for all topics of its namespace that it matches, now and later.
             subscription: its name, which Pulsar requires. Consumers with the same name share the messages as
                 the option ``type`` says.
             options: see :class:`penstock.pulsar.PulsarConsumerOptions`.
 
         Raises:
-            InvalidArgument: an unknown option, a bad value, no topic or no subscription.
+            InvalidArgument: an unknown option, a bad value, no topic or no subscription, at once; a pattern
+                that brokers cannot evaluate, with the position in it.
             Unsupported: an option of another protocol.
             ConsumerBusy: the subscription has an exclusive consumer.
+            NotAllowed: a pattern matches more than ``pattern_max_topics``.
         """
         values = self._defaults.resolve("consumer", options)
-        topics = [topic] if isinstance(topic, str) else list(topic)
+        if isinstance(topic, re.Pattern):
+            topics = pattern_parts(topic)
+        else:
+            topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics or not subscription:
             raise InvalidArgument("a consumer needs at least one topic and the name of a subscription")
         return self._open_consumer(topics, subscription, values)
 
-    def _open_consumer(self, topics: list[str], subscription: str, values: dict[str, Any]) -> PulsarConsumer:
+    def _open_consumer(
+        self, topics: list[str] | tuple[str, str], subscription: str, values: dict[str, Any]
+    ) -> PulsarConsumer:
         self._check()
         # The options stay as they are: an opening may be awaited again after a failure.
-        wanted = {name: value for name, value in values.items() if name != "ack_receipt"}
-        native = self._native.consumer(topics, subscription, wanted).wait()
-        return PulsarConsumer(native, self, values["ack_receipt"])
+        wanted = {name: value for name, value in values.items() if name not in _OF_THE_FACE}
+        if isinstance(topics, tuple):
+            native = self._native.pattern_consumer(*topics, subscription, wanted).wait()
+        else:
+            native = self._native.consumer(topics, subscription, wanted).wait()
+        chain, receipt = values.get("interceptors"), values["ack_receipt"]
+        consumer = (
+            PulsarInterceptedConsumer(native, self, receipt, chain)
+            if chain
+            else PulsarConsumer(native, self, receipt)
+        )
+        consumer._one_by_one = values["type"] in ("shared", "key_shared")
+        return consumer
 
-    def reader(self, topic: str | Sequence[str], **options: Unpack[PulsarConsumerOptions]) -> PulsarConsumer:
+    def reader(
+        self,
+        topic: str | Sequence[str],
+        *,
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarConsumer:
         """Reads a topic without leaving a subscription behind. Nothing needs to be acknowledged.
 
         Args:
             topic: one topic or several.
-            options: as for :meth:`consumer`; ``position`` (default ``"latest"``) is where reading begins.
+            subscription: name of the subscription; a unique one by default.
+            options: as for :meth:`consumer`. ``position`` is where reading begins: ``"latest"`` (the
+                default), ``"earliest"``, a message id, a time (aware ``datetime`` or milliseconds since
+                1970), or a duration back (``timedelta`` or text such as ``"-2h"``). For several partitions a
+                mapping from their topics to message ids, or a list of ids; a partition without one is read
+                from its beginning. With ``start_inclusive`` the messages of the ids are read, too.
 
         Raises:
-            InvalidArgument: an unknown option or a bad value.
+            InvalidArgument: an unknown option, a bad value or no position. An id of a partition that
+                is not read.
         """
         options["durable"] = False
-        return self.consumer(topic, reader_name(), **options)
+        start = reader_start(options.get("position"))
+        if start:
+            # Nothing is passed over, should the connection be lost before the reader is moved.
+            options["position"] = "earliest"
+        values = self._defaults.resolve("consumer", options)
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        if not topics:
+            raise InvalidArgument("a reader needs at least one topic")
+        name = subscription or reader_name()
+        return self._open_reader(topics, name, values, start)
+
+    def _open_reader(
+        self, topics: list[str], subscription: str, values: dict[str, Any], start: ReaderStart | None
+    ) -> PulsarConsumer:
+        inclusive = values["start_inclusive"]
+        wanted = {**values, "start_inclusive": False} if start else values
+        reader = self._open_consumer(topics, subscription, wanted)
+        try:
+            for target in start.targets() if start else ():
+                reader.seek(target, inclusive=inclusive)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    @overload
+    def table_view(
+        self, topic: str, *, subscription: str | None = None, **options: Unpack[PulsarConsumerOptions]
+    ) -> PulsarTableView[bytes]: ...
+    @overload
+    def table_view(
+        self,
+        topic: str,
+        *,
+        value: Callable[[PulsarMessage], V],
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarTableView[V]: ...
+    def table_view(
+        self,
+        topic: str,
+        *,
+        value: Callable[[PulsarMessage], Any] | None = None,
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarTableView[Any]:
+        """Reads a topic into a table of the last value of each key, and keeps it up to date. An empty payload
+        deletes its key; messages without a key are passed over. The view is open when it has everything that
+        the topic had before. Compact the topic, so that opening a view does not read all of its history.
+
+        Args:
+            topic: the topic, partitioned or not.
+            value: makes the value of its message; the payload, as ``bytes``, by default.
+            subscription: name of the reader's subscription; a unique one by default.
+            options: as for :meth:`reader`, without those that have no meaning here. ``read_compacted`` is
+                true by default, and ``unreadable`` is ``"fail"``: an entry that cannot be read ends the view.
+
+        Raises:
+            InvalidArgument: an unknown option, a bad value, or an option without a meaning here.
+            Timeout: nothing was read for 30 seconds, and messages are missing.
+        """
+        for name in sorted(_NOT_OF_VIEWS & options.keys()):
+            raise InvalidArgument(f"a table view has no option {name!r}: it reads the whole topic")
+        if value is not None and not callable(value):
+            raise InvalidArgument(f"table_view: 'value': expected a function, not {value!r}")
+        options.setdefault("unreadable", "fail")
+        persistent = not topic.startswith("non-persistent:")
+        options.setdefault("read_compacted", persistent)
+        options["durable"] = False
+        options["position"] = "earliest"
+        values = self._defaults.resolve("consumer", options)
+        name = subscription or reader_name()
+        return self._open_table_view(topic, name, values, value or _payload, persistent)
+
+    def _open_table_view(
+        self,
+        topic: str,
+        subscription: str,
+        values: dict[str, Any],
+        value: Callable[[PulsarMessage], Any],
+        persistent: bool,
+    ) -> PulsarTableView[Any]:
+        from penstock.pulsar.blocking_table_view import PulsarTableView
+
+        reader = self._open_consumer([topic], subscription, values)
+        view = PulsarTableView(reader, self, value)
+        try:
+            if persistent:
+                view.refresh()
+        except BaseException:
+            view.close()
+            raise
+        return view
 
     def partitions(self, topic: str) -> int:
         """Number of partitions of a topic; 0 if it is not partitioned."""
@@ -140,6 +283,11 @@ class PulsarProducer(Producer):
     def last_sequence_id(self) -> int:
         """Highest sequence id with a receipt; -1 before the first one."""
         return self._native.last_sequence_id
+
+    @property
+    def interceptor_errors(self) -> int:
+        """Number of calls of interceptors that raised."""
+        return 0
 
     def send(
         self,
@@ -314,6 +462,9 @@ class PulsarConsumer(Consumer[PulsarMessage]):
     confirmation.
     """
 
+    _one_by_one = False
+    """Whether the broker delivers single messages again."""
+
     def __init__(self, native: Any, client: PulsarClient, ack_receipt: bool) -> None:
         super().__init__(native, client)
         self._ack_receipt = ack_receipt
@@ -353,31 +504,157 @@ class PulsarConsumer(Consumer[PulsarMessage]):
         """As :meth:`nack`, for several messages."""
         self._native.nack_many(messages, parse.seconds(delay))
 
+    def reconsume_later(
+        self, message: PulsarMessage, delay: Duration, properties: dict[str, str] | None = None
+    ) -> None:
+        """Sends a message to the topic of retries, from which it is delivered again after ``delay``, and
+        acknowledges it. One that has been there ``max_redeliveries`` times is sent to the dead letter topic
+        instead. Needs ``dead_letter=DeadLetterPolicy(..., retry=True)``.
+
+        Args:
+            message: the message.
+            delay: seconds until then. Shared and Key_Shared subscriptions only: others deliver it at once.
+            properties: properties to add to those of the message.
+
+        Raises:
+            NotAllowed: the consumer has no topic of retries.
+            Error: the message could not be sent. It is delivered again after ``nack_delay``.
+        """
+        self._check()
+        seconds = parse.seconds(delay) or 0.0
+        self._native.reconsume_later(message, seconds, properties, self._ack_receipt).wait()
+
     def redeliver_unacknowledged(self) -> None:
         """Has every message delivered again that was received and not acknowledged."""
         self._native.redeliver_unacknowledged()
 
-    def seek(self, position: MessageId | Timestamp | str, *, inclusive: bool = False) -> None:
-        """Moves the subscription.
+    def seek(
+        self,
+        position: MessageId | Timestamp | str | Callable[[str], MessageId | Timestamp | str | None],
+        *,
+        inclusive: bool = False,
+    ) -> None:
+        """Moves the subscription. All partitions move at the same time. If some cannot be moved, the others
+        have been, and the error says how many have not.
 
         Args:
             position: a message id, a time (aware ``datetime`` or milliseconds since 1970), ``"earliest"`` or
-                ``"latest"``.
+                ``"latest"``; or a function that gives one of these for the full topic name of each
+                partition, or ``None`` to leave that where it is. It is called for all of them before any is
+                moved.
             inclusive: with a message id: delivers that message as well.
 
         Raises:
-            InvalidArgument: not a position.
+            InvalidArgument: not a position, or a message of another partition: nothing has moved.
         """
         self._check()
+        if callable(position):
+            positions = seek_targets(self._native.partition_topics(), position)
+            return self._native.seek_each(positions, inclusive).wait()
         return self._native.seek(seek_target(position), inclusive).wait()
 
+    def stats(self) -> dict[str, int]:
+        """Counters of this consumer since it was opened:
+
+        * ``redelivered``: messages that came again; brokers count this on Shared and Key_Shared
+          subscriptions only.
+        * ``ack_timeouts``: messages that were not acknowledged within ``ack_timeout``.
+        * ``dead_letters``: messages that were sent to the dead letter topic.
+        * ``dead_letters_failed``: attempts to do so that failed; the message was delivered again.
+        * ``retried``: messages that were sent to the topic of retries.
+        """
+        self._check()
+        return self._native.stats()
+
     def last_message_ids(self) -> list[MessageId]:
-        """Id of the last message of each partition."""
+        """Id of the last message of each partition, with its topic. The entry of an id is -1 where there is
+        no message."""
         self._check()
         return self._native.last_message_ids().wait()
 
-    def unsubscribe(self) -> None:
-        """Deletes the subscription and closes this consumer."""
+    @property
+    def interceptor_errors(self) -> int:
+        """Number of calls of interceptors that raised."""
+        return 0
+
+    def _lane(self, message: PulsarMessage) -> Hashable:
+        return message.ordering_key or message.key or message.topic
+
+    def _refuse(self, message: PulsarMessage) -> None:
+        self._native.nack(message, None)
+
+    def _hand_back(self, messages: Sequence[PulsarMessage]) -> None:
+        if self._one_by_one:
+            self._native.nack_many(messages, 0.0)
+        else:
+            # Also what was fetched behind them, so that the order stays.
+            self._native.redeliver_unacknowledged()
+
+    def has_message_available(self) -> bool:
+        """Whether there is something to receive: messages that have arrived, or messages of a topic behind
+        the last one that was received. Before the first one and after a seek, the position counts. Messages
+        that other consumers of the subscription got count, too; those that are to come again do not."""
         self._check()
-        self._native.unsubscribe().wait()
+        return self._native.has_message_available().wait()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this consumer is served in all partitions. On a Failover subscription one consumer of each
+        partition is, as the broker has told; other types serve all. A partition without a connection is not
+        served on a Failover subscription."""
+        self._check()
+        return self._native.is_active
+
+    def active_change(self) -> tuple[str, bool]:
+        """Waits for the next change on a Failover subscription: the full topic name of a partition, and
+        whether this consumer is its active one now. Changes wait until they are asked for, the latest of each
+        partition; so the first calls tell the state at the beginning.
+
+        Raises:
+            Closed: the consumer was closed.
+        """
+        self._check()
+        return self._native.active_change().wait()
+
+    @property
+    def reached_end(self) -> bool:
+        """Whether every topic was terminated and every message acknowledged. Iterating ends then, and
+        :meth:`receive` raises :class:`penstock.errors.EndOfTopic`. A seek to earlier messages begins again.
+        A reader reaches the end when it acknowledges what it has read."""
+        self._check()
+        return self._native.reached_end
+
+    def wait_for_end(self) -> None:
+        """Waits until :attr:`reached_end` is true.
+
+        Raises:
+            Closed: the consumer was closed.
+        """
+        self._check()
+        self._native.wait_for_end().wait()
+
+    def unsubscribe(self, *, force: bool = False) -> None:
+        """Deletes the subscription and closes this consumer. If it has several partitions and some cannot be
+        reached, it is deleted in the others, and the consumer stays open.
+
+        Args:
+            force: deletes it also if it has other consumers, which the broker disconnects. Those that are
+                open subscribe again and create a new one: close them first.
+
+        Raises:
+            MetadataError: there are other consumers, and ``force`` is false.
+        """
+        self._check()
+        if force:
+            self._native.unsubscribe_by_force().wait()
+        else:
+            self._native.unsubscribe().wait()
         self.close()
+
+
+class PulsarInterceptedProducer(InterceptedProducer, PulsarProducer):
+    """A producer with interceptors."""
+
+
+class PulsarInterceptedConsumer(InterceptedConsumer, PulsarConsumer):
+    """A consumer with interceptors."""

@@ -1,17 +1,25 @@
 """Options of Pulsar's clients, producers and consumers."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
 from penstock import parse
-from penstock.options import Duration, Option, Pem, Secret, Size
+from penstock.options import Duration, Option, Pem, Secret, Size, Timestamp
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId
 
+    from .interceptors import ConsumerInterceptor, ProducerInterceptor
+    from .policies import Backoff, DeadLetterPolicy, KeySharedPolicy
+
 PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
 """URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
 of a text, so these are the whole URLs that examples and tests use most."""
+Start: TypeAlias = (
+    "MessageId | str | Timestamp | timedelta | Mapping[str, MessageId | str] | Sequence[MessageId | str]"
+)
+"""Beginning of a consumer or a reader. All but the first two are of readers."""
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 
@@ -22,6 +30,43 @@ def _position(value: Any) -> Any:
     from .positions import position
 
     return position(value)
+
+
+def _delay(value: Any) -> Any:
+    from .policies import delay
+
+    return delay(value)
+
+
+def _ack_timeout(value: Any) -> Any:
+    from .policies import ack_timeout
+
+    return ack_timeout(value)
+
+
+def _dead_letter(value: Any) -> Any:
+    from .policies import dead_letter
+
+    return dead_letter(value)
+
+
+def _producer_interceptors(value: Any) -> Any:
+    from .interceptors import interceptors
+
+    return interceptors("before_send", "on_send_acknowledged", "close")(value)
+
+
+def _consumer_interceptors(value: Any) -> Any:
+    from .interceptors import interceptors
+
+    methods = ("before_consume", "on_acknowledge", "on_acknowledge_cumulative", "on_nack", "close")
+    return interceptors(*methods)(value)
+
+
+def _key_shared(value: Any) -> Any:
+    from .policies import key_shared
+
+    return key_shared(value)
 
 
 class PulsarClientOptions(TypedDict, total=False):
@@ -123,8 +168,25 @@ class PulsarProducerOptions(TypedDict, total=False):
     chunking: Annotated[
         bool, Option(_flag, False, "Splits messages that are larger than the broker's limit.")
     ]
+    partitions_update_interval: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Seconds between two looks at whether the topic has got more partitions; 0 never looks.",
+        ),
+    ]
     properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
+    ]
+    interceptors: Annotated[
+        "ProducerInterceptor | Sequence[ProducerInterceptor]",
+        Option(
+            _producer_interceptors,
+            None,
+            "Objects that see each message before it is sent, and its result, in this order.",
+            face=True,
+        ),
     ]
 
 
@@ -140,12 +202,12 @@ class PulsarConsumerOptions(TypedDict, total=False):
         ),
     ]
     position: Annotated[
-        "MessageId | str",
+        "Start",
         Option(
             _position,
             "latest",
             'Where a new subscription begins: "earliest", "latest" or a message id; a subscription that'
-            " exists refuses an id.",
+            " exists refuses an id. Readers also take times, durations back and an id for each partition.",
         ),
     ]
     start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
@@ -190,7 +252,38 @@ class PulsarConsumerOptions(TypedDict, total=False):
         Duration, Option(parse.duration, 0.1, "Seconds for which acknowledgements are gathered.")
     ]
     nack_delay: Annotated[
-        Duration, Option(parse.duration, 60.0, "Seconds until a nacked message is delivered again.")
+        "Duration | Backoff",
+        Option(
+            _delay,
+            60.0,
+            "Seconds until a nacked message is delivered again, or a `Backoff`, which grows with its"
+            " redeliveries.",
+        ),
+    ]
+    ack_timeout: Annotated[
+        "Duration | Backoff",
+        Option(
+            _ack_timeout,
+            None,
+            "Seconds after which a received message that is neither acknowledged nor nacked is delivered"
+            " again, at least 1; or a `Backoff`, which grows with its redeliveries. No limit by default.",
+        ),
+    ]
+    dead_letter: Annotated[
+        "DeadLetterPolicy",
+        Option(
+            _dead_letter,
+            None,
+            "A `DeadLetterPolicy`: messages that are redelivered too often are sent to another topic.",
+        ),
+    ]
+    key_shared: Annotated[
+        "KeySharedPolicy",
+        Option(
+            _key_shared,
+            None,
+            "A `KeySharedPolicy`: how keys are assigned to the consumers of a Key_Shared subscription.",
+        ),
     ]
     name: Annotated[str, Option(_text, None, "Consumer name in the broker's statistics.")]
     read_compacted: Annotated[
@@ -200,9 +293,49 @@ class PulsarConsumerOptions(TypedDict, total=False):
         int,
         Option(parse.whole(0), 0, "Priority on Shared and Failover subscriptions; lower is served first."),
     ]
+    partitions_update_interval: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Seconds between two looks at whether the topics have got more partitions; 0 never looks.",
+        ),
+    ]
+    topics_domain: Annotated[
+        Literal["persistent", "non-persistent", "all"],
+        Option(
+            parse.one_of("persistent", "non-persistent", "all"),
+            None,
+            "Domain of the topics of a pattern; by default the pattern's, or persistent ones.",
+        ),
+    ]
+    pattern_update_interval: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Seconds between two looks at the topics of a pattern, of which brokers tell as well if they can;"
+            " 0 never looks.",
+        ),
+    ]
+    pattern_max_topics: Annotated[
+        int,
+        Option(
+            parse.whole(1, 1 << 17), 10_000, "Maximum number of topics of a pattern, each partition counted."
+        ),
+    ]
     properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
     ]
     subscription_properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata stored with a new subscription.")
+    ]
+    interceptors: Annotated[
+        "ConsumerInterceptor | Sequence[ConsumerInterceptor]",
+        Option(
+            _consumer_interceptors,
+            None,
+            "Objects that see each message before the program does, and its acknowledgement, in this order.",
+            face=True,
+        ),
     ]

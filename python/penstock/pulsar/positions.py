@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from penstock import parse
 from penstock._native import MessageId, MessageIds, PulsarMessage
+from penstock.errors import InvalidArgument
 
-__all__ = ["MessageId", "MessageIds", "PulsarMessage", "position", "reader_name", "seek_target"]
+__all__ = [
+    "MessageId",
+    "MessageIds",
+    "PulsarMessage",
+    "ReaderStart",
+    "position",
+    "reader_name",
+    "reader_start",
+    "seek_target",
+    "seek_targets",
+]
 
 
 def position(value: Any) -> Any:
@@ -40,6 +54,90 @@ def seek_target(position: Any) -> MessageId | int:
     if isinstance(position, MessageId):
         return position
     return parse.epoch_ms(position)
+
+
+class ReaderStart:
+    """Beginning of a reader that is neither an end of the topic nor a single message.
+
+    Args:
+        ids: a message of each partition.
+        at: a time, in milliseconds since 1970.
+        back: seconds before the reader is opened.
+    """
+
+    def __init__(
+        self, ids: Sequence[MessageId] = (), at: int | None = None, back: float | None = None
+    ) -> None:
+        self._ids, self._at, self._back = ids, at, back
+
+    def targets(self) -> list[MessageId | int]:
+        """The arguments for ``seek``, one after the other."""
+        if self._at is not None:
+            return [self._at]
+        if self._back is not None:
+            return [max(int((time.time() - self._back) * 1000), 0)]
+        return list(self._ids)
+
+
+def reader_start(value: Any) -> ReaderStart | None:
+    """The position of a reader that the engine does not take: a time, a duration back, or ids of several
+    partitions. ``None`` for others.
+
+    Raises:
+        InvalidArgument: not a position.
+    """
+    if isinstance(value, timedelta):
+        return ReaderStart(back=abs(value.total_seconds()))
+    if isinstance(value, str):
+        if not value.startswith("-"):
+            return None
+        try:
+            return ReaderStart(back=parse.duration(value[1:]))
+        except ValueError as error:
+            raise InvalidArgument(f"consumer option 'position': {error}") from None
+    if isinstance(value, datetime) or type(value) is int:
+        return ReaderStart(at=parse.epoch_ms(value))
+    if isinstance(value, Mapping):
+        return ReaderStart([_id_of(topic, id) for topic, id in value.items()])  # pyright: ignore
+    if isinstance(value, Sequence):
+        return ReaderStart([_id_of("", id) for id in value])  # pyright: ignore
+    return None
+
+
+def _id_of(topic: Any, value: Any) -> MessageId:
+    """A message id with its topic, as the position of one partition."""
+    id = MessageId.parse(value) if isinstance(value, str) else value
+    if not isinstance(topic, str) or not isinstance(id, MessageId):
+        raise InvalidArgument(
+            f"consumer option 'position': expected the ids of messages, or topics with the ids of messages,"
+            f" not {value!r}"
+        )
+    if id in (MessageId.earliest, MessageId.latest):
+        raise InvalidArgument(
+            "consumer option 'position': a position of several partitions holds ids of messages; a partition"
+            " without one is read from its beginning"
+        )
+    if not topic:
+        return id
+    if "://" not in topic:
+        topic = f"persistent://{topic if topic.count('/') == 2 else f'public/default/{topic}'}"
+    if id.partition >= 0 and "-partition-" not in topic:
+        topic = f"{topic}-partition-{id.partition}"
+    if id.topic not in ("", topic):
+        raise InvalidArgument(
+            f"consumer option 'position': the message {id} is of {id.topic}, not of {topic}"
+        )
+    return MessageId.from_bytes(id.to_bytes(), topic)
+
+
+def seek_targets(topics: Iterable[str], position: Callable[[str], Any]) -> list[tuple[str, MessageId | int]]:
+    """The arguments of the engine for a seek by function; without the topics that stay where they are.
+
+    Raises:
+        InvalidArgument: not a position.
+    """
+    asked = ((topic, position(topic)) for topic in topics)
+    return [(topic, seek_target(given)) for topic, given in asked if given is not None]
 
 
 def reader_name() -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import frames, parse
@@ -278,6 +278,15 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
     def redeliver_unacknowledged(self) -> None:
         """Has every message delivered again that was received and not acknowledged."""
         self._native.redeliver_unacknowledged()
+
+    def _lane(self, message: TubeMqMessage) -> Hashable:
+        return message.key or (message.broker_id, message.partition)
+
+    def _refuse(self, message: TubeMqMessage) -> None:
+        self._native.nack(message, None)
+
+    def _hand_back(self, messages: Sequence[TubeMqMessage]) -> None:
+        self._native.nack_many(messages, 0.0)
 
     def seek(self, position: Position | str, **other: Unpack[NoFields]) -> None:
         """Moves the group.

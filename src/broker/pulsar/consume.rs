@@ -102,6 +102,8 @@ impl Broker {
         if matches!(kind, Kind::Exclusive | Kind::Failover) {
             consumer.epoch = command.consumer_epoch;
         }
+        consumer.out_of_order =
+            command.key_shared_meta.as_ref().is_some_and(|meta| meta.allow_out_of_order_delivery());
         consumer.ranges = command.key_shared_meta.filter(|_| kind == Kind::KeyShared).and_then(|meta| {
             let sticky = meta.key_shared_mode == pb::KeySharedMode::Sticky as i32;
             let slot = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
@@ -153,16 +155,28 @@ impl Broker {
 
     /// Creates a durable subscription without a consumer, unless it exists.
     pub(super) fn create_subscription(&mut self, topic: u64, name: &str, below: u64) {
+        self.add_subscription(topic, &name.into(), Kind::Exclusive, below, Properties::new());
+    }
+
+    /// As [`Self::create_subscription`], with a type and properties.
+    pub(super) fn add_subscription(
+        &mut self,
+        topic: u64,
+        name: &Arc<str>,
+        kind: Kind,
+        below: u64,
+        properties: Properties,
+    ) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
-        let name: Arc<str> = name.into();
-        if topic.subscriptions.contains_key(&name) || topic.subscriptions.len() >= PER_TOPIC {
+        if topic.subscriptions.contains_key(name) || topic.subscriptions.len() >= PER_TOPIC {
             return;
         }
-        let mut made = Subscription::new(name.clone(), Kind::Exclusive, true, Cursor::new(below));
+        let mut made = Subscription::new(name.clone(), kind, true, Cursor::new(below));
+        made.properties = properties;
         made.dirty = true;
         topic.subscriptions.insert(name.clone(), made);
         let id = topic.id;
-        self.flush_cursor(id, &name);
+        self.flush_cursor(id, name);
     }
 
     /// Elects the active consumer and tells the consumers whose state changed.
@@ -209,8 +223,8 @@ impl Broker {
                     _ => subscription.ack_cumulative(message.entry_id, &message.ack_set, &mut reading),
                 }
             }
-            if blocked && !matches!(subscription.kind, Kind::Exclusive | Kind::Failover) {
-                // The acknowledgement may have freed its limit, or a hash slot.
+            if topic.terminated || blocked && !matches!(subscription.kind, Kind::Exclusive | Kind::Failover) {
+                // The acknowledgement may have been the last, or have freed its limit or a hash slot.
                 self.due.insert(reader.topic);
             }
             if let Some(damage) = &mut subscription.damage {
@@ -301,6 +315,17 @@ impl Broker {
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
         self.reply_written(id, Command::Success(Box::new(success)));
         Ok(())
+    }
+
+    /// Tells the consumers of a terminated topic that have acknowledged everything.
+    pub(super) fn tell_end(&mut self, topic: u64) {
+        let Some(topic) = self.topics.get_mut(&topic).filter(|topic| topic.terminated) else { return };
+        let log = &topic.log;
+        let done = topic.subscriptions.values_mut().flat_map(|subscription| subscription.reached_end(log));
+        for key in done.collect::<Vec<_>>() {
+            let end = pb::CommandReachedEndOfTopic { consumer_id: key.id };
+            self.reply(key.session, &Command::ReachedEndOfTopic(end));
+        }
     }
 
     /// Closes all consumers of a subscription.

@@ -1,5 +1,6 @@
 //! Queries about topics and schemas, and commands that the embedded broker does not support.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,8 +9,8 @@ use prost::Message as _;
 use super::connection::Reader;
 use super::names::Name;
 use super::produce::quota;
-use super::{Broker, server_error};
-use crate::broker::store::Op;
+use super::{Broker, DOMAIN, server_error};
+use crate::broker::store::{MAX_PARTITIONS, Op};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -20,8 +21,6 @@ const VERSIONS: usize = 1_000;
 /// Limits on the bytes of the schemas of one topic, and of all: they stay in memory.
 const TOPIC_SCHEMAS: usize = 16 << 20;
 const ALL_SCHEMAS: usize = 128 << 20;
-/// Limit on the partitions of a topic.
-pub(super) const MAX_PARTITIONS: u32 = 10_000;
 
 impl Broker {
     pub(super) fn handle_lookup(&mut self, id: u64, command: Command) -> Result<()> {
@@ -117,6 +116,59 @@ impl Broker {
         Ok(())
     }
 
+    /// Adds partitions to a partitioned topic until it has `partitions`. The new ones get the durable subscriptions of the others,
+    /// so that a consumer that hears of them later misses nothing.
+    pub fn grow_topic(&mut self, topic: &str, partitions: u32) -> Result<()> {
+        let name = Name::parse(topic)?;
+        let refused = |kind, text: String| Err(Error::new(kind, text).with_topic(name.full.clone()));
+        let Some(&(parent, before)) = self.parents.get(&name.full) else {
+            if self.names.contains_key(&name.full) {
+                let text = "the topic has no partitions: only a partitioned topic can get more";
+                return refused(ErrorKind::NotAllowed, text.into());
+            }
+            return refused(ErrorKind::TopicNotFound, "the topic does not exist".into());
+        };
+        if partitions <= before {
+            let text = format!(
+                "the topic has {before} partitions, and {partitions} were asked for: partitions can only be added"
+            );
+            return refused(ErrorKind::InvalidArgument, text);
+        }
+        if partitions > MAX_PARTITIONS {
+            let text = format!("{partitions} partitions exceed the limit of {MAX_PARTITIONS}");
+            return refused(ErrorKind::InvalidArgument, text);
+        }
+        let parts = |range: std::ops::Range<u32>| {
+            let part = |partition| Name::parse(&format!("{}-partition-{partition}", name.full));
+            range.map(part).collect::<Result<Vec<_>>>()
+        };
+        // All or none: it may not stop in the middle.
+        let mut fresh = parts(before..partitions)?;
+        fresh.retain(|part| !self.names.contains_key(&part.full));
+        self.check_room(fresh.len())?;
+        let mut subscriptions = BTreeMap::new();
+        for part in parts(0..before)? {
+            let Some(topic) = self.names.get(&part.full).and_then(|id| self.topics.get(id)) else { continue };
+            let durable = topic.subscriptions.values().filter(|subscription| subscription.durable);
+            subscriptions.extend(durable.map(|s| (s.name.clone(), (s.kind, s.properties.clone()))));
+        }
+        for part in &fresh {
+            self.create_log(part)?;
+        }
+        // Also those that were there before under their own names.
+        for part in parts(before..partitions)? {
+            let Some(id) = self.names.get(&part.full).copied() else { continue };
+            let first = self.topics.get(&id).map_or(0, |topic| topic.log.first());
+            for (subscription, (kind, properties)) in &subscriptions {
+                self.add_subscription(id, subscription, *kind, first, properties.clone());
+            }
+        }
+        self.parents.insert(name.full.clone(), (parent, partitions));
+        let name = name.full;
+        self.commits.write(Op::Partitions { id: parent, domain: DOMAIN, name, partitions });
+        Ok(())
+    }
+
     /// Deletes a topic with its partitions, entries and subscriptions, and closes its producers and consumers.
     pub fn delete_topic(&mut self, topic: &str) -> Result<()> {
         let name = Name::parse(topic)?;
@@ -153,6 +205,38 @@ impl Broker {
             self.topics.remove(&id);
             self.commits.write(Op::DeleteTopic { id });
         }
+        Ok(())
+    }
+
+    /// Terminates a topic, or all its partitions, and closes its producers.
+    pub fn terminate_topic(&mut self, topic: &str) -> Result<()> {
+        let name = Name::parse(topic)?;
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
+        let names: Vec<Arc<str>> = match self.parents.get(&name.full) {
+            Some((_, partitions)) => {
+                (0..*partitions).map(|n| format!("{}-partition-{n}", name.full).into()).collect()
+            }
+            None => vec![name.full.clone()],
+        };
+        let ids: Vec<u64> = names.iter().filter_map(|name| self.names.get(name).copied()).collect();
+        if ids.is_empty() {
+            let text = "the topic does not exist";
+            return Err(Error::new(ErrorKind::TopicNotFound, text).with_topic(name.full));
+        }
+        for id in ids {
+            let Some(topic) = self.topics.get_mut(&id).filter(|topic| !topic.terminated) else { continue };
+            for key in topic.terminate() {
+                if let Some(command) = self.dismiss(key) {
+                    // Behind the receipts of what it has sent before.
+                    self.reply_written(key.session, command);
+                }
+            }
+            self.commits.write(Op::Terminate { topic: id });
+            self.due.insert(id);
+        }
+        self.pump();
         Ok(())
     }
 

@@ -151,6 +151,7 @@ impl Broker {
             let partition = Name::parse(&stored.name).ok().and_then(|name| name.partition);
             let mut topic = Topic::new(stored.id, stored.name, partition, log);
             topic.epoch = stored.epoch;
+            topic.terminated = stored.terminated;
             let run_ms = broker.settings.clock.run_ms(now);
             topic.sequences =
                 stored.producers.into_iter().map(|(name, last)| (name, (last, run_ms))).collect();
@@ -314,6 +315,7 @@ impl Broker {
                     self.delayed_at = earliest(self.delayed_at, Some(self.settings.clock.at(self.now, due)));
                 }
             }
+            self.tell_end(id);
             // They come back, and are told why they get no further.
             stopped.iter().for_each(|reader| self.close_consumers(reader, true));
         }
@@ -460,19 +462,25 @@ impl Broker {
         Ok(id)
     }
 
-    fn new_topic_id(&mut self, name: Arc<str>, partitions: u32) -> Result<u64> {
+    /// Checks that `count` topics can be created.
+    fn check_room(&self, count: usize) -> Result<()> {
         if let Some(error) = self.refusal() {
             return Err(error);
         }
-        if self.topics.len() + self.parents.len() >= self.settings.max_topics {
+        if self.topics.len() + self.parents.len() + count > self.settings.max_topics {
             return Err(Error::new(
                 ErrorKind::TooManyRequests,
                 format!("topic limit reached (max_topics is {})", self.settings.max_topics),
             ));
         }
-        if self.settings.stored && !self.settings.topic_ids.has_room(1) {
+        if self.settings.stored && !self.settings.topic_ids.has_room(count as u64) {
             return Err(TopicIds::exhausted());
         }
+        Ok(())
+    }
+
+    fn new_topic_id(&mut self, name: Arc<str>, partitions: u32) -> Result<u64> {
+        self.check_room(1)?;
         let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
         Ok(id)
@@ -644,8 +652,16 @@ impl Topics for Broker {
         self.create_topic(name, partitions)
     }
 
+    fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        self.grow_topic(name, partitions)
+    }
+
     fn delete_topic(&mut self, name: &str) -> Result<()> {
         self.delete_topic(name)
+    }
+
+    fn terminate_topic(&mut self, name: &str) -> Result<()> {
+        self.terminate_topic(name)
     }
 
     fn list(&self) -> Vec<(String, u32)> {
@@ -668,6 +684,7 @@ fn server_error(kind: ErrorKind) -> pb::ServerError {
         ErrorKind::ServiceNotReady => S::ServiceNotReady,
         ErrorKind::QuotaExceeded => S::ProducerBlockedQuotaExceededException,
         ErrorKind::TopicNotFound => S::TopicNotFound,
+        ErrorKind::TopicTerminated => S::TopicTerminatedError,
         ErrorKind::SubscriptionNotFound => S::SubscriptionNotFound,
         ErrorKind::TooManyRequests => S::TooManyRequests,
         ErrorKind::ProducerBusy => S::ProducerBusy,

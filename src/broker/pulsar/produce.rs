@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::connection::Writer;
 use super::names::{Facts, Name};
-use super::{Action, Broker, server_error};
+use super::{Action, Broker, error_command, server_error};
 use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, CHUNK, Entry, weight};
 use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
@@ -173,17 +173,27 @@ impl Broker {
 
     /// Fences a producer: it may no longer write. Messages that it has sent meanwhile are ignored.
     pub(super) fn fence(&mut self, key: ProducerKey) {
-        let until = self.now + self.settings.session.keep_alive;
-        let Some(connection) = self.connections.get_mut(&key.session) else { return };
-        if connection.producers.remove(&key.id).is_some() {
-            connection.dismissed.insert(key.id, until);
-            let close = pb::CommandCloseProducer {
-                producer_id: key.id,
-                request_id: NO_REQUEST,
-                ..Default::default()
-            };
-            self.reply(key.session, &Command::CloseProducer(close));
+        if let Some(command) = self.dismiss(key) {
+            self.reply(key.session, &command);
         }
+    }
+
+    /// Takes a producer off its connection, and returns what it is to be told.
+    pub(super) fn dismiss(&mut self, key: ProducerKey) -> Option<Command> {
+        let until = self.now + self.settings.session.keep_alive;
+        let connection = self.connections.get_mut(&key.session)?;
+        let writer = connection.producers.remove(&key.id)?;
+        if !writer.ready {
+            // It waits for its turn, which does not come.
+            let error = Error::new(ErrorKind::TopicTerminated, "Topic was already terminated");
+            return Some(error_command(writer.request, &error));
+        }
+        connection.dismissed.insert(key.id, until);
+        Some(Command::CloseProducer(pb::CommandCloseProducer {
+            producer_id: key.id,
+            request_id: NO_REQUEST,
+            ..Default::default()
+        }))
     }
 
     pub(super) fn over_quota(&mut self) -> bool {

@@ -51,11 +51,13 @@ impl Broker {
                 Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
             );
         }
-        let mut stats = TopicStats { name: name.full.to_string(), partitions, ..TopicStats::default() };
+        let mut stats =
+            TopicStats { name: name.full.to_string(), partitions, terminated: true, ..TopicStats::default() };
         for log in logs {
             let Some(topic) = self.names.get(log.as_str()).and_then(|id| self.topics.get(id)) else {
                 continue;
             };
+            stats.terminated &= topic.terminated;
             stats.entries += topic.log.committed() - topic.log.first();
             stats.messages_in += topic.received;
             stats.producers.extend(topic.producers().map(|producer| producer.name.to_string()));

@@ -101,8 +101,14 @@ pub struct Consumer {
     pub epoch: Option<u64>,
     /// Hash ranges that the consumer asked for.
     pub ranges: Option<Vec<(u32, u32)>>,
+    /// Key_Shared: whether a slot may move to another consumer before its entries are acknowledged.
+    pub out_of_order: bool,
     /// Messages delivered.
     pub delivered: u64,
+    /// Whether it was told that the topic has ended.
+    told_end: bool,
+    /// Failover: what it was told last, whether it is the active one.
+    told_active: Option<bool>,
     unacked: i64,
     pending: BTreeMap<u64, Pending>,
 }
@@ -117,7 +123,10 @@ impl Consumer {
             permits: 0,
             epoch: None,
             ranges: None,
+            out_of_order: false,
             delivered: 0,
+            told_end: false,
+            told_active: None,
             unacked: 0,
             pending: BTreeMap::new(),
         }
@@ -273,6 +282,19 @@ impl Subscription {
             .saturating_sub(self.cursor.acked_past())
     }
 
+    /// The consumers that are to be told that a terminated topic has ended, each once: everything is acknowledged.
+    pub fn reached_end(&mut self, log: &Log) -> Vec<ConsumerKey> {
+        if log.committed() < log.next() || self.backlog(log) > 0 {
+            return Vec::new();
+        }
+        let untold = self.consumers.iter_mut().filter(|consumer| !consumer.told_end);
+        let tell = |consumer: &mut Consumer| {
+            consumer.told_end = true;
+            consumer.key
+        };
+        untold.map(tell).collect()
+    }
+
     /// Number of entries that wait for their delivery time.
     pub fn delayed(&self) -> usize {
         self.delayed.len()
@@ -312,6 +334,13 @@ impl Subscription {
             {
                 let text = "Subscription is of different key_shared policy: either all consumers choose hash ranges \
                             (sticky) or none";
+                return Err(Error::new(ErrorKind::ConsumerBusy, text));
+            }
+            Kind::KeyShared
+                if self.consumers.iter().any(|other| other.out_of_order != consumer.out_of_order) =>
+            {
+                let text = "Subscription is of different key_shared policy: either all consumers allow delivery out \
+                            of order or none";
                 return Err(Error::new(ErrorKind::ConsumerBusy, text));
             }
             Kind::KeyShared => match &consumer.ranges {
@@ -354,24 +383,35 @@ impl Subscription {
         if !self.kind.single() {
             return Vec::new();
         }
-        let equals = self.consumers.iter().take_while(|c| c.priority == self.consumers[0].priority).count();
-        let chosen = match (partition, equals) {
-            (_, 0) => None,
-            (None, _) => Some(self.consumers[0].key),
-            (Some(partition), n) => Some(self.consumers[partition as usize % n].key),
-        };
-        if chosen == self.active {
-            return Vec::new();
+        let first = self.consumers.first().map(|consumer| consumer.priority);
+        let mut equals: Vec<&Consumer> =
+            self.consumers.iter().take_while(|consumer| Some(consumer.priority) == first).collect();
+        // Every partition has the same order, whichever consumer came first to it.
+        if partition.is_some() {
+            equals.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        let before = std::mem::replace(&mut self.active, chosen);
-        // The new consumer gets everything that the previous one has not acknowledged.
-        self.rewind();
+        let at = partition.map_or(0, |partition| partition as usize % equals.len().max(1));
+        let chosen = equals.get(at).map(|consumer| consumer.key);
+        if chosen != self.active {
+            self.active = chosen;
+            // The new consumer gets everything that the previous one has not acknowledged.
+            self.rewind();
+        }
         if self.kind != Kind::Failover {
             return Vec::new();
         }
-        let told = |key: Option<ConsumerKey>, is: bool| key.map(|key| (key, is));
-        let before = before.filter(|key| self.consumers.iter().any(|consumer| consumer.key == *key));
-        told(before, false).into_iter().chain(told(chosen, true)).collect()
+        // Those that stand by are told too. First who no longer is, then who is.
+        let mut told: Vec<_> = self
+            .consumers
+            .iter_mut()
+            .filter_map(|consumer| {
+                let is_active = Some(consumer.key) == chosen;
+                let news = consumer.told_active.replace(is_active) != Some(is_active);
+                news.then_some((consumer.key, is_active))
+            })
+            .collect();
+        told.sort_by_key(|(_, is_active)| *is_active);
+        told
     }
 
     /// Moves to `sequence`. The caller disconnects the consumers.
@@ -446,10 +486,11 @@ impl Subscription {
     /// single-consumer types ignore the names.
     pub fn redeliver(&mut self, key: ConsumerKey, sequences: &[u64], epoch: Option<u64>) {
         if self.kind.single() {
+            // One that stands by counts its epoch up as well, and drops what has an older one once it is active.
+            if let Some(consumer) = self.consumer(key) {
+                consumer.epoch = epoch.max(consumer.epoch);
+            }
             if self.active == Some(key) {
-                if let Some(consumer) = self.consumer(key) {
-                    consumer.epoch = epoch.or(consumer.epoch);
-                }
                 self.rewind();
             }
             return;

@@ -75,6 +75,8 @@ pub struct Topic {
     pub epoch: u64,
     /// Messages received since the start.
     pub received: u64,
+    /// Whether it takes no more messages.
+    pub terminated: bool,
     /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping does not read the disk each time.
     oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
@@ -94,6 +96,7 @@ impl Topic {
             sequences: HashMap::default(),
             epoch: 0,
             received: 0,
+            terminated: false,
             oldest: None,
             producers: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -106,8 +109,19 @@ impl Topic {
         self.producers.values()
     }
 
+    /// Ends the topic for good. Returns the producers that wrote and those that waited for their turn.
+    pub fn terminate(&mut self) -> Vec<ProducerKey> {
+        self.terminated = true;
+        self.exclusive = false;
+        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|candidate| candidate.key);
+        std::mem::take(&mut self.producers).into_keys().chain(waiting).collect()
+    }
+
     /// Admits a producer.
     pub fn admit(&mut self, candidate: Candidate) -> Result<Admission> {
+        if self.terminated {
+            return Err(Error::new(ErrorKind::TopicTerminated, "Topic was already terminated"));
+        }
         let same = self.producers.values().find(|producer| producer.name == candidate.name);
         if let Some(same) = same {
             // The same producer on a newer connection of its client, before the broker has noticed that the old

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::broker::log::Entry;
     use crate::broker::log::tests::entry;
-    use crate::broker::store::entries::{entry_key, run_ms};
+    use crate::broker::store::entries::{entry_key, require_topics, run_ms};
     use crate::sqlite::Job as _;
 
     #[test]
@@ -342,6 +342,33 @@ mod tests {
             assert!(damage[0].starts_with(&stray), "{bit}: {damage:?}");
             let error = super::super::Database::open(directory.path(), Sync::Os).unwrap_err();
             assert!(error.message().contains(&stray) && error.message().contains("--check"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_entry_below_a_topic_or_of_one_with_partitions_is_listed_and_refused_at_the_start() {
+        let newest = entry_key(2, 9);
+        for (change, flaw) in [
+            // As far down as the first entries were.
+            (
+                "UPDATE topic SET first = 4, trim_sum = NULL WHERE id = 2",
+                "entry 0 is one of topic number 2, whose oldest entry is 4",
+            ),
+            (
+                "UPDATE topic SET partitions = 3, sum = NULL WHERE id = 2",
+                "entry 0 is one of topic number 2, which has partitions",
+            ),
+        ] {
+            let (_directory, db) = with_newest_at(newest);
+            assert_eq!(strays(&db, 9).unwrap(), [] as [&str; 0]);
+            db.execute_batch(change).unwrap();
+            assert_eq!(strays(&db, 9).unwrap(), [flaw]);
+            let error = require_topics(&db).unwrap_err();
+            assert!(error.message().contains(flaw) && error.message().contains("--check"), "{error}");
+            // What waits to be deleted does no harm.
+            let [start, end] = [entry_key(2, 0), entry_key(3, 0)];
+            db.execute("INSERT INTO garbage VALUES (?1, ?2, 0)", [start, end]).unwrap();
+            assert_eq!(strays(&db, 9).unwrap(), [] as [&str; 0]);
         }
     }
 

@@ -222,6 +222,12 @@ mod tests {
                 name: "persistent://public/default/b".into(),
                 partitions: 3,
             },
+            Op::Partitions {
+                id: 2,
+                domain: "pulsar",
+                name: "persistent://public/default/b".into(),
+                partitions: 5,
+            },
             Op::Append { topic: 1, entry: Entry { sequence: 3, ..entry(1, 60) }, producer: None },
             Op::Append { topic: 1, entry: second.clone(), producer: Some(("p".into(), 9)) },
             Op::Trim { topic: 1, first: 3, next: 4, next_index: 4 },
@@ -246,7 +252,7 @@ mod tests {
         let stored = StoredCursor { subscription: "s".into(), kind: 1, cursor, properties, touched_ms: 50 };
         assert_eq!(topic.cursors, [stored]);
         assert_eq!(topic.producers, [("p".into(), 9)]);
-        assert_eq!(found.topics[1].partitions, 3);
+        assert_eq!(found.topics[1].partitions, 5, "it has grown");
         let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
         assert_eq!(stored.read(1, 4, 10, 1000).unwrap(), [second]);
         assert_eq!(stored.read(2, 0, 10, 1000).unwrap(), []);
@@ -254,6 +260,32 @@ mod tests {
         Op::DropSchema { name: "b".into() }.apply(&db).unwrap();
         assert_eq!(stored.read(1, 0, 10, 1000).unwrap(), []);
         assert_eq!(load(&db, "pulsar", 0).unwrap().schemas, []);
+    }
+
+    #[test]
+    fn a_terminated_topic_stays_so_however_long_brokers_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let apply = |op: Op| op.apply(&database.connection).unwrap();
+        let find = |run_ms| load(&database.connection, "pulsar", run_ms).unwrap().topics.remove(0);
+        apply(Op::CreateTopic { id: 1, domain: "pulsar", name: "a".into(), partitions: 0 });
+        apply(Op::Append { topic: 1, entry: entry(1, 1), producer: Some(("p".into(), 3)) });
+        assert!(!find(0).terminated);
+        for _ in 0..2 {
+            apply(Op::Terminate { topic: 1 });
+            let found = find(0);
+            assert!(found.terminated);
+            assert_eq!(found.producers, [("p".into(), 3)]);
+        }
+        assert_eq!(
+            database.run_ms().unwrap(),
+            entry(1, 1).run_ms,
+            "the time that brokers have run does not jump"
+        );
+        assert!(find(u64::MAX >> 1).terminated);
+        apply(Op::DeleteTopic { id: 1 });
+        apply(Op::CreateTopic { id: 2, domain: "pulsar", name: "a".into(), partitions: 0 });
+        assert!(!find(0).terminated);
     }
 
     #[test]
@@ -267,7 +299,7 @@ mod tests {
             .apply(db)
             .unwrap();
         load(db, "tubemq", 0).unwrap();
-        for damage in ["first = 7", "first = -1", "next = -1", "next_index = -1"] {
+        for damage in ["first = 7", "first = -1", "next = -1", "next_index = -1", "partitions = 10001"] {
             db.execute_batch(&format!("SAVEPOINT damaged; UPDATE topic SET {damage}")).unwrap();
             let error = load(db, "tubemq", 0).unwrap_err();
             assert_eq!((error.kind(), error.topic()), (ErrorKind::Persistence, Some("t:0")), "{damage}");

@@ -214,11 +214,12 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
     Ok(most.max(0) as u64)
 }
 
-/// Entries of topics that do not exist, and that do not wait to be deleted either: the first one of each topic, at most
-/// `limit`. A damaged key can make an entry of another topic out of one, which would be missed nowhere if it was the newest.
+/// Entries where none can be, and that do not wait to be deleted either: of a topic that does not exist or has partitions, or
+/// below a topic's oldest one. The first one of each topic, at most `limit`. A damaged key can make an entry of another topic
+/// out of one, which would be missed nowhere if it was the newest.
 pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
     let mut next = db.prepare("SELECT id FROM entry WHERE id >= ?1 ORDER BY id LIMIT 1")?;
-    let mut known = db.prepare("SELECT 1 FROM topic WHERE id = ?1")?;
+    let mut known = db.prepare("SELECT partitions, first FROM topic WHERE id = ?1")?;
     let mut garbage =
         db.prepare("SELECT \"end\" FROM garbage WHERE start <= ?1 ORDER BY start DESC LIMIT 1")?;
     let (mut from, mut found) = (i64::MIN, Vec::new());
@@ -235,18 +236,21 @@ pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
             ));
             break;
         }
-        if known.exists([topic])? {
-            from = behind;
-        } else if let Some(end) = garbage.query_row([id], |row| row.get::<_, i64>(0)).optional()?
-            && end > id
-        {
-            from = end;
-        } else {
-            found.push(format!(
-                "entry {} is one of topic number {topic}, which does not exist",
-                sequence_of(id)
-            ));
-            from = behind;
+        let of = known.query_row([topic], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
+        let flaw = match of.optional()? {
+            Some((0, first)) if sequence_of(id) >= first as u64 => None,
+            Some((0, first)) => Some(format!("whose oldest entry is {first}")),
+            Some(_) => Some("which has partitions".to_owned()),
+            None => Some("which does not exist".to_owned()),
+        };
+        from = behind;
+        if let Some(flaw) = flaw {
+            let end = garbage.query_row([id], |row| row.get::<_, i64>(0)).optional()?;
+            if let Some(end) = end.filter(|end| *end > id) {
+                from = end;
+            } else {
+                found.push(format!("entry {} is one of topic number {topic}, {flaw}", sequence_of(id)));
+            }
         }
         if from <= id {
             // There is no key behind those of the last topic.
@@ -279,6 +283,22 @@ pub(super) fn insert_topic(
     set_meta(db, "next_topic", id as i64 + 1)
 }
 
+/// Sets the number of partitions of a parent, whose whole row is known: nothing of it is read.
+pub(super) fn set_partitions(
+    db: &Connection,
+    id: u64,
+    domain: &str,
+    name: &str,
+    partitions: u32,
+) -> rusqlite::Result<()> {
+    let sum = row_sum("topic", &[long(id), domain.into(), name.into(), number(partitions)]);
+    db.execute(
+        "UPDATE topic SET domain = ?2, name = ?3, partitions = ?4, sum = ?5 WHERE id = ?1",
+        params![id as i64, domain, name, partitions, sum],
+    )
+    .map(drop)
+}
+
 pub(super) fn epoch_sum(id: u64, epoch: u64) -> u32 {
     row_sum("topic.epoch_sum", &[long(id), long(epoch)])
 }
@@ -298,6 +318,9 @@ pub(super) fn new_topic(db: &Connection, id: u64, domain: &str, name: &str) -> R
 pub(super) fn meta(db: &Connection, key: &str) -> Result<i64> {
     Ok(db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
 }
+
+/// Limit on the partitions of a topic.
+pub const MAX_PARTITIONS: u32 = 10_000;
 
 /// A stored topic.
 #[derive(Debug)]
@@ -322,6 +345,8 @@ pub struct StoredTopic {
     pub cursors: Vec<StoredCursor>,
     /// Producers and their highest sequence ids.
     pub producers: Vec<(Arc<str>, i64)>,
+    /// Whether no entry follows.
+    pub terminated: bool,
 }
 
 /// A stored subscription.
@@ -354,7 +379,11 @@ pub struct Found {
 
 /// Loads the topics of a domain, and the schemas. `run_ms` is how long brokers have run on the store.
 pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
-    db.execute("DELETE FROM producer WHERE touched_ms < ?1", [run_ms as i64 - PRODUCER_KEPT_MS])?;
+    // The one without a name is the mark of a terminated topic, which does not age.
+    db.execute(
+        "DELETE FROM producer WHERE touched_ms < ?1 AND name <> ''",
+        [run_ms as i64 - PRODUCER_KEPT_MS],
+    )?;
     let mut found = Found {
         next_topic: meta(db, "next_topic")? as u64,
         bytes: sqlite::used_bytes(db)?,
@@ -376,6 +405,7 @@ pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
             last: None,
             cursors: Vec::new(),
             producers: Vec::new(),
+            terminated: false,
         })
     })?;
     for topic in rows {
@@ -418,6 +448,10 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         let text = format!("the topic's entries go from {} to {}, which is damaged", topic.first, topic.next);
         return Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()));
     }
+    if topic.partitions > MAX_PARTITIONS {
+        let text = format!("the topic has {} partitions, which is damaged", topic.partitions);
+        return Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()));
+    }
     let mut cursors = db
         .prepare_cached("SELECT subscription, kind, below, state, touched_ms FROM cursor WHERE topic = ?1")?;
     let mut rows = cursors.query([topic.id as i64])?;
@@ -437,6 +471,10 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         Ok((Arc::from(row.get::<_, String>(0)?), row.get::<_, i64>(1)?))
     })?;
     topic.producers = rows.collect::<rusqlite::Result<_>>()?;
+    // See `Op::Terminate`.
+    let known = topic.producers.len();
+    topic.producers.retain(|(name, _)| !name.is_empty());
+    topic.terminated = topic.producers.len() < known;
     Ok(())
 }
 

@@ -19,6 +19,6 @@ mod rows;
 mod usage;
 
 pub use database::{Database, Directory, backup, prepare};
-pub use entries::{Found, Stored, StoredCursor, StoredTopic, load};
+pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
 pub use usage::StoreUsage;

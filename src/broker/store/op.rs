@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use super::entries::{entry_key, epoch_sum, insert_entry, insert_topic, keys_of, remove_entries, trim_sum};
+use super::entries::{
+    entry_key, epoch_sum, insert_entry, insert_topic, keys_of, remove_entries, set_partitions, trim_sum,
+};
 use super::mqtt;
 use super::rows::{long, number, put};
 use crate::broker::log::Entry;
@@ -25,6 +27,17 @@ pub enum Op {
         /// Number of partitions; 0 for a topic that has entries itself.
         partitions: u32,
     },
+    /// Sets the number of partitions of a parent.
+    Partitions {
+        /// Id of the parent.
+        id: u64,
+        /// The protocol that it belongs to.
+        domain: &'static str,
+        /// Full name.
+        name: Arc<str>,
+        /// The new number.
+        partitions: u32,
+    },
     /// Deletes a topic with its entries, cursors and producers.
     DeleteTopic {
         /// Id of the topic.
@@ -36,6 +49,12 @@ pub enum Op {
         topic: u64,
         /// The epoch.
         epoch: u64,
+    },
+    /// Notes that a topic is terminated: no entry follows. It is kept as a producer without a name, which no other has, so that
+    /// stores of this format can hold it.
+    Terminate {
+        /// Id of the topic.
+        topic: u64,
     },
     /// Appends an entry, with the sequence id that deduplication needs.
     Append {
@@ -135,6 +154,9 @@ impl Job for Op {
             Self::CreateTopic { id, domain, name, partitions } => {
                 insert_topic(db, *id, domain, name, *partitions)?;
             }
+            Self::Partitions { id, domain, name, partitions } => {
+                set_partitions(db, *id, domain, name, *partitions)?;
+            }
             Self::DeleteTopic { id } => {
                 let id = *id as i64;
                 db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
@@ -148,6 +170,11 @@ impl Job for Op {
                     "UPDATE topic SET epoch = ?2, epoch_sum = ?3 WHERE id = ?1",
                     params![*topic as i64, *epoch as i64, epoch_sum(*topic, *epoch)],
                 )?;
+            }
+            Self::Terminate { topic } => {
+                // Without a time, since the latest time of all producers tells how long brokers have run.
+                let values = [long(*topic), "".into(), number(0), number(0)];
+                put(db, "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)", "producer", &values)?;
             }
             Self::Append { topic, entry, producer } => {
                 insert_entry(db, *topic, entry)?;

@@ -252,8 +252,12 @@ mod tests {
     /// Rows in all tables, each value of which can be changed.
     fn fill(db: &Connection) {
         let name: Arc<str> = "n".into();
-        let create =
-            |id, name: &str| Op::CreateTopic { id, domain: "tubemq", name: name.into(), partitions: 1 };
+        let create = |id, name: &str, partitions| Op::CreateTopic {
+            id,
+            domain: "tubemq",
+            name: name.into(),
+            partitions,
+        };
         let queued =
             QueueRow { position: 1, sequence: 1, flags: 1, ids: vec![7], packet_id: 0, released: false };
         let row = SessionRow {
@@ -277,12 +281,13 @@ mod tests {
             Mqtt::Retain("r".into(), 1),
         ];
         for op in [
-            create(1, "n"),
-            create(2, "gone"),
+            create(1, "n", 0),
+            create(2, "gone", 0),
+            create(5, "parent", 1),
             Op::Epoch { topic: 1, epoch: 8 },
             Op::Append { topic: 1, entry: entry(1, 60), producer: Some((name.clone(), i64::MAX)) },
             Op::Append { topic: 2, entry: Entry { sequence: 1, ..entry(1, 60) }, producer: None },
-            Op::Trim { topic: 1, first: u64::MAX, next: 6, next_index: 7 },
+            Op::Trim { topic: 1, first: 0, next: 1, next_index: 7 },
             Op::Cursor {
                 topic: 1,
                 subscription: name.clone(),
@@ -361,7 +366,7 @@ mod tests {
 
         // A value of another type cannot be loaded, and is listed like the rest.
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
-        db.execute_batch("UPDATE topic SET partitions = 0; UPDATE cursor SET state = 'text'").unwrap();
+        db.execute_batch("UPDATE cursor SET state = 'text'").unwrap();
         drop(db);
         let found = check::check(directory.path()).unwrap().damage;
         assert!(found.iter().any(|line| line == place), "{found:?}");
@@ -374,8 +379,10 @@ mod tests {
         let database = Database::open(directory.path(), Sync::Os).unwrap();
         let db = database.connection();
         fill(db);
-        db.execute_batch("UPDATE topic SET partitions = 3; UPDATE queue SET sequence = 9 WHERE position = 1")
-            .unwrap();
+        db.execute_batch(
+            "UPDATE topic SET partitions = 3 WHERE id = 1; UPDATE queue SET sequence = 9 WHERE position = 1",
+        )
+        .unwrap();
         for op in [
             Op::Epoch { topic: 1, epoch: 9 },
             Op::Trim { topic: 1, first: 7, next: 8, next_index: 9 },

@@ -33,10 +33,7 @@ impl Broker {
         let mut stats = TopicStats {
             name: format!("{PREFIX}{name}"),
             partitions: topic.partitions.len() as u32,
-            entries: 0,
-            messages_in: 0,
-            producers: Vec::new(),
-            subscriptions: Vec::new(),
+            ..TopicStats::default()
         };
         let partitions = topic.partitions.iter().filter_map(|id| self.partitions.get(id));
         for (index, partition) in partitions.enumerate() {

@@ -65,6 +65,12 @@ pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
     fn detach(&self, loss: Loss);
 }
 
+/// A watcher of a list of topics, as its connection sees it.
+pub(super) trait WatcherRoute: std::fmt::Debug + Send + Sync {
+    /// Topics have appeared or disappeared.
+    fn changed(&self, update: pb::CommandWatchTopicUpdate);
+}
+
 /// Host of the driver: the protocol with its routes.
 #[derive(Debug)]
 pub(super) struct Attached {
@@ -73,6 +79,8 @@ pub(super) struct Attached {
     waiting: HashMap<u64, oneshot::Sender<Result<Command>>>,
     pub(super) producers: HashMap<u64, Arc<dyn ProducerRoute>>,
     pub(super) consumers: HashMap<u64, Arc<dyn ConsumerRoute>>,
+    /// Watchers of lists of topics.
+    pub(super) watchers: HashMap<u64, Arc<dyn WatcherRoute>>,
     ready: watch::Sender<Option<Result<ServerInfo>>>,
     challenged: Arc<Notify>,
     /// Set when a partition finds that the broker violated the protocol.
@@ -121,6 +129,11 @@ impl Attached {
             Command::ReachedEndOfTopic(end) => {
                 if let Some(part) = self.consumers.get(&end.consumer_id) {
                     part.reached_end();
+                }
+            }
+            Command::WatchTopicUpdate(update) => {
+                if let Some(watcher) = self.watchers.get(&update.watcher_id) {
+                    watcher.changed(update);
                 }
             }
             // TOPIC_MIGRATED, for one: a close of the producer or consumer follows, and the lookup then finds the
@@ -203,6 +216,11 @@ impl Connection {
     /// Whether it has not ended.
     pub(super) fn is_alive(&self) -> bool {
         !*self.ended.borrow()
+    }
+
+    /// Resolves when it has ended.
+    pub(super) async fn ended(&self) {
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
 
     /// The routes and the protocol, and how to wake the driver.
@@ -405,6 +423,7 @@ impl Pool {
             waiting: HashMap::default(),
             producers: HashMap::default(),
             consumers: HashMap::default(),
+            watchers: HashMap::default(),
             ready,
             challenged: Arc::clone(&challenged),
             broken: None,

@@ -11,6 +11,7 @@ use crate::net::backoff::Backoff;
 use crate::net::url::{Address, ServiceUrl};
 use crate::pulsar::command::Command;
 use crate::pulsar::connection::ServerInfo;
+use crate::pulsar::pattern::Pattern;
 use crate::pulsar::pb;
 use crate::pulsar::pb::command_lookup_topic_response::LookupType;
 
@@ -159,6 +160,34 @@ impl Lookup {
             .await?;
         match answer {
             Command::GetTopicsOfNamespaceResponse(response) => Ok(response.topics),
+            other => {
+                Err(Error::protocol(format!("GET_TOPICS_OF_NAMESPACE was answered by {}", other.name())))
+            }
+        }
+    }
+
+    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if they are those of `hash`.
+    pub(super) async fn matching(
+        &self,
+        pattern: &Pattern,
+        hash: Option<&str>,
+    ) -> Result<Option<Vec<String>>> {
+        let answer = self
+            .retried(|_, request_id| {
+                Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
+                    request_id,
+                    namespace: pattern.namespace().into(),
+                    mode: Some(pattern.domain() as i32),
+                    topics_pattern: Some(pattern.wire().into()),
+                    topics_hash: hash.map(Into::into),
+                    ..Default::default()
+                }))
+            })
+            .await?;
+        match answer {
+            Command::GetTopicsOfNamespaceResponse(response) => {
+                Ok(response.changed.unwrap_or(true).then_some(response.topics))
+            }
             other => {
                 Err(Error::protocol(format!("GET_TOPICS_OF_NAMESPACE was answered by {}", other.name())))
             }

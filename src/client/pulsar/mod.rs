@@ -15,6 +15,7 @@ use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
+use crate::pulsar::pattern::Pattern;
 use crate::pulsar::topic::TopicName;
 
 mod connection;
@@ -25,7 +26,7 @@ mod part;
 pub mod producer;
 mod shared;
 
-pub use consumer::{Consumer, SeekTo};
+pub use consumer::{Consumer, SeekTo, Target, Topics};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
 use shared::Shared;
@@ -79,6 +80,28 @@ impl Client {
         if topics.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a consumer needs at least one topic"));
         }
+        self.open_consumer(Topics::Named(topics), subscription, options, events).await
+    }
+
+    /// Subscribes to the topics that a pattern matches, now and later.
+    pub async fn pattern_consumer(
+        &self,
+        pattern: Pattern,
+        subscription: String,
+        options: ConsumerOptions,
+        events: Arc<dyn ConsumerEvents>,
+    ) -> Result<Consumer> {
+        self.0.open.check_open()?;
+        self.open_consumer(Topics::Matching(pattern), subscription, options, events).await
+    }
+
+    async fn open_consumer(
+        &self,
+        topics: Topics,
+        subscription: String,
+        options: ConsumerOptions,
+        events: Arc<dyn ConsumerEvents>,
+    ) -> Result<Consumer> {
         let shared = Arc::clone(&self.0.shared);
         let consumer = Consumer::open(shared, topics, subscription, options, events).await?;
         self.0.open.add_consumer(&consumer);

@@ -7,9 +7,12 @@ use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
-use crate::pulsar::consumer::{DEFAULT_MAX_CHUNKED, Unreadable};
+use crate::pulsar::consumer::{Backoff, DEFAULT_MAX_CHUNKED, Unreadable};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
+
+/// Interval of the Java client for new partitions and for patterns.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -100,6 +103,10 @@ pub struct ProducerOptions {
     pub chunking: bool,
     /// Properties shown in the broker's statistics.
     pub properties: Vec<(String, String)>,
+    /// Subscription that is created with the topic.
+    pub initial_subscription: Option<String>,
+    /// Interval at which the broker is asked whether a partitioned topic has got more partitions; zero does not ask.
+    pub partitions_update_interval: Duration,
 }
 
 impl Default for ProducerOptions {
@@ -120,8 +127,34 @@ impl Default for ProducerOptions {
             access_mode: AccessMode::Shared,
             chunking: false,
             properties: Vec::new(),
+            initial_subscription: None,
+            partitions_update_interval: UPDATE_INTERVAL,
         }
     }
+}
+
+/// Policy for messages that are redelivered too often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterPolicy {
+    /// Number of redeliveries after which a message is sent to the dead letter topic instead of being delivered again.
+    pub max_redeliveries: u32,
+    /// Dead letter topic; by default `<topic>-<subscription>-DLQ`.
+    pub topic: Option<String>,
+    /// Subscription that is created with the dead letter topic, so that it keeps its messages.
+    pub subscription: Option<String>,
+    /// Whether messages can be sent to a topic of retries, which the consumer reads too.
+    pub retry: bool,
+    /// Topic of retries; by default `<topic>-<subscription>-RETRY`.
+    pub retry_topic: Option<String>,
+}
+
+/// Assignment of keys to the consumers of a Key_Shared subscription, on which all of them have to agree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySharedPolicy {
+    /// Ranges of hashes that this consumer takes, of 0 to 65535, both ends included; `None` has the broker split them.
+    pub ranges: Option<Vec<(u16, u16)>>,
+    /// Whether a key may move to another consumer before its messages are acknowledged.
+    pub out_of_order: bool,
 }
 
 /// Options of a consumer.
@@ -150,7 +183,14 @@ pub struct ConsumerOptions {
     /// Time for which acknowledgements are gathered.
     pub ack_group_time: Duration,
     /// Delay after which a negatively acknowledged message is delivered again.
-    pub nack_delay: Duration,
+    pub nack_delay: Backoff,
+    /// Time after which a message that the application has and has not acknowledged is delivered again; `None` for no
+    /// limit.
+    pub ack_timeout: Option<Backoff>,
+    /// Policy for messages that are redelivered too often.
+    pub dead_letter: Option<DeadLetterPolicy>,
+    /// Assignment of keys on a Key_Shared subscription.
+    pub key_shared: Option<KeySharedPolicy>,
     /// Consumer name; by default the client chooses one.
     pub name: Option<String>,
     /// Priority on Shared and Failover subscriptions; lower numbers are served first.
@@ -161,6 +201,12 @@ pub struct ConsumerOptions {
     pub properties: Vec<(String, String)>,
     /// Properties stored with a new subscription.
     pub subscription_properties: Vec<(String, String)>,
+    /// Interval at which the broker is asked whether partitioned topics have got more partitions; zero does not ask.
+    pub partitions_update_interval: Duration,
+    /// Interval at which the broker is asked for the topics of a pattern; zero does not ask.
+    pub pattern_update_interval: Duration,
+    /// Limit on the topics of a pattern, each partition counted.
+    pub pattern_max_topics: usize,
 }
 
 impl Default for ConsumerOptions {
@@ -177,12 +223,18 @@ impl Default for ConsumerOptions {
             max_chunked_message: DEFAULT_MAX_CHUNKED,
             unreadable: Unreadable::Skip,
             ack_group_time: Duration::from_millis(100),
-            nack_delay: Duration::from_secs(60),
+            nack_delay: Backoff::fixed(Duration::from_secs(60)),
+            ack_timeout: None,
+            dead_letter: None,
+            key_shared: None,
             name: None,
             priority: 0,
             read_compacted: false,
             properties: Vec::new(),
             subscription_properties: Vec::new(),
+            partitions_update_interval: UPDATE_INTERVAL,
+            pattern_update_interval: UPDATE_INTERVAL,
+            pattern_max_topics: 10_000,
         }
     }
 }

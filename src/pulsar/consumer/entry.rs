@@ -58,6 +58,10 @@ impl Consumer {
         // What is not read now counts as well: the next entries are probably like it.
         let expanded = (metadata.uncompressed_size() as usize).min(self.options.max_message_size);
         self.window.arrived(&self.options, body.len().max(expanded), charge);
+        if self.epoch().zip(delivery.consumer_epoch).is_some_and(|(current, stated)| stated < current) {
+            self.give_back(charge);
+            return Ok(());
+        }
         if !metadata.encryption_keys.is_empty() {
             let error = Error::new(ErrorKind::Unsupported, "end-to-end encryption is not supported");
             return self.discard_charged(&id, charge, ValidationError::DecryptionError, error);
@@ -127,6 +131,7 @@ impl Consumer {
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
             last_index: payload.entry.as_ref().and_then(|entry| entry.index),
+            arrival: self.recalls.arrive(),
         });
         match size {
             // The presence of this field, even with value 1, marks the batch format.
@@ -170,7 +175,12 @@ impl Consumer {
             self.drop_before_start(&message.id);
             self.give_back(charge);
         } else {
-            self.queue.push_back(message);
+            self.counts.redelivered += u64::from(message.entry.redelivery_count > 0);
+            if self.dying.is_none() {
+                self.queue.push_back(message);
+            } else if let Some(message) = self.outlived(message) {
+                self.queue.push_back(message);
+            }
         }
     }
 

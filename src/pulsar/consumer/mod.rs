@@ -16,6 +16,10 @@
 //! * `acks`: acknowledgements that have not been sent
 //! * `chunks`: messages in several entries
 //! * `entry`: splitting of entries into messages
+//! * `dying`: messages at the end of their redeliveries
+//! * `recalls`: deliveries that are void, because their entries were requested again or are dead
+//! * `unacked`: messages whose acknowledgement has a time limit
+//! * `backoff`: delays that grow with the redeliveries of a message
 //!
 //! The owner polls in this order: [`Consumer::handle_timeout`], [`Consumer::poll_transmit`],
 //! [`Consumer::poll_timeout`].
@@ -34,12 +38,21 @@ use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
 
 mod acks;
+mod backoff;
 mod chunks;
+mod dying;
 mod entry;
+mod recalls;
+mod unacked;
 
 use acks::{AckGroup, Acks, Entry, order};
+pub use backoff::Backoff;
 pub use chunks::DEFAULT_MAX_CHUNKED;
 use chunks::{CHUNK_TIMEOUT, Chunks};
+pub use dying::DeadLetter;
+use dying::Dying;
+use recalls::Recalls;
+use unacked::Unacked;
 
 /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +86,12 @@ pub struct Options {
     /// Number of collected acknowledgements at which they are sent immediately.
     pub ack_group_max: usize,
     /// Delay after which a negatively acknowledged message is requested again.
-    pub nack_delay: Duration,
+    pub nack_delay: Backoff,
+    /// Time after which a message that the application has and has not acknowledged is requested again; `None` for no
+    /// limit.
+    pub ack_timeout: Option<Backoff>,
+    /// Number of redeliveries after which a message of a Shared or Key_Shared subscription is dead; `None` for no limit.
+    pub max_redeliveries: Option<u32>,
     /// Position to start at.
     pub start: Option<MessageId>,
     /// Whether the message at `start` itself is delivered.
@@ -101,7 +119,9 @@ impl Default for Options {
             batch_index_ack: true,
             ack_group_time: Duration::from_millis(100),
             ack_group_max: 1000,
-            nack_delay: Duration::from_secs(60),
+            nack_delay: Backoff::fixed(Duration::from_secs(60)),
+            ack_timeout: None,
+            max_redeliveries: None,
             start: None,
             start_inclusive: false,
             topic: "".into(),
@@ -153,6 +173,35 @@ impl Start {
 
 /// Permits that a consumer grants before it knows the size of its messages, over all partitions.
 pub const FIRST_PERMITS: u32 = 32;
+
+/// Messages of a consumer that were delivered again, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that came again.
+    pub redelivered: u64,
+    /// Messages that were not acknowledged in time.
+    pub ack_timeouts: u64,
+    /// Messages that were sent to the dead letter topic.
+    pub dead_letters: u64,
+    /// Attempts to send a message there that have failed.
+    pub dead_letters_failed: u64,
+    /// Messages that were sent to the topic of retries.
+    pub retried: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            redelivered: self.redelivered + other.redelivered,
+            ack_timeouts: self.ack_timeouts + other.ack_timeouts,
+            dead_letters: self.dead_letters + other.dead_letters,
+            dead_letters_failed: self.dead_letters_failed + other.dead_letters_failed,
+            retried: self.retried + other.retried,
+        }
+    }
+}
 
 /// Permits of the current connection.
 #[derive(Debug, Default)]
@@ -214,14 +263,27 @@ pub struct Consumer {
     /// The same of the latest that were acknowledged or negatively acknowledged.
     settled: VecDeque<(Entry, Vec<Entry>)>,
     nacks: BTreeMap<Instant, BTreeSet<Entry>>,
+    /// Messages that the application has, if their acknowledgement has a time limit.
+    unacked: Option<Unacked>,
+    /// Messages at the end of their redeliveries, if these have a limit.
+    dying: Option<Dying>,
+    recalls: Recalls,
+    counts: Counts,
     /// First entry that could not be read and stays unacknowledged.
     unreadable: Option<Entry>,
     /// Whether an entry that could not be read has ended the consumer.
     failed: bool,
     /// Number of seeks.
     moves: u64,
+    /// Counts the requests for everything again, on Exclusive and Failover subscriptions. The broker states the last that it has seen
+    /// with each message: one with an older number was on its way before, and comes again.
+    epoch: u64,
     /// Whether the broker has closed the consumer since it was attached.
     closed: bool,
+    /// Whether the broker has told that the topic has ended.
+    at_end: bool,
+    /// Whether it was when the latest seek began.
+    was_at_end: bool,
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
@@ -245,15 +307,31 @@ impl Consumer {
             chunked: BTreeMap::new(),
             settled: VecDeque::new(),
             nacks: BTreeMap::new(),
+            unacked: options.ack_timeout.map(Unacked::new),
+            dying: options
+                .max_redeliveries
+                .filter(|_| lists_redeliveries(options.kind))
+                .map(|max| Dying::new(max, options.receive_buffer)),
+            recalls: Recalls::default(),
+            counts: Counts::default(),
             unreadable: None,
             failed: false,
             moves: 0,
+            epoch: 0,
             closed: false,
+            at_end: false,
+            was_at_end: false,
             immediate: VecDeque::new(),
             last_taken: None,
             last_producer: "".into(),
             options,
         }
+    }
+
+    /// Changes the limit on the size of the messages to prefetch.
+    pub fn set_receive_buffer(&mut self, bytes: usize) {
+        self.options.receive_buffer = bytes;
+        self.window.update(&self.options);
     }
 
     /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements that wait go ahead of
@@ -269,6 +347,9 @@ impl Consumer {
         }
         self.state = State::Attached;
         self.permits = Permits::default();
+        if let Some(dying) = &mut self.dying {
+            dying.attached();
+        }
         self.flush_acks();
         self.grant(self.window.size);
     }
@@ -284,6 +365,7 @@ impl Consumer {
     /// were not written are kept.
     pub fn detach(&mut self) {
         self.state = State::Detached;
+        self.at_end = false;
         self.queue.clear();
         self.chunks.drop_pieces();
         self.permits = Permits::default();
@@ -297,6 +379,10 @@ impl Consumer {
         }
         // The broker redelivers everything by itself; requesting it as well would deliver it twice.
         self.nacks.clear();
+        self.forget_unacked();
+        if let Some(dying) = &mut self.dying {
+            dying.all_come_again();
+        }
         if !self.options.durable {
             self.start = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
         } else if self.start.is_some_and(|start| start.reached) {
@@ -348,9 +434,111 @@ impl Consumer {
         n
     }
 
+    /// Starts the acknowledgement timeout of a message that was taken: the application gets it now.
+    pub fn handed_out(&mut self, now: Instant, message: &Message) {
+        // After the end of the connection the broker delivers it again by itself.
+        if let (Some(unacked), true) = (&mut self.unacked, self.state == State::Attached)
+            && !self.acks.contains(&message.id)
+        {
+            unacked.handed_out(now, &message.id, message.entry.redelivery_count);
+        }
+    }
+
+    /// Whether deliveries have become void since the last call: messages for which [`Self::is_recalled`] is true are not to be
+    /// handed out.
+    pub fn take_recall_news(&mut self) -> bool {
+        self.recalls.take_news()
+    }
+
+    /// Whether the delivery of a message that was taken is void: the message comes again, or is dead.
+    pub fn is_recalled(&self, message: &Message) -> bool {
+        self.recalls.covers(message)
+    }
+
+    /// Forgets single deliveries that are void: the owner has dropped their messages.
+    pub fn forget_recalls(&mut self) {
+        self.recalls.forget();
+    }
+
+    /// First chunk of a chunked message.
+    pub fn first_chunk(&self, id: &MessageId) -> Option<MessageId> {
+        let last = id.entry_id();
+        let settled = || self.settled.iter().rfind(|(entry, _)| *entry == last).map(|(_, others)| others);
+        let (ledger, entry) = *self.chunked.get(&last).or_else(settled)?.first()?;
+        Some(MessageId::new(ledger, entry).in_partition(id.partition))
+    }
+
+    /// Messages that were delivered again, and why.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn forget_unacked(&mut self) {
+        if let Some(unacked) = &mut self.unacked {
+            unacked.clear();
+        }
+    }
+
+    /// Ends the acknowledgement timeout of a message, which is being sent to another topic.
+    pub fn taken_over(&mut self, id: &MessageId) {
+        self.settle_unacked(id);
+    }
+
+    /// Ends what waits for the acknowledgement of a message.
+    fn settle(&mut self, id: &MessageId) {
+        self.settle_unacked(id);
+        if let Some(dying) = &mut self.dying {
+            dying.acknowledged(id);
+        }
+    }
+
+    /// Ends the acknowledgement timeout of a message.
+    fn settle_unacked(&mut self, id: &MessageId) {
+        if let Some(unacked) = &mut self.unacked {
+            unacked.settle(id);
+        }
+    }
+
+    /// Ends the acknowledgement timeouts of a message and of all before it.
+    fn settle_unacked_through(&mut self, id: &MessageId) {
+        if let Some(unacked) = &mut self.unacked {
+            unacked.settle_through(id);
+        }
+    }
+
     /// Whether an entry that could not be read has ended the consumer.
     pub fn has_failed(&self) -> bool {
         self.failed
+    }
+
+    /// A SUBSCRIBE is about to be sent: the broker tells again, maybe before its answer is handled, that the topic has ended.
+    pub fn begin_subscribe(&mut self) {
+        self.at_end = false;
+    }
+
+    /// Handles a REACHED_END_OF_TOPIC: the topic is terminated, and everything acknowledged.
+    pub fn reached_end(&mut self) {
+        self.at_end = true;
+    }
+
+    /// Whether the topic has ended and nothing waits to be taken.
+    pub fn is_at_end(&self) -> bool {
+        self.at_end && self.queue.is_empty()
+    }
+
+    /// Whether there is a message to be received, when `last` is the last message of the topic (`None` if it has none) and the
+    /// subscription has acknowledged everything up to `mark`. As in the Java client: what counts is the last message that was taken,
+    /// or, before the first one, where the consumer starts; after a seek to a time, or at the end, only the broker knows that.
+    pub fn has_more(&self, last: Option<MessageId>, mark: Option<MessageId>) -> bool {
+        let Some(last) = last else { return !self.queue.is_empty() };
+        let read = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
+        !self.queue.is_empty()
+            || match (read, mark) {
+                (Some(read), _) => read.admits(&last),
+                (None, Some(mark)) => order(mark.entry_id()) < order(last.entry_id()),
+                // A broker that does not tell the mark: a subscription that has not begun has everything to read.
+                (None, None) => true,
+            }
     }
 
     /// Number of messages that can be taken.
@@ -382,6 +570,7 @@ impl Consumer {
     }
 
     fn acknowledge(&mut self, id: &MessageId) {
+        self.settle(id);
         for first in self.settle_chunks(id) {
             self.acks.individual(&MessageId::new(first.0, first.1));
         }
@@ -409,6 +598,7 @@ impl Consumer {
     pub fn ack_cumulative(&mut self, now: Instant, id: &MessageId) -> Result<()> {
         self.check_cumulative()?;
         self.acks.cumulative(id)?;
+        self.settle_unacked_through(id);
         self.chunked.retain(|entry, _| order(*entry) > order(id.entry_id()));
         self.hold_acks(now);
         self.arm_acks(now);
@@ -437,21 +627,29 @@ impl Consumer {
             self.check_cumulative()?;
             for id in ids {
                 self.acks.cumulative(id)?;
+                self.settle_unacked_through(id);
                 self.chunked.retain(|entry, _| order(*entry) > order(id.entry_id()));
             }
             self.hold_acks(now);
         }
         let mut all = ids.to_vec();
         for id in ids {
+            self.settle(id);
             let others = self.settle_chunks(id);
             all.extend(others.into_iter().map(|(ledger, entry)| MessageId::new(ledger, entry)));
         }
         Ok(self.acks.take_for(&all, cumulative)?.map(|group| self.ack_command(group)))
     }
 
-    /// Negatively acknowledges a message: its entry is redelivered after `delay`.
-    pub fn nack(&mut self, now: Instant, id: &MessageId, delay: Option<Duration>) {
-        let due = now + delay.unwrap_or(self.options.nack_delay);
+    /// Negatively acknowledges a message that has been redelivered `redeliveries` times: its entry is redelivered after
+    /// `delay`.
+    pub fn nack(&mut self, now: Instant, id: &MessageId, redeliveries: u32, delay: Option<Duration>) {
+        self.settle_unacked(id);
+        self.request_again(now + delay.unwrap_or_else(|| self.options.nack_delay.delay(redeliveries)), id);
+    }
+
+    /// Has the entry of a message requested again at `due`.
+    fn request_again(&mut self, due: Instant, id: &MessageId) {
         // The message is only redelivered if all its chunks are.
         let others = self.settle_chunks(id);
         let entries = self.nacks.entry(due).or_default();
@@ -484,7 +682,9 @@ impl Consumer {
 
     /// Prepares for sending a SEEK: entries that arrive from now on belong to the old position.
     pub fn begin_seek(&mut self) {
+        self.forget_dying();
         self.moves += 1;
+        self.was_at_end = std::mem::take(&mut self.at_end);
         self.flush_acks();
         let dropped = self.queue.len() as u32;
         self.queue.clear();
@@ -492,6 +692,11 @@ impl Consumer {
         if self.state == State::Attached {
             self.state = State::Seeking;
         }
+    }
+
+    /// The number that a SUBSCRIBE states, on types of subscriptions that have it.
+    pub fn epoch(&self) -> Option<u64> {
+        (!lists_redeliveries(self.options.kind)).then_some(self.epoch)
     }
 
     /// Number of seeks that have begun.
@@ -508,6 +713,7 @@ impl Consumer {
         self.chunked.clear();
         self.settled.clear();
         self.nacks.clear();
+        self.forget_unacked();
         self.unreadable = None;
         self.failed = false;
         self.last_taken = None;
@@ -519,6 +725,8 @@ impl Consumer {
     pub fn abort_seek(&mut self) {
         if self.state == State::Seeking {
             self.state = State::Attached;
+            // The broker told it once, and does not tell it again.
+            self.at_end |= self.was_at_end;
             self.redeliver(Vec::new());
         }
     }
@@ -535,6 +743,13 @@ impl Consumer {
         if self.state != State::Attached {
             return;
         }
+        if let Some(unacked) = &mut self.unacked {
+            let (expired, messages) = unacked.expire(now);
+            self.counts.ack_timeouts += messages;
+            for entry in expired {
+                self.request_again(now, &MessageId::new(entry.0, entry.1));
+            }
+        }
         let mut due = BTreeSet::new();
         while let Some(first) = self.nacks.first_entry()
             && *first.key() <= now
@@ -547,6 +762,9 @@ impl Consumer {
                 later.retain(|entry| !due.contains(entry));
                 !later.is_empty()
             });
+            self.bury(&mut due);
+        }
+        if !due.is_empty() {
             // Otherwise the broker would redeliver acknowledged messages of the same batch.
             self.flush_acks();
             self.redeliver(due.into_iter().collect());
@@ -560,7 +778,8 @@ impl Consumer {
         }
         let nacks = self.nacks.first_key_value().map(|(due, _)| *due);
         // The broker forgets them with the position.
-        let nacks = nacks.filter(|_| self.state == State::Attached);
+        let unacked = self.unacked.as_ref().and_then(Unacked::next_due);
+        let nacks = earliest(nacks, unacked).filter(|_| self.state == State::Attached);
         let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
         earliest(earliest(self.ack_due, nacks), lapse)
     }
@@ -646,10 +865,29 @@ impl Consumer {
     /// Requests redelivery of `entries`, or of everything if empty. Exclusive and Failover subscriptions only
     /// support everything: the broker ignores a list there.
     fn redeliver(&mut self, entries: Vec<Entry>) {
-        let listed = matches!(self.options.kind, SubType::Shared | SubType::KeyShared) && !entries.is_empty();
+        let listed = lists_redeliveries(self.options.kind) && !entries.is_empty();
+        self.epoch += u64::from(!lists_redeliveries(self.options.kind));
+        if listed {
+            entries.iter().for_each(|entry| self.recalls.recall(*entry));
+        } else {
+            self.recalls.recall_all();
+        }
+        if let Some(unacked) = &mut self.unacked {
+            if listed {
+                entries.iter().for_each(|entry| unacked.forget(*entry));
+            } else {
+                unacked.clear();
+            }
+        }
+        if let Some(dying) = &mut self.dying
+            && !listed
+        {
+            dying.all_come_again();
+        }
         // Queued messages are redelivered with the rest of their entry.
         let before = self.queue.len();
-        self.queue.retain(|message| listed && !entries.contains(&message.id.entry_id()));
+        let again: BTreeSet<Entry> = entries.iter().copied().collect();
+        self.queue.retain(|message| listed && !again.contains(&message.id.entry_id()));
         self.give_back((before - self.queue.len()) as u32);
         let message_ids = if listed { entries } else { Vec::new() }
             .into_iter()
@@ -659,10 +897,15 @@ impl Consumer {
             pb::CommandRedeliverUnacknowledgedMessages {
                 consumer_id: self.id,
                 message_ids,
-                consumer_epoch: None,
+                consumer_epoch: self.epoch(),
             },
         ));
     }
+}
+
+/// Whether brokers redeliver single entries of a subscription, and count that.
+fn lists_redeliveries(kind: SubType) -> bool {
+    matches!(kind, SubType::Shared | SubType::KeyShared)
 }
 
 #[cfg(test)]

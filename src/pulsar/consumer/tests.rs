@@ -238,7 +238,7 @@ fn what_is_due_is_over_once_it_was_handled() {
     c.handle_timeout(due);
     assert_eq!(c.poll_timeout(), None, "a driver would spin");
 
-    c.nack(now, &MessageId::new(1, 2), Some(Duration::ZERO));
+    c.nack(now, &MessageId::new(1, 2), 0, Some(Duration::ZERO));
     c.begin_seek();
     c.handle_timeout(now);
     assert_eq!(c.poll_timeout(), None, "a driver would spin until the seek is answered");
@@ -250,13 +250,14 @@ fn a_nack_asks_for_the_entry_on_shared_and_for_all_on_exclusive() {
     for (kind, listed) in
         [(SubType::Shared, 1), (SubType::KeyShared, 1), (SubType::Exclusive, 0), (SubType::Failover, 0)]
     {
-        let mut c = consumer(Options { kind, nack_delay: Duration::from_secs(1), ..Options::default() });
+        let mut c =
+            consumer(Options { kind, nack_delay: Duration::from_secs(1).into(), ..Options::default() });
         written(&mut c);
         give(&mut c, 0, single("a")).unwrap();
         give(&mut c, 1, single("b")).unwrap();
         let mut out: Vec<Message> = Vec::new();
         c.take(1, &mut out);
-        c.nack(now, &out[0].id, None);
+        c.nack(now, &out[0].id, 0, None);
         c.handle_timeout(now + Duration::from_millis(999));
         assert_eq!(written(&mut c), []);
         c.handle_timeout(now + Duration::from_secs(1));
@@ -461,7 +462,7 @@ fn a_cumulative_ack_leaves_out_a_chunked_message_until_that_is_acknowledged() {
         let mut id = take(&mut c)[0].id;
         assert_eq!(acks(&mut c, now), [], "complete but not acknowledged");
         if nacked {
-            c.nack(now, &id, Some(Duration::ZERO));
+            c.nack(now, &id, 0, Some(Duration::ZERO));
             assert_eq!(acks(&mut c, now), [], "all its chunks must be redelivered");
             give(&mut c, 1, chunk("u", 0, 2)).unwrap();
             give(&mut c, 3, chunk("u", 1, 2)).unwrap();
@@ -661,7 +662,7 @@ fn a_second_acknowledgement_of_a_chunked_message_takes_all_its_chunks() {
         }
         let id = take(&mut c)[0].id;
         if nacked {
-            c.nack(now, &id, None);
+            c.nack(now, &id, 0, None);
         } else {
             // Its receipt is lost with the connection.
             c.receipt_ack(now, &[id], false).unwrap().unwrap();
@@ -797,7 +798,16 @@ fn redelivery(entries: &[u64]) -> Command {
     Command::RedeliverUnacknowledgedMessages(pb::CommandRedeliverUnacknowledgedMessages {
         consumer_id: 7,
         message_ids: ids.collect(),
-        consumer_epoch: None,
+        // Everything is only requested on types of subscriptions that count this.
+        consumer_epoch: entries.is_empty().then_some(1),
+    })
+}
+
+/// The request for everything on a Shared subscription, which does not count these.
+fn shared_redelivery() -> Command {
+    Command::RedeliverUnacknowledgedMessages(pb::CommandRedeliverUnacknowledgedMessages {
+        consumer_id: 7,
+        ..Default::default()
     })
 }
 
@@ -810,9 +820,9 @@ fn an_entry_is_asked_for_again_once_for_all_its_messages() {
     give(&mut c, 1, single("b")).unwrap();
     let got = take(&mut c);
     written(&mut c);
-    c.nack(now, &got[0].id, Some(second));
-    c.nack(now, &got[1].id, Some(2 * second));
-    c.nack(now, &got[2].id, Some(2 * second));
+    c.nack(now, &got[0].id, 0, Some(second));
+    c.nack(now, &got[1].id, 0, Some(2 * second));
+    c.nack(now, &got[2].id, 0, Some(2 * second));
     c.handle_timeout(now + second);
     assert_eq!(written(&mut c), [redelivery(&[0])]);
     assert_eq!(c.poll_timeout(), Some(now + 2 * second));
@@ -826,13 +836,13 @@ fn all_that_is_unacknowledged_can_be_asked_for_again() {
     let now = Instant::now();
     let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
     c.redeliver_unacknowledged();
-    assert_eq!(written(&mut c), [flow(10), redelivery(&[])]);
+    assert_eq!(written(&mut c), [flow(10), shared_redelivery()]);
     give(&mut c, 0, single("a")).unwrap();
     let id = take(&mut c)[0].id;
-    c.nack(now, &id, None);
+    c.nack(now, &id, 0, None);
     give(&mut c, 1, single("b")).unwrap();
     c.redeliver_unacknowledged();
-    assert_eq!((written(&mut c), c.available(), c.poll_timeout()), (vec![redelivery(&[])], 0, None));
+    assert_eq!((written(&mut c), c.available(), c.poll_timeout()), (vec![shared_redelivery()], 0, None));
     c.detach();
     c.redeliver_unacknowledged();
     c.attach();
@@ -1094,7 +1104,7 @@ fn acknowledgements_that_were_not_written_end_with_a_seek() {
     give(&mut c, 0, single("x")).unwrap();
     let id = take(&mut c)[0].id;
     c.ack(now, &id);
-    c.nack(now, &MessageId::new(1, 5), Some(Duration::ZERO));
+    c.nack(now, &MessageId::new(1, 5), 0, Some(Duration::ZERO));
     c.handle_timeout(now);
     c.begin_seek();
     c.end_seek(Some(MessageId::EARLIEST), false);
@@ -1110,8 +1120,400 @@ fn second_acknowledgements_of_several_chunked_messages_take_all_their_chunks() {
     }
     let got = take(&mut c);
     for message in &got {
-        c.nack(now, &message.id, None);
+        c.nack(now, &message.id, 0, None);
     }
     c.ack(now, &got[0].id);
     assert_eq!(acks(&mut c, now), [(0, vec![0, 1])]);
+}
+
+fn limited(kind: SubType) -> Consumer {
+    let ack_timeout = Some(Duration::from_secs(10).into());
+    let mut c = consumer(Options { kind, ack_timeout, ..Options::default() });
+    written(&mut c);
+    c
+}
+
+fn hand_out(c: &mut Consumer, now: Instant) -> Vec<Message> {
+    let got = take(c);
+    got.iter().for_each(|message| c.handed_out(now, message));
+    got
+}
+
+#[test]
+fn what_is_not_acknowledged_in_time_is_asked_for_again() {
+    let now = Instant::now();
+    for (kind, asked) in [(SubType::Shared, &[1][..]), (SubType::KeyShared, &[1]), (SubType::Exclusive, &[])]
+    {
+        let mut c = limited(kind);
+        give(&mut c, 0, single("a")).unwrap();
+        give(&mut c, 1, batch(3)).unwrap();
+        assert_eq!(c.poll_timeout(), None, "what the application does not have has time");
+        let got = hand_out(&mut c, now);
+        c.ack(now, &got[0].id);
+        c.ack(now, &got[2].id);
+        c.handle_timeout(now + Duration::from_secs(1));
+        written(&mut c);
+        c.handle_timeout(now + Duration::from_secs(9));
+        assert_eq!(written(&mut c), []);
+        c.handle_timeout(now + Duration::from_secs(11));
+        assert_eq!(written(&mut c), [redelivery(asked)], "{kind:?}");
+        assert_eq!((c.counts().ack_timeouts, c.poll_timeout()), (2, None));
+    }
+}
+
+#[test]
+fn an_acknowledgement_timeout_ends_with_the_connection_a_seek_and_a_request_of_all() {
+    let now = Instant::now();
+    let ends: [fn(&mut Consumer); 3] = [
+        |c| {
+            c.detach();
+            c.attach();
+        },
+        |c| {
+            c.begin_seek();
+            c.end_seek(None, false);
+            c.detach();
+            c.attach();
+        },
+        Consumer::redeliver_unacknowledged,
+    ];
+    for end in ends {
+        let mut c = limited(SubType::Shared);
+        give(&mut c, 0, single("a")).unwrap();
+        hand_out(&mut c, now);
+        end(&mut c);
+        written(&mut c);
+        c.handle_timeout(now + Duration::from_secs(60));
+        assert_eq!((written(&mut c), c.poll_timeout(), c.counts().ack_timeouts), (vec![], None, 0));
+    }
+}
+
+#[test]
+fn all_chunks_of_a_message_are_asked_for_when_it_is_late() {
+    let now = Instant::now();
+    let mut c = limited(SubType::Shared);
+    give(&mut c, 1, chunk("u", 0, 2)).unwrap();
+    give(&mut c, 3, chunk("u", 1, 2)).unwrap();
+    hand_out(&mut c, now);
+    c.handle_timeout(now + Duration::from_secs(11));
+    assert_eq!(written(&mut c), [redelivery(&[1, 3])]);
+}
+
+fn mortal(max_redeliveries: u32) -> Consumer {
+    let nack_delay = Duration::ZERO.into();
+    let max_redeliveries = Some(max_redeliveries);
+    let mut c = consumer(Options {
+        kind: SubType::Shared,
+        nack_delay,
+        max_redeliveries,
+        ack_timeout: Some(Duration::from_secs(10).into()),
+        ..Options::default()
+    });
+    written(&mut c);
+    c
+}
+
+fn give_again(c: &mut Consumer, entry: u64, count: u32, payload: Payload) {
+    let again = hot::Delivery { redelivery_count: Some(count), ..delivery(entry, &[]) };
+    c.handle_message(Instant::now(), again, payload).unwrap();
+}
+
+fn refuse(c: &mut Consumer, now: Instant, message: &Message) {
+    c.nack(now, &message.id, message.entry.redelivery_count, None);
+    c.handle_timeout(now);
+}
+
+#[test]
+fn a_message_dies_when_it_is_refused_or_late_after_its_last_redelivery() {
+    let now = Instant::now();
+    for late in [false, true] {
+        let mut c = mortal(1);
+        give(&mut c, 0, single("a")).unwrap();
+        let first = take(&mut c).remove(0);
+        refuse(&mut c, now, &first);
+        assert_eq!((written(&mut c), c.has_dead()), (vec![redelivery(&[0])], false));
+        give_again(&mut c, 0, 1, single("a"));
+        let last = hand_out(&mut c, now).remove(0);
+        if late {
+            c.handle_timeout(now + Duration::from_secs(11));
+        } else {
+            refuse(&mut c, now, &last);
+        }
+        assert_eq!(written(&mut c), [], "it is not delivered again");
+        let letters = c.take_dead();
+        assert_eq!(letters.iter().map(|letter| letter.message.id).collect::<Vec<_>>(), [first.id]);
+        assert!(!c.has_dead());
+        // The broker may deliver it again meanwhile, as after a new connection.
+        give_again(&mut c, 0, 0, single("a"));
+        assert_eq!(c.available(), 0, "the outcome of its letter decides");
+        c.settle_dead(now, &letters[0], true);
+        assert_eq!(acks(&mut c, now), [(0, vec![0])]);
+        assert_eq!((c.counts().dead_letters, c.counts().dead_letters_failed), (1, 0));
+    }
+}
+
+#[test]
+fn a_message_that_could_not_be_sent_is_asked_for_and_dies_when_it_comes() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    for count in 2..5 {
+        give_again(&mut c, 0, count, single("a"));
+        assert_eq!(c.available(), 0, "the application has had its chances");
+        let letter = c.take_dead().remove(0);
+        c.settle_dead(now, &letter, false);
+        c.handle_timeout(now);
+        assert_eq!(written(&mut c).last(), Some(&redelivery(&[0])));
+    }
+    assert_eq!(c.counts().dead_letters_failed, 3);
+}
+
+#[test]
+fn what_is_dead_keeps_its_permit_until_it_is_sent() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    (0..10).for_each(|entry| give_again(&mut c, entry, 2, single("a")));
+    assert_eq!(written(&mut c), [], "a topic that takes nothing stops the deliveries");
+    let letters = c.take_dead();
+    assert_eq!(letters.len(), 10);
+    letters[..5].iter().for_each(|letter| c.settle_dead(now, letter, true));
+    assert_eq!(written(&mut c), [flow(5)]);
+    // Those of another connection have lapsed.
+    c.detach();
+    c.attach();
+    written(&mut c);
+    letters[5..].iter().for_each(|letter| c.settle_dead(now, letter, true));
+    assert_eq!(written(&mut c), []);
+    assert_eq!(acks(&mut c, now).into_iter().flat_map(|(_, ids)| ids).count(), 5);
+}
+
+#[test]
+fn of_a_batch_what_is_not_acknowledged_dies_together() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    give_again(&mut c, 3, 1, batch(4));
+    let mut got: Vec<Message> = Vec::new();
+    c.take(3, &mut got);
+    c.ack(now, &got[0].id);
+    refuse(&mut c, now, &got[1]);
+    assert_eq!(c.available(), 0, "the one that was not taken is dead too");
+    let letters = c.take_dead();
+    let indexes: Vec<_> = letters.iter().map(|letter| letter.message.id.batch_index).collect();
+    assert_eq!(indexes, [1, 2, 3]);
+    letters.iter().for_each(|letter| c.settle_dead(now, letter, true));
+    assert_eq!(acks(&mut c, now).last().unwrap(), &(0, vec![3]));
+}
+
+#[test]
+fn all_chunks_of_a_dead_message_are_acknowledged() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    for entry in [1, 3] {
+        give_again(&mut c, entry, 1, chunk("u", i32::from(entry == 3), 2));
+    }
+    let got = take(&mut c);
+    refuse(&mut c, now, &got[0]);
+    assert_eq!(written(&mut c).iter().filter(|command| matches!(command, Command::Ack(_))).count(), 0);
+    let letter = c.take_dead().remove(0);
+    c.settle_dead(now, &letter, true);
+    assert_eq!(acks(&mut c, now), [(0, vec![1, 3])]);
+}
+
+#[test]
+fn a_seek_forgets_what_is_dead() {
+    let now = Instant::now();
+    for aborted in [false, true] {
+        let mut c = mortal(1);
+        give_again(&mut c, 0, 2, single("a"));
+        let letter = c.take_dead().remove(0);
+        give_again(&mut c, 1, 2, single("b"));
+        c.begin_seek();
+        if aborted {
+            c.abort_seek();
+        } else {
+            c.end_seek(None, false);
+            c.detach();
+            c.attach();
+        }
+        assert!(!c.has_dead());
+        c.settle_dead(now, &letter, true);
+        assert_eq!(acks(&mut c, now), [], "what the seek delivers again is not acknowledged");
+        give_again(&mut c, 0, 0, single("a"));
+        assert_eq!(c.available(), 1);
+    }
+}
+
+#[test]
+fn exclusive_subscriptions_have_no_limit_on_redeliveries() {
+    let mut c = consumer(Options { max_redeliveries: Some(1), ..Options::default() });
+    give_again(&mut c, 0, 9, single("a"));
+    assert_eq!((c.available(), c.has_dead()), (1, false));
+}
+
+#[test]
+fn what_was_taken_is_void_when_its_entry_is_asked_for_again_and_not_when_it_comes() {
+    let now = Instant::now();
+    for (kind, others) in [(SubType::Shared, false), (SubType::Exclusive, true)] {
+        let mut c = consumer(Options { kind, ..Options::default() });
+        give(&mut c, 0, batch(2)).unwrap();
+        give(&mut c, 1, single("b")).unwrap();
+        let held = take(&mut c);
+        assert!(!c.take_recall_news());
+        c.nack(now, &held[0].id, 0, Some(Duration::ZERO));
+        c.handle_timeout(now);
+        assert!(c.take_recall_news() && !c.take_recall_news());
+        assert_eq!([0, 1, 2].map(|at| c.is_recalled(&held[at])), [true, true, others], "{kind:?}");
+        give(&mut c, 0, batch(2)).unwrap();
+        let again = take(&mut c);
+        assert!(!again.iter().any(|message| c.is_recalled(message)), "the new copies are to be handed out");
+        c.forget_recalls();
+        assert!(!again.iter().any(|message| c.is_recalled(message)));
+    }
+}
+
+#[test]
+fn what_was_taken_of_a_dead_entry_is_void() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    give_again(&mut c, 3, 1, batch(3));
+    let held = take(&mut c);
+    refuse(&mut c, now, &held[0]);
+    assert_eq!((c.take_dead().len(), c.take_recall_news()), (3, true));
+    assert!(held.iter().all(|message| c.is_recalled(message)));
+}
+
+#[test]
+fn the_id_of_an_entry_acknowledges_all_of_it_for_good() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    give_again(&mut c, 3, 1, batch(3));
+    let held = take(&mut c);
+    c.ack(now, &MessageId::new(1, 3));
+    refuse(&mut c, now, &held[0]);
+    assert!(!c.has_dead());
+}
+
+#[test]
+fn the_payloads_of_last_deliveries_are_limited() {
+    let now = Instant::now();
+    let mut c = consumer(Options {
+        kind: SubType::Shared,
+        nack_delay: Duration::ZERO.into(),
+        max_redeliveries: Some(1),
+        receive_buffer: 250,
+        ..Options::default()
+    });
+    written(&mut c);
+    let text = "x".repeat(100);
+    (0..4).for_each(|entry| give_again(&mut c, entry, 1, single(&text)));
+    for message in take(&mut c) {
+        refuse(&mut c, now, &message);
+    }
+    let dead: Vec<_> = c.take_dead().iter().map(|letter| letter.message.id.entry).collect();
+    assert_eq!(dead, [2, 3], "the others are asked for once more, and die when they come");
+    give_again(&mut c, 0, 2, single(&text));
+    assert!(c.has_dead());
+}
+
+#[test]
+fn a_chunked_message_knows_its_first_chunk() {
+    let now = Instant::now();
+    let mut c = mortal(1);
+    for entry in [1, 3] {
+        give_again(&mut c, entry, 1, chunk("u", i32::from(entry == 3), 2));
+    }
+    let message = take(&mut c).remove(0);
+    let first = Some(MessageId::new(1, 1));
+    assert_eq!(c.first_chunk(&message.id), first);
+    refuse(&mut c, now, &message);
+    assert_eq!((c.first_chunk(&message.id), c.take_dead()[0].first_chunk()), (first, first));
+}
+
+#[test]
+fn a_smaller_buffer_grants_no_permits_until_what_was_granted_is_used() {
+    let now = Instant::now();
+    let mut consumer =
+        Consumer::new(1, Options { receiver_queue: 100, first_permits: 100, ..Options::default() });
+    consumer.attach();
+    consumer.set_receive_buffer(1);
+    consumer.set_receive_buffer(1 << 20);
+    let mut out = Transmit::default();
+    consumer.poll_transmit(&mut out);
+    consumer.handle_timeout(now);
+    assert!(!consumer.wants_transmit(), "the window is what it was");
+}
+
+#[test]
+fn what_was_on_its_way_before_everything_was_requested_again_is_dropped() {
+    let mut c = consumer(Options::default());
+    let with = |c: &mut Consumer, entry, epoch| {
+        let delivery = hot::Delivery { consumer_epoch: epoch, ..delivery(entry, &[]) };
+        c.handle_message(Instant::now(), delivery, batch(2)).unwrap();
+    };
+    with(&mut c, 0, Some(0));
+    written(&mut c);
+    assert_eq!(c.epoch(), Some(0));
+    c.redeliver_unacknowledged();
+    let asked = written(&mut c);
+    let stated = asked.iter().find_map(|command| match command {
+        Command::RedeliverUnacknowledgedMessages(again) => Some(again.consumer_epoch),
+        _ => None,
+    });
+    assert_eq!(stated, Some(Some(1)));
+    with(&mut c, 1, Some(0));
+    assert_eq!(c.available(), 0, "it comes again");
+    with(&mut c, 0, Some(1));
+    with(&mut c, 1, None);
+    assert_eq!(take(&mut c).len(), 4, "a broker that does not know the number delivers as before");
+    assert_eq!(c.permits.granted as i64 - c.permits.returned as i64, c.outstanding_permits());
+    c.detach();
+    assert_eq!(c.epoch(), Some(1), "it outlives the connection");
+    let mut shared = consumer(Options { kind: SubType::Shared, ..Options::default() });
+    shared.redeliver_unacknowledged();
+    assert_eq!(shared.epoch(), None, "single entries are requested there");
+}
+
+#[test]
+fn there_is_more_behind_what_was_taken_or_behind_the_start_or_the_mark() {
+    let id = |entry| MessageId::new(1, entry);
+    let mut c = consumer(Options::default());
+    assert!(!c.has_more(None, Some(id(3))), "an empty topic");
+    assert!(c.has_more(Some(id(4)), Some(id(3))) && !c.has_more(Some(id(4)), Some(id(4))));
+    assert!(c.has_more(Some(id(4)), None), "a broker that does not tell");
+    give(&mut c, 3, batch(3)).unwrap();
+    assert!(c.has_more(None, None), "it has arrived");
+    let mut out: Vec<Message> = Vec::new();
+    c.take(2, &mut out);
+    assert!(c.has_more(Some(id(3).in_batch(2, 3)), Some(id(9))));
+    c.take(1, &mut out);
+    assert!(!c.has_more(Some(id(3).in_batch(2, 3)), Some(id(0))));
+    assert!(c.has_more(Some(id(4)), Some(id(9))));
+    for (inclusive, more) in [(true, true), (false, false)] {
+        c.begin_seek();
+        c.end_seek(Some(id(7)), inclusive);
+        assert_eq!(c.has_more(Some(id(7)), Some(id(0))), more);
+        assert!(c.has_more(Some(id(8)), Some(id(9))));
+    }
+    c.begin_seek();
+    c.end_seek(None, true);
+    assert!(c.has_more(Some(id(7)), Some(id(6))) && !c.has_more(Some(id(7)), Some(id(7))), "a time");
+}
+
+#[test]
+fn the_end_of_the_topic_ends_with_a_seek_and_with_the_connection() {
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, single("x")).unwrap();
+    c.reached_end();
+    assert!(!c.is_at_end(), "one waits to be taken");
+    take(&mut c);
+    assert!(c.is_at_end());
+    c.begin_seek();
+    assert!(!c.is_at_end());
+    c.end_seek(None, false);
+    c.reached_end();
+    c.detach();
+    assert!(!c.is_at_end());
+    c.begin_subscribe();
+    c.reached_end();
+    c.attach();
+    assert!(c.is_at_end(), "told before the answer to SUBSCRIBE was handled");
 }

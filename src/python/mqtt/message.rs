@@ -11,8 +11,9 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::client::mqtt as native;
 use crate::error::Result;
+use crate::frame::arrow_error;
 use crate::mqtt::packet::Publish;
-use crate::python::arrow::{arrow_error, batch, properties_builder};
+use crate::python::arrow::{batch, properties_builder};
 use crate::python::convert::missing;
 use crate::python::message::Message;
 

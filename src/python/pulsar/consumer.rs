@@ -6,15 +6,17 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::client::pulsar as native;
 use crate::error::Result;
 use crate::pulsar as core;
 use crate::python::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
-use crate::python::convert::{py_result, wrong_target};
+use crate::python::convert::{py_result, seconds, wrong_target};
 use crate::python::pulsar::message::{PulsarMessage, to_batch};
 use crate::python::pulsar::message_id::MessageId;
 use crate::python::receives::Source;
+use crate::python::sender::pairs;
 use crate::python::value::IntoPython;
 
 consumer_class! {
@@ -32,12 +34,7 @@ consumer_class! {
     }
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
-        let to = match position.cast::<MessageId>() {
-            Ok(id) => native::SeekTo::Id { topic: Arc::clone(&id.get().topic), id: id.get().id, inclusive },
-            Err(_) => native::SeekTo::Time(position.extract().map_err(|_| {
-                PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
-            })?),
-        };
+        let to = seek_target(position, inclusive)?;
         // A message is of one partition, and the others stay where they are.
         let topic = self.0.source(py)?.sought_topic(&to);
         let moving = move |message: &core::Message| {
@@ -46,9 +43,107 @@ consumer_class! {
         self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
     }
 
+    /// Moves partitions, each to a position of its own.
+    fn seek_each(
+        &self,
+        py: Python<'_>,
+        positions: Vec<(String, Bound<'_, PyAny>)>,
+        inclusive: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let target = |(topic, position): (String, Bound<'_, PyAny>)| {
+            Ok((Arc::from(topic), seek_target(&position, inclusive)?))
+        };
+        let positions = positions.into_iter().map(target).collect::<PyResult<Vec<_>>>()?;
+        let topics: Vec<Arc<str>> = positions.iter().map(|(topic, _)| Arc::clone(topic)).collect();
+        let moving = move |message: &core::Message| topics.contains(&message.entry.topic);
+        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek_each(positions).await })
+    }
+
+    /// Full topic names of the partitions.
+    fn partition_topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.0.source(py)?.partition_topics().iter().map(ToString::to_string).collect())
+    }
+
+    #[pyo3(signature = (message, delay, properties, receipt))]
+    fn reconsume_later(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        delay: f64,
+        properties: Option<&Bound<'_, PyDict>>,
+        receipt: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let Ok(message) = message.cast::<PulsarMessage>() else {
+            return Err(wrong_target(message, "a PulsarMessage"));
+        };
+        let (message, properties) = (message.get().0.clone(), pairs(properties)?);
+        let delay = seconds(delay);
+        self.0.run(py, |consumer| async move { consumer.reconsume_later(&message, delay, &properties, receipt).await })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = self.0.source(py)?.counts();
+        let stats = PyDict::new(py);
+        stats.set_item("redelivered", counts.redelivered)?;
+        stats.set_item("ack_timeouts", counts.ack_timeouts)?;
+        stats.set_item("dead_letters", counts.dead_letters)?;
+        stats.set_item("dead_letters_failed", counts.dead_letters_failed)?;
+        stats.set_item("retried", counts.retried)?;
+        Ok(stats)
+    }
+
+    fn has_message_available(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let ahead = self.0.receives(py)?.has_ahead();
+        self.0.run(py, move |consumer| async move { Ok(ahead || consumer.has_message_available().await?) })
+    }
+
+    /// Deletes the subscription also if it has other consumers.
+    fn unsubscribe_by_force(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.run(py, |consumer| async move { consumer.unsubscribe(true).await })
+    }
+
+    #[getter]
+    fn is_active(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.0.source(py)?.is_active())
+    }
+
+    fn active_change(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.run(py, |consumer| {
+            let change = consumer.active_change();
+            async move { change.await.map(|(topic, active)| ActiveChange(topic, active)) }
+        })
+    }
+
+    #[getter]
+    fn reached_end(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.0.source(py)?.is_at_end())
+    }
+
+    fn wait_for_end(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.run(py, |consumer| consumer.wait_for_end())
+    }
+
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.0.run(py, |consumer| async move { consumer.last_message_ids().await })
     }
+}
+
+/// A change of the active consumer as a result: a pair.
+struct ActiveChange(Arc<str>, bool);
+
+impl IntoPython for ActiveChange {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok((&*self.0, self.1).into_pyobject(py)?.into_any().unbind())
+    }
+}
+
+fn seek_target(position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<native::SeekTo> {
+    Ok(match position.cast::<MessageId>() {
+        Ok(id) => native::SeekTo::Id { topic: Arc::clone(&id.get().topic), id: id.get().id, inclusive },
+        Err(_) => native::SeekTo::Time(position.extract().map_err(|_| {
+            PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
+        })?),
+    })
 }
 
 impl Source for native::Consumer {
@@ -60,6 +155,26 @@ impl Source for native::Consumer {
 
     fn take(&self, max: usize, out: &mut Vec<core::Message>) -> Result<()> {
         self.take(max, out).map(drop)
+    }
+
+    fn handed_over(&self, messages: &[core::Message]) {
+        self.handed_out(messages);
+    }
+
+    fn given_back(&self, message: &core::Message) {
+        self.given_back(message);
+    }
+
+    fn any_recalled(&self) -> bool {
+        self.any_recalled()
+    }
+
+    fn is_wanted(&self, message: &core::Message) -> bool {
+        !self.is_recalled(message)
+    }
+
+    fn forget_recalls(&self) {
+        self.forget_recalls();
     }
 
     fn moves(&self, message: &core::Message) -> u64 {
@@ -76,16 +191,14 @@ impl Source for native::Consumer {
 }
 
 impl Subscription for native::Consumer {
-    /// Topic, which may be empty, and id.
-    type Target = (Arc<str>, core::MessageId);
+    type Target = native::Target;
 
     fn target(object: &Bound<'_, PyAny>) -> PyResult<Self::Target> {
         if let Ok(message) = object.cast::<PulsarMessage>() {
-            let message = &message.get().0;
-            return Ok((Arc::clone(&message.entry.topic), message.id));
+            return Ok((&message.get().0).into());
         }
         match object.cast::<MessageId>() {
-            Ok(id) => Ok((Arc::clone(&id.get().topic), id.get().id)),
+            Ok(id) => Ok((Arc::clone(&id.get().topic), id.get().id).into()),
             Err(_) => Err(wrong_target(object, "a PulsarMessage or a MessageId")),
         }
     }
@@ -99,7 +212,7 @@ impl Subscription for native::Consumer {
     }
 
     async fn unsubscribe(&self) -> Result<()> {
-        self.unsubscribe().await
+        self.unsubscribe(false).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -108,8 +221,8 @@ impl Subscription for native::Consumer {
 }
 
 impl Redeliver for native::Consumer {
-    fn ack_cumulative(&self, (topic, id): &Self::Target) -> Result<()> {
-        self.ack_cumulative(topic, *id)
+    fn ack_cumulative(&self, target: &Self::Target) -> Result<()> {
+        self.ack_cumulative(target)
     }
 
     fn nack(&self, targets: &[Self::Target], delay: Option<Duration>) -> Result<()> {

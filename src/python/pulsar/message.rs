@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::Result;
+use crate::frame::arrow_error;
 use crate::pulsar as core;
-use crate::python::arrow::{arrow_error, batch, properties_builder};
+use crate::python::arrow::{batch, properties_builder};
 use crate::python::convert::missing;
 use crate::python::message::Message;
 use crate::python::pulsar::message_id::MessageId;

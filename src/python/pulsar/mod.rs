@@ -5,8 +5,10 @@ use pyo3::types::PyDict;
 
 use crate::client::pulsar as native;
 use crate::error::Result;
+use crate::pulsar::pattern::Pattern;
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
+use crate::python::convert::py_result;
 use crate::python::value::IntoPython;
 
 mod consumer;
@@ -46,6 +48,22 @@ client_class! {
         let options = options::consumer(options)?;
         self.0.open_consumer(py, |client, events| async move {
             client.consumer(topics, subscription, options, events).await
+        })
+    }
+
+    fn pattern_consumer(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        flags: &str,
+        subscription: String,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Py<PyAny>> {
+        let domain = options::topics_domain(options)?;
+        let pattern = py_result(py, Pattern::parse(pattern, flags, domain))?;
+        let options = options::consumer(options)?;
+        self.0.open_consumer(py, |client, events| async move {
+            client.pattern_consumer(pattern, subscription, options, events).await
         })
     }
 

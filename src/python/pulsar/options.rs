@@ -5,14 +5,17 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
+use crate::client::pulsar::options::{
+    AccessMode, ClientOptions, ConsumerOptions, DeadLetterPolicy, KeySharedPolicy, ProducerOptions,
+};
 use crate::compression::Compression;
 use crate::error::{Error, ErrorKind};
 use crate::pulsar::MessageId as Id;
-use crate::pulsar::consumer::Unreadable;
+use crate::pulsar::consumer::{Backoff, Unreadable};
+use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
-use crate::python::convert::{Fields, raise, secret, tls};
+use crate::python::convert::{Fields, raise, seconds, secret, tls};
 use crate::python::pulsar::message_id::MessageId;
 
 /// Options of a client.
@@ -70,6 +73,7 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
     ];
     fields.word("access_mode", &modes, &mut to.access_mode)?;
     fields.flag("chunking", &mut to.chunking)?;
+    fields.seconds("partitions_update_interval", &mut to.partitions_update_interval)?;
     to.properties = fields.pairs("properties")?;
     Ok(to)
 }
@@ -109,12 +113,63 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     fields.word("unreadable", &policies, &mut to.unreadable)?;
     fields.flag("batch_index_ack", &mut to.batch_index_ack)?;
     fields.seconds("ack_group_time", &mut to.ack_group_time)?;
-    fields.seconds("nack_delay", &mut to.nack_delay)?;
+    to.nack_delay = backoff(&fields, "nack_delay")?.unwrap_or(to.nack_delay);
+    to.ack_timeout = backoff(&fields, "ack_timeout")?.filter(|timeout| !timeout.max.is_zero());
+    to.dead_letter = fields.raw("dead_letter")?.map(|policy| dead_letter(&policy)).transpose()?;
+    to.key_shared = fields.raw("key_shared")?.map(|policy| key_shared(&policy)).transpose()?;
     fields.flag("read_compacted", &mut to.read_compacted)?;
     if let Some(value) = fields.raw("priority")? {
         to.priority = value.extract()?;
     }
+    fields.seconds("partitions_update_interval", &mut to.partitions_update_interval)?;
+    fields.seconds("pattern_update_interval", &mut to.pattern_update_interval)?;
+    fields.size("pattern_max_topics", &mut to.pattern_max_topics)?;
     to.properties = fields.pairs("properties")?;
     to.subscription_properties = fields.pairs("subscription_properties")?;
     Ok(to)
+}
+
+/// The domain of the topics of a pattern; `None` if the pattern says it.
+pub(super) fn topics_domain(options: &Bound<'_, PyDict>) -> PyResult<Option<Mode>> {
+    let fields = Fields(options);
+    let domains = [
+        ("persistent", Some(Mode::Persistent)),
+        ("non-persistent", Some(Mode::NonPersistent)),
+        ("all", Some(Mode::All)),
+    ];
+    let mut to = None;
+    fields.word("topics_domain", &domains, &mut to)?;
+    Ok(to)
+}
+
+/// A number of seconds, or a `penstock.pulsar.Backoff`.
+fn backoff(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Backoff>> {
+    let Some(value) = fields.raw(name)? else { return Ok(None) };
+    if let Ok(fixed) = value.extract() {
+        return Ok(Some(Backoff::fixed(seconds(fixed))));
+    }
+    Ok(Some(Backoff {
+        min: seconds(value.getattr("min")?.extract()?),
+        max: seconds(value.getattr("max")?.extract()?),
+        multiplier: value.getattr("multiplier")?.extract()?,
+    }))
+}
+
+/// A `penstock.pulsar.KeySharedPolicy`.
+fn key_shared(policy: &Bound<'_, PyAny>) -> PyResult<KeySharedPolicy> {
+    Ok(KeySharedPolicy {
+        ranges: policy.getattr("ranges")?.extract()?,
+        out_of_order: policy.getattr("out_of_order")?.extract()?,
+    })
+}
+
+/// A `penstock.pulsar.DeadLetterPolicy`.
+fn dead_letter(policy: &Bound<'_, PyAny>) -> PyResult<DeadLetterPolicy> {
+    Ok(DeadLetterPolicy {
+        max_redeliveries: policy.getattr("max_redeliveries")?.extract()?,
+        topic: policy.getattr("topic")?.extract()?,
+        subscription: policy.getattr("subscription")?.extract()?,
+        retry: policy.getattr("retry")?.extract()?,
+        retry_topic: policy.getattr("retry_topic")?.extract()?,
+    })
 }

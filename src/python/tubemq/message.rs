@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::Result;
-use crate::python::arrow::{arrow_error, batch, properties_builder};
+use crate::frame::arrow_error;
+use crate::python::arrow::{batch, properties_builder};
 use crate::python::convert::missing;
 use crate::python::message::Message;
 use crate::python::tubemq::position::Position;

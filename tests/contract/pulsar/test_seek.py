@@ -154,3 +154,49 @@ async def test_the_ids_of_earliest_and_latest_are_positions(client: Any, topic: 
         assert payloads(await receive(consumer, 10)) == numbered(10)
         await consumer.seek(penstock.pulsar.MessageId.latest)
         await nothing(consumer)
+
+
+async def test_each_partition_to_a_position_of_its_own(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    sent: dict[str, list[Any]] = {}
+    async with client.consumer(topic, "s") as consumer:
+        for number in range(3):
+            async with client.producer(f"{topic}-partition-{number}", batching=False) as producer:
+                sent[f"{topic}-partition-{number}"] = await filled(producer, 4)
+        await receive(consumer, 12)
+        ids = list(sent.values())
+        positions = {f"{topic}-partition-0": "earliest", f"{topic}-partition-1": ids[1][2]}
+        await consumer.seek(positions.get)
+        got = await receive(consumer, 5)
+        by_topic: dict[str, list[bytes]] = {}
+        for message in got:
+            by_topic.setdefault(message.topic, []).append(bytes(message.data))
+        assert by_topic == {
+            f"{topic}-partition-0": numbered(4),
+            f"{topic}-partition-1": numbered(4)[3:],
+        }
+        await nothing(consumer)
+
+
+async def test_a_position_of_another_partition_moves_nothing(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=2)
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
+        await filled(producer, 4)
+        first = (await receive(consumer, 4))[0].id
+        with pytest.raises(errors.InvalidArgument, match="another topic or partition"):
+            await consumer.seek(lambda name: "earliest" if name == first.topic else first)
+        with pytest.raises(errors.InvalidArgument):
+            await consumer.seek(lambda name: "nowhere" if name != first.topic else "earliest")
+        await nothing(consumer)
+
+
+async def test_a_function_that_raises_moves_nothing(client: Any, topic: str) -> None:
+    def position(name: str) -> str:
+        raise KeyError(name)
+
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await filled(producer, 2)
+        await receive(consumer, 2)
+        with pytest.raises(KeyError):
+            await consumer.seek(position)
+        await nothing(consumer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict
 from typing import Any
@@ -267,3 +268,21 @@ async def test_two_clients_see_each_other(service: PulsarService, client: Any, t
         async with client.consumer(topic, "s") as consumer, other.producer(topic) as producer:
             await producer.send_many(numbered(10))
             assert payloads(await receive(consumer, 10)) == numbered(10)
+
+
+async def test_unsubscribing_by_force_disconnects_the_others(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer, client.consumer(topic, "s", type="shared") as other:
+        consumer = await client.consumer(topic, "s", type="shared", receiver_queue=1)
+        await producer.send(b"before")
+        with pytest.raises(errors.MetadataError):
+            await consumer.unsubscribe()
+        await consumer.unsubscribe(force=True)
+        assert consumer.closed
+        with pytest.raises(errors.Closed):
+            await consumer.receive(timeout=10)
+        # The other one makes the subscription again.
+        while True:
+            await producer.send(b"after")
+            with contextlib.suppress(errors.Timeout):
+                if bytes((await other.receive(timeout=1)).data) == b"after":
+                    break

@@ -62,7 +62,7 @@ def value(text: str, protocol: str) -> Any:
     Raises:
         LookupError: another expression.
     """
-    text = re.sub(r"^Some\((.*)\)$", r"\1", text.strip())
+    text = re.sub(r"^(?:Some|Backoff::fixed)\((.*)\)$", r"\1", text.strip())
     if text in WORDS:
         return WORDS[text]
     if found := re.fullmatch(r"Duration::from_(secs|millis)\((.+)\)", text):

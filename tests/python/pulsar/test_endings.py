@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock.blocking
 from penstock import errors
 
 PATIENCE = 20
@@ -169,3 +170,23 @@ async def test_a_seek_that_is_refused_keeps_what_was_taken_ahead() -> None:
 
 async def last_ids(consumer: Any) -> list[tuple[str, Any]]:
     return [(at.topic, at) for at in await consumer.last_message_ids()]
+
+
+def test_a_terminated_topic_stays_so_after_a_restart(tmp_path: Path) -> None:
+    with penstock.Broker(data=str(tmp_path)) as broker, penstock.blocking.connect(broker.url) as client:
+        with client.producer("t") as producer:
+            producer.send(b"x")
+        broker.terminate_topic("t")
+        assert broker.topic_stats("t")["terminated"]
+        with pytest.raises(errors.TopicNotFound):
+            broker.terminate_topic("nothing")
+    with penstock.Broker(data=str(tmp_path)) as broker, penstock.blocking.connect(broker.url) as client:
+        with pytest.raises(errors.TopicTerminated):
+            client.producer("t")
+        with client.consumer("t", "s", position="earliest") as consumer:
+            for message in consumer:
+                assert message.data == b"x"
+                consumer.ack(message)
+            assert consumer.reached_end
+            with pytest.raises(errors.EndOfTopic):
+                consumer.receive()

@@ -107,6 +107,7 @@ fn topics(domain: &str) -> Vec<StoredTopic> {
         }),
         cursors: cursors(id),
         producers: Vec::new(),
+        terminated: false,
     };
     match domain {
         "pulsar" => {

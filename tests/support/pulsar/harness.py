@@ -28,7 +28,14 @@ class PulsarService(Service):
     def create_topic(self, topic: str, partitions: int) -> None:
         raise NotImplementedError
 
-    def delete_topic(self, topic: str) -> None:
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Adds partitions until there are as many."""
+        raise NotImplementedError
+
+    def delete_topic(self, topic: str, *, partitioned: bool = False) -> None:
+        raise NotImplementedError
+
+    def terminate_topic(self, topic: str) -> None:
         raise NotImplementedError
 
 
@@ -38,8 +45,14 @@ class EmbeddedPulsar(EmbeddedBroker, PulsarService):
     def create_topic(self, topic: str, partitions: int) -> None:
         self.call("create_topic", topic, partitions)
 
-    def delete_topic(self, topic: str) -> None:
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        self.call("grow_topic", topic, partitions)
+
+    def delete_topic(self, topic: str, *, partitioned: bool = False) -> None:
         self.call("delete_topic", topic)
+
+    def terminate_topic(self, topic: str) -> None:
+        self.call("terminate_topic", topic)
 
 
 class RealPulsar(ScriptedServer, PulsarService):
@@ -105,8 +118,16 @@ class RealPulsar(ScriptedServer, PulsarService):
         else:
             self.rest("PUT", self.path(topic))
 
-    def delete_topic(self, topic: str) -> None:
-        self.rest("DELETE", f"{self.path(topic)}?force=true")
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        self.rest("POST", f"{self.path(topic)}/partitions", partitions)
+
+    def delete_topic(self, topic: str, *, partitioned: bool = False) -> None:
+        suffix = "/partitions" if partitioned else ""
+        self.rest("DELETE", f"{self.path(topic)}{suffix}?force=true")
+
+    def terminate_topic(self, topic: str) -> None:
+        partitioned = self.rest("GET", f"{self.path(topic)}/partitions")["partitions"]
+        self.rest("POST", f"{self.path(topic)}/terminate{'/partitions' if partitioned else ''}")
 
     def unload(self, topic: str) -> None:
         """Closes the topic in the broker: its clients must look it up and open it again."""

@@ -20,6 +20,7 @@ class Place(Protocol):
     def ls(self, namespace: str) -> list[str]: ...
     def create(self, topic: str, partitions: int) -> None: ...
     def rm(self, topic: str) -> None: ...
+    def terminate(self, topic: str) -> None: ...
     def stats(self, topic: str) -> dict[str, Any]: ...
 
 
@@ -54,6 +55,10 @@ def _act(given: argparse.Namespace, place: Place) -> int:
         place.rm(given.topic)
         if given.json:
             print(json.dumps({"deleted": given.topic}))
+    elif given.action == "terminate":
+        place.terminate(given.topic)
+        if given.json:
+            print(json.dumps({"terminated": given.topic}))
     else:
         stats = place.stats(given.topic)
         if given.json:
@@ -96,6 +101,9 @@ class _Store:
 
     def rm(self, topic: str) -> None:
         self._broker.delete_topic(topic)
+
+    def terminate(self, topic: str) -> None:
+        self._broker.terminate_topic(topic)
 
     def stats(self, topic: str) -> dict[str, Any]:
         return self._broker.topic_stats(topic)

@@ -55,6 +55,12 @@ class _Wire:
             "Pulsar's protocol cannot delete topics: use --admin URL (Pulsar) or --data DIR (embedded broker)"
         )
 
+    def terminate(self, topic: str) -> None:
+        raise Unsupported(
+            "Pulsar's protocol cannot terminate topics: use --admin URL (Pulsar) or --data DIR (embedded"
+            " broker)"
+        )
+
     def stats(self, topic: str) -> dict[str, Any]:
         partitions = self._client.partitions(topic)
         with self._client.reader(topic, position="latest") as reader:
@@ -111,6 +117,10 @@ class _Admin:
     def rm(self, topic: str) -> None:
         suffix = "/partitions" if self._partitioned(topic) else ""
         self._call("DELETE", f"{self._path(topic)}{suffix}?force=true")
+
+    def terminate(self, topic: str) -> None:
+        suffix = "/terminate/partitions" if self._partitioned(topic) else "/terminate"
+        self._call("POST", f"{self._path(topic)}{suffix}")
 
     def stats(self, topic: str) -> dict[str, Any]:
         kind = "partitioned-stats?perPartition=false" if self._partitioned(topic) else "stats"

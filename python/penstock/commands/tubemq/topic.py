@@ -64,5 +64,8 @@ class _Wire:
     def rm(self, topic: str) -> None:
         _refuse(self._given)
 
+    def terminate(self, topic: str) -> None:
+        raise Unsupported(f"{topic!r} is a TubeMQ topic: only topics of Pulsar can be terminated")
+
     def stats(self, topic: str) -> dict[str, Any]:
         return {"topic": topic, "partitions": self._client.partitions(topic)}

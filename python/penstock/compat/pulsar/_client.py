@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
+from penstock.pulsar.patterns import pattern_parts
 
 from . import _options, _refusals
 from ._authentication import Authentication
@@ -42,7 +43,8 @@ from ._policies import (
 from ._producer import Producer
 from ._reader import Reader
 from ._services import AutoClusterFailover, ServiceInfo, ServiceInfoProvider, check_url
-from .exceptions import make, translated
+from ._tables import View
+from .exceptions import PulsarException, make, translated
 from .schema.schema import BytesSchema, Schema
 from .tableview import TableView
 
@@ -166,6 +168,7 @@ class Client:
         self._connecting = threading.Lock()
         self._consumers: list[Consumer | Reader] = []
         self._producers: set[Producer] = set()
+        self._views: set[View] = set()
         # A listener always has the same turn, so it never runs twice at a time.
         self._turns = itertools.cycle([threading.Lock() for _ in range(max(message_listener_threads, 1))])
 
@@ -286,7 +289,7 @@ class Client:
         """Opens a consumer. The options have the meaning of the official module.
 
         Args:
-            topic: one topic or several.
+            topic: one topic, several, or a pattern of topics.
             subscription_name: its subscription.
             message_listener: called with the consumer and each message, by a thread. An exception is logged,
                 and the message stays unacknowledged.
@@ -303,7 +306,12 @@ class Client:
         name = given["consumer_name"] = consumer_name or secrets.token_hex(5)
         values = _options.consumer(given, partitions)
         try:
-            native = self._connected().consumer(topics, subscription_name, values).wait()
+            client = self._connected()
+            if isinstance(topic, re.Pattern):
+                text, flags = pattern_parts(topic)
+                native = client.pattern_consumer(text, flags, subscription_name, values).wait()
+            else:
+                native = client.consumer(topics, subscription_name, values).wait()
         except errors.Error as error:
             raise translated(error) from None
         policy = batch_receive_policy.policy() if batch_receive_policy else BatchReceivePolicy()
@@ -347,10 +355,9 @@ class Client:
         subscription = reader_subscription(subscription_role_prefix)
         try:
             native = self._connected().consumer([topic], subscription, values).wait()
-            start = start_message_id._native  # pyright: ignore[reportPrivateUsage]
-            reader = Reader(native, schema, start_message_id_inclusive, self._forget, start)
         except errors.Error as error:
             raise translated(error) from None
+        reader = Reader(native, schema, start_message_id_inclusive, self._forget)
         schema.attach_client(self)
         self._consumers.append(reader)
         if reader_listener:
@@ -360,12 +367,28 @@ class Client:
     def create_table_view(
         self, topic: str, subscription_name: str | None = None, schema: Schema = _BYTES
     ) -> TableView:
-        """Refused: table views are not supported yet.
+        """Opens a table view, which has everything that the topic has by then.
+
+        Args:
+            topic: its topic.
+            subscription_name: name of its subscription; a unique one by default.
+            schema: decodes the values.
 
         Raises:
-            OperationNotSupported: always.
+            ValueError: a value of another type.
+            OperationNotSupported: what the engine cannot do yet.
+            PulsarException: the view was not opened.
         """
-        raise _refusals.refuse("create_table_view")
+        check_type(str, topic, "topic")
+        if subscription_name is not None:
+            check_type(str, subscription_name, "subscription_name")
+        check_type(Schema, schema, "schema")
+        _refusals.check({"schema": schema})
+        url = self._settings.url
+        view = View(self._connected(), url, topic, subscription_name, self._views.discard)
+        schema.attach_client(self)
+        self._views.add(view)
+        return TableView(view, topic, subscription_name, schema)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The topics of the partitions; of a topic that is not partitioned the topic itself."""
@@ -389,6 +412,9 @@ class Client:
         self._closed = True
         with self._connecting:
             native, self._native = self._native, None
+        for view in list(self._views):
+            with contextlib.suppress(PulsarException):
+                view.shut()
         self._shut()
         if native is not None:
             with contextlib.suppress(errors.Error):
@@ -406,6 +432,8 @@ class Client:
             self._closed = True
             native, self._native = self._native, None
         try:
+            for view in list(self._views):
+                view.close()
             for handle in [*self._producers, *self._consumers]:
                 if handle.is_connected():
                     handle.close()

@@ -103,13 +103,10 @@ class MessageId:
         Raises:
             ValueError: not a message id.
         """
-        # The number of the ledger is required and comes first.
-        if message_id_bytes[:1] == b"\x08":
-            try:
-                return identify(NativeId.from_bytes(message_id_bytes, topic or ""))
-            except errors.Error:
-                pass
-        raise ValueError("Failed to parse serialized message id")
+        try:
+            return identify(NativeId.from_bytes(message_id_bytes, topic or ""))
+        except errors.Error:
+            raise ValueError("Failed to parse serialized message id") from None
 
     @classmethod
     def wrap(cls, msg_id: MessageId) -> MessageId:

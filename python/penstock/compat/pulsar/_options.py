@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from penstock import errors, protocols
+from penstock.pulsar.policies import DeadLetterPolicy, KeySharedPolicy
 
 from . import _refusals
 from ._authentication import Authentication
@@ -23,6 +24,7 @@ from ._enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
     InitialPosition,
+    KeySharedMode,
     PartitionsRoutingMode,
     ProducerAccessMode,
     RegexSubscriptionMode,
@@ -64,6 +66,27 @@ def _texts(given: dict[Any, Any] | None) -> dict[str, str] | None:
         if not (isinstance(name, str) and isinstance(value, str)):
             raise TypeError(f"properties map text to text, not {name!r} to {value!r}")
     return given or None
+
+
+def _ack_timeout(milliseconds: int) -> float:
+    if milliseconds != 0 and milliseconds < 10_000:
+        raise ValueError(
+            "Consumer Config Exception: Unacknowledged message timeout should be greater than 10 seconds."
+        )
+    return milliseconds / 1000
+
+
+def _dead_letter(policy: ConsumerDeadLetterPolicy) -> DeadLetterPolicy:
+    return DeadLetterPolicy(
+        policy.max_redeliver_count,
+        topic=policy.dead_letter_topic or None,
+        subscription=policy.initial_subscription_name or None,
+    )
+
+
+def _key_shared(policy: ConsumerKeySharedPolicy) -> KeySharedPolicy:
+    sticky = policy.key_shared_mode == KeySharedMode.Sticky
+    return KeySharedPolicy(policy.sticky_ranges if sticky else None, policy.allow_out_of_order_delivery)
 
 
 _NO_STATS = "accepted; no verb shows these statistics"
@@ -163,13 +186,13 @@ CONSUMER: Mapping[str, Row] = {
         ),
     ),
     "schema": Row(Schema, note="BytesSchema only yet"),
-    "message_listener": Row(None, True, note="native: iterate over the consumer"),
+    "message_listener": Row(None, True, note="as there; native: `listen`"),
     "receiver_queue_size": Row(int, False, "receiver_queue"),
     "max_total_receiver_queue_size_across_partitions": Row(
         int, note="receiver_queue is at most this, divided by the partitions"
     ),
     "consumer_name": Row(str, True, "name"),
-    "unacked_messages_timeout_ms": Row(int, True, note="refused: no acknowledgement timeouts yet"),
+    "unacked_messages_timeout_ms": Row(int, True, "ack_timeout", _ack_timeout),
     "broker_consumer_stats_cache_time_ms": Row(int, note=_NO_STATS),
     "negative_ack_redelivery_delay_ms": Row(int, False, "nack_delay", _seconds),
     "is_read_compacted": Row(bool, False, "read_compacted"),
@@ -187,10 +210,21 @@ CONSUMER: Mapping[str, Row] = {
     "auto_ack_oldest_chunked_message_on_queue_full": Row(bool, note=_ONLY_DEFAULT),
     "start_message_id_inclusive": Row(bool, False, "start_inclusive"),
     "batch_receive_policy": Row(ConsumerBatchReceivePolicy, True, note="native: receive_many(max, timeout)"),
-    "key_shared_policy": Row(ConsumerKeySharedPolicy, True, note="the default policy only yet"),
+    "key_shared_policy": Row(ConsumerKeySharedPolicy, True, "key_shared", _key_shared),
     "batch_index_ack_enabled": Row(bool, False, "batch_index_ack"),
-    "regex_subscription_mode": Row(RegexSubscriptionMode, note="for patterns, which are refused yet"),
-    "dead_letter_policy": Row(ConsumerDeadLetterPolicy, True, note="refused: no dead letter policies yet"),
+    "regex_subscription_mode": Row(
+        RegexSubscriptionMode,
+        False,
+        "topics_domain",
+        _word(
+            {
+                RegexSubscriptionMode.PersistentOnly: "persistent",
+                RegexSubscriptionMode.NonPersistentOnly: "non-persistent",
+                RegexSubscriptionMode.AllTopics: "all",
+            }
+        ),
+    ),
+    "dead_letter_policy": Row(ConsumerDeadLetterPolicy, True, "dead_letter", _dead_letter),
     "crypto_failure_action": Row(ConsumerCryptoFailureAction, False, "unreadable", _word(_UNREADABLE)),
 }
 """Keywords of ``Client.subscribe``."""
@@ -198,7 +232,7 @@ CONSUMER: Mapping[str, Row] = {
 READER: Mapping[str, Row] = {
     "start_message_id": Row(MessageId, False, "position", lambda at: cast("MessageId", at)._native),  # pyright: ignore[reportPrivateUsage]
     "schema": Row(Schema, note="BytesSchema only yet"),
-    "reader_listener": Row(None, True, note="native: iterate over the reader"),
+    "reader_listener": Row(None, True, note="as there; native: `listen`"),
     "receiver_queue_size": Row(int, False, "receiver_queue"),
     "reader_name": Row(str, True, "name"),
     "subscription_role_prefix": Row(str, True, note="begins the name of the subscription"),
@@ -300,7 +334,14 @@ def consumer(given: Mapping[str, Any], partitions: int) -> dict[str, Any]:
     limit = given["receiver_queue_size"]
     if partitions:
         limit = min(limit, max(given["max_total_receiver_queue_size_across_partitions"] // partitions, 1))
-    return _without_face(resolve("consumer", CONSUMER, {**given, "receiver_queue_size": limit}))
+    given = {**given, "receiver_queue_size": limit}
+    if given["consumer_type"] not in (ConsumerType.Shared, ConsumerType.KeyShared):
+        # It has no effect there: brokers count no redeliveries.
+        given["dead_letter_policy"] = None
+    if given["consumer_type"] != ConsumerType.KeyShared:
+        # Nor has this.
+        given["key_shared_policy"] = None
+    return _without_face(resolve("consumer", CONSUMER, given))
 
 
 def reader(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,15 +354,15 @@ def _without_face(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def topics(topic: str | list[str] | re.Pattern[str]) -> list[str]:
-    """The topics of a consumer, each once.
+    """The topics of a consumer, each once; none for a pattern.
 
     Raises:
         ValueError: neither a name nor a list of names nor a pattern.
-        OperationNotSupported: a pattern.
     """
     if not isinstance(topic, str | list | re.Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
-    _refusals.check({"topic": topic})
+    if isinstance(topic, re.Pattern):
+        return []
     if isinstance(topic, str):
         return [topic]
-    return list({full_name(name): name for name in cast("list[str]", topic)}.values())
+    return list({full_name(name): name for name in topic}.values())

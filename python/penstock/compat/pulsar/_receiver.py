@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -86,6 +87,12 @@ class Receiver:
                     native = self._take(None)
                 except errors.Closed:
                     return
+                except errors.EndOfTopic:
+                    # A seek to earlier messages has it go on.
+                    time.sleep(0.1)
+                    if not self._open:
+                        return
+                    continue
                 except errors.Error:
                     log.exception("the listener of %s ends", self._native.topic)
                     return

@@ -7,13 +7,11 @@ An option that the engine learns loses its row here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ._enums import (
     ConsumerCryptoFailureAction,
-    KeySharedMode,
     PartitionsRoutingMode,
     Result,
 )
@@ -35,12 +33,6 @@ def _given(value: Any) -> bool:
 
 def _not(*accepted: Any) -> Callable[[Any], bool]:
     return lambda value: value not in accepted
-
-
-def _needs_policy(value: Any) -> bool:
-    return value is not None and (
-        value.key_shared_mode != KeySharedMode.AutoSplit or value.allow_out_of_order_delivery
-    )
 
 
 def _declares(schema: Any) -> bool:
@@ -67,7 +59,6 @@ REFUSALS: Mapping[str, Refusal] = {
     "tls_allow_insecure_connection": Refusal(
         _not(False), "certificates are always checked: name the authority in tls_trust_certs_file_path"
     ),
-    "create_table_view": Refusal(_given, "table views are not supported yet: use a reader"),
     # Every handle
     "schema": Refusal(_declares, _SCHEMA),
     "crypto_key_reader": Refusal(_given, _ENCRYPTION),
@@ -85,15 +76,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "replication_clusters": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
     "disable_replication": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
     # Consumer and reader
-    "topic": Refusal(
-        lambda topic: isinstance(topic, re.Pattern),
-        "patterns of topics are not supported yet: pass a list of topics",
-    ),
-    "is_pattern_topic": Refusal(bool, "patterns of topics are not supported yet: pass a list of topics"),
     "receiver_queue_size": Refusal(lambda size: size == 0, "a queue of size 0 is not supported yet: use 1"),
-    "unacked_messages_timeout_ms": Refusal(
-        bool, "acknowledgement timeouts are not supported yet: use negative_acknowledge"
-    ),
     "replicate_subscription_state_enabled": Refusal(bool, "replicated subscriptions are not supported yet"),
     "max_pending_chunked_message": Refusal(
         _not(10), "chunked messages under way are limited by size, not by number"
@@ -101,18 +84,11 @@ REFUSALS: Mapping[str, Refusal] = {
     "auto_ack_oldest_chunked_message_on_queue_full": Refusal(
         bool, "incomplete chunked messages are not acknowledged"
     ),
-    "key_shared_policy": Refusal(
-        _needs_policy, "sticky ranges and delivery out of order are not supported yet"
-    ),
-    "dead_letter_policy": Refusal(_given, "dead letter policies are not supported yet"),
     "crypto_failure_action": Refusal(
         lambda action: action == ConsumerCryptoFailureAction.CONSUME,
         "encrypted messages are not delivered yet: use FAIL or DISCARD",
     ),
     # Verbs
-    "has_message_available": Refusal(
-        _given, "it is not known between a seek by time and the next message: read with a timeout"
-    ),
     "MessageBatch.parse_from": Refusal(_given, "payloads of batches are taken apart by the engine only"),
 }
 """Name of an option or verb -> its refusal."""

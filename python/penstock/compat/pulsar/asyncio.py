@@ -9,11 +9,11 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import errors
 
-from . import _options, _refusals, exceptions
+from . import _options, exceptions
 from ._checks import check_type
 from ._client import Client as _Blocking
 from ._client import partition_names, producer_check, reader_subscription
@@ -34,7 +34,6 @@ from ._ids import MessageId, identify
 from ._messages import Message, receive
 from ._policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
 from ._producer import fields
-from ._progress import Progress
 from ._receiver import seek_target, target
 from .schema.schema import BytesSchema, Schema
 
@@ -260,28 +259,20 @@ class Reader:
 
     def __init__(self, reader: PulsarConsumer, schema: Schema, inclusive: bool = False) -> None:
         self._reader, self._schema = reader, schema
-        self._inclusive, self._progress = inclusive, Progress(inclusive)
+        self._inclusive = inclusive
         self._open = True
-
-    async def _started(self, at: Any) -> None:
-        last: Any = await _done(self._reader.last_message_ids()) if Progress.at_end(at) else ()
-        self._progress.start(at, last)
 
     async def read_next(self) -> Message:
         """The next message. Cancelling the wait loses no message."""
-        native = await _done(self._reader.receive(None))
-        self._progress.read(native.id)
-        return receive(native, self._schema)
+        return receive(await _done(self._reader.receive(None)), self._schema)
 
     async def has_message_available(self) -> bool:
         """Whether there are messages after the last one that was read."""
-        return self._progress.is_behind(await _done(self._reader.last_message_ids()))
+        return await _done(self._reader.has_message_available())
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves to an id, or to milliseconds since 1970."""
-        at = seek_target(messageid)
-        await _done(self._reader.seek(at, self._inclusive))
-        await self._started(at)
+        await _done(self._reader.seek(seek_target(messageid), self._inclusive))
 
     async def close(self) -> None:
         """Closes the reader. Calling it again does nothing."""
@@ -424,13 +415,16 @@ class Client:
         if is_pattern_topic and not isinstance(topic, str):
             raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True")
         _options.check(_options.CONSUMER, given)
-        _refusals.check({"is_pattern_topic": is_pattern_topic})
-        topics = _options.topics(topic)
+        topics = [] if is_pattern_topic else _options.topics(topic)
         partitions = max([await self._partitions(one) for one in topics], default=0)
         name = given["consumer_name"] = consumer_name or secrets.token_hex(5)
         native = await self._connected()
         values = _options.consumer(given, partitions)
-        opened = await _done(native.consumer(topics, subscription_name, values))
+        if is_pattern_topic:
+            opening = native.pattern_consumer(cast("str", topic), "", subscription_name, values)
+        else:
+            opening = native.consumer(topics, subscription_name, values)
+        opened = await _done(opening)
         return Consumer(opened, given["schema"], name, start_message_id_inclusive)
 
     async def create_reader(
@@ -453,9 +447,7 @@ class Client:
         native = await self._connected()
         subscription = reader_subscription(subscription_role_prefix)
         opened = await _done(native.consumer([topic], subscription, _options.reader(given)))
-        reader = Reader(opened, given["schema"], start_message_id_inclusive)
-        await reader._started(start_message_id._native)  # pyright: ignore[reportPrivateUsage]
-        return reader
+        return Reader(opened, given["schema"], start_message_id_inclusive)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The topics of the partitions; of a topic that is not partitioned the topic itself."""

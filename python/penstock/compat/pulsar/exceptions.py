@@ -373,6 +373,7 @@ _RESULTS: dict[type[errors.Error], Result] = {
     errors.TooManyRequests: Result.TooManyLookupRequestException,
     errors.TopicNotFound: Result.TopicNotFound,
     errors.TopicTerminated: Result.TopicTerminated,
+    errors.EndOfTopic: Result.TopicTerminated,
     errors.TransactionConflict: Result.TransactionConflict,
     errors.TransactionNotFound: Result.TransactionNotFound,
     errors.TruncatedError: Result.InvalidMessage,

@@ -197,7 +197,8 @@ impl Subscription {
             let consumer = &self.consumers[*at];
             // After a slot has changed its owner, it waits until the previous owner has acknowledged the entries
             // it holds.
-            let drained = self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
+            let drained = consumer.out_of_order
+                || self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
             drained && self.has_room(*at, sink)
         });
         if at.is_none() {
@@ -223,7 +224,7 @@ impl Subscription {
         if !self.kind.single() {
             consumer.unacked += i64::from(left);
             consumer.pending.insert(entry.sequence, Pending { left, hash: entry.hash });
-            if self.kind == Kind::KeyShared {
+            if self.kind == Kind::KeyShared && !consumer.out_of_order {
                 self.holders.entry(entry.hash).or_insert((consumer.key, 0)).1 += 1;
             }
         }

@@ -1,32 +1,44 @@
 //! A consumer over the partitions of one or several topics.
 //!
 //! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
-//! that subscribes again whenever its connection ends or the broker closes the consumer.
+//! that subscribes again whenever its connection ends or the broker closes the consumer. `members` is the set of them, which
+//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `letters` sends messages to
+//! the topics of a dead letter policy.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::pulsar::options::ConsumerOptions;
-use crate::client::pulsar::part::supervise;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::Consumer as Machine;
-use crate::pulsar::topic::TopicName;
+use crate::pulsar::consumer::{Consumer as Machine, Counts};
+use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::{Message, MessageId, pb};
-use crate::random::{self, HashMap};
+use crate::random::{self, HashMap, HashSet};
+use crate::sync::Mutex;
 
+mod growth;
+mod letters;
+mod members;
 mod part;
+mod topics;
+mod watch;
 
+use growth::{Family, Rules};
+use letters::{Letters, Undertaker};
+use members::{Members, Parts, Place};
 pub use part::SeekTo;
-use part::{Others, PartitionConsumer, Supervisor, last_message_id};
+use part::{PartitionConsumer, last_message_id};
+pub use topics::Topics;
+use watch::Listing;
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]
@@ -36,19 +48,66 @@ pub struct Consumer(Arc<Inner>);
 pub(in crate::client) struct Inner {
     topic: String,
     subscription: String,
-    parts: Vec<Arc<PartitionConsumer>>,
-    by_topic: HashMap<Arc<str>, usize>,
+    members: Arc<Members>,
     /// The partition that is served first next time, so that none starves.
     next: AtomicUsize,
     signal: Arc<Signal>,
     closed: AtomicBool,
+    /// Whether acknowledgements have a time limit.
+    limits_acks: bool,
+    letters: Option<(Arc<Letters>, Undertaker)>,
+    /// The task that asks for new partitions and topics, if there may be some.
+    growth: Mutex<Option<AbortHandle>>,
+}
+
+/// Longest time for which [`Consumer::close`] waits for the receipts of letters.
+const LAST_LETTERS: Duration = Duration::from_secs(5);
+
+/// A message of a consumer, named to be acknowledged or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Full name of its topic, including the partition; empty if unknown.
+    pub topic: Arc<str>,
+    /// Its id.
+    pub id: MessageId,
+    /// Number of its redeliveries, 0 if unknown.
+    pub redeliveries: u32,
+}
+
+impl From<&Message> for Target {
+    fn from(message: &Message) -> Self {
+        let entry = &message.entry;
+        Self { topic: Arc::clone(&entry.topic), id: message.id, redeliveries: entry.redelivery_count }
+    }
+}
+
+impl From<(Arc<str>, MessageId)> for Target {
+    fn from((topic, id): (Arc<str>, MessageId)) -> Self {
+        Self { topic, id, redeliveries: 0 }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        for part in &self.parts {
+        if let Some((_, undertaker)) = &self.letters {
+            undertaker.abort();
+        }
+        self.stop_growth();
+        for part in self.members.close().iter() {
             part.stop();
             part.close_quietly();
+        }
+        // Those that wait hold no handle, and are told that there is none.
+        self.members.ends.changed.notify_waiters();
+        self.members.active.changed.notify_waiters();
+    }
+}
+
+impl Inner {
+    fn stop_growth(&self) {
+        let task = self.growth.lock().take();
+        if let Some(task) = task {
+            task.abort();
         }
     }
 }
@@ -68,7 +127,7 @@ impl registry::Shared for Consumer {
 impl Consumer {
     pub(super) async fn open(
         shared: Arc<Shared>,
-        topics: Vec<TopicName>,
+        topics: Topics,
         subscription: String,
         mut options: ConsumerOptions,
         events: Arc<dyn ConsumerEvents>,
@@ -76,54 +135,90 @@ impl Consumer {
         // One name for all partitions, as in the official clients: brokers spread the partitions of a Failover
         // subscription over the names of its consumers.
         options.name.get_or_insert_with(|| format!("penstock-{:012x}", random::bits() >> 16));
-        let title = topics.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let mut names: Vec<(String, i32)> = Vec::new();
-        for topic in &topics {
-            let name = topic.to_string();
-            let count =
-                if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
-            if count == 0 {
-                names.push((name, topic.partition().map_or(-1, |p| p as i32)));
+        let title = topics.title();
+        if options.key_shared.is_some() && options.kind != SubType::KeyShared {
+            let text = "key_shared is for Key_Shared subscriptions: set type=\"key_shared\", or leave it out";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(title));
+        }
+        let letters = letters::check(&topics, &subscription, &options)?;
+        let left_out = letters::sent_to(letters.as_ref(), &subscription);
+        let is_pattern = matches!(topics, Topics::Matching(_));
+        let (mut families, mut listing) = (Vec::new(), None);
+        match topics {
+            Topics::Named(topics) => {
+                for topic in topics {
+                    families.push(Family::find(&shared, topic, true).await?);
+                }
             }
-            names.extend((0..count).map(|p| (topic.with_partition(p).to_string(), p as i32)));
+            Topics::Matching(pattern) => {
+                let found = Listing::find(&shared, pattern).await?;
+                let all = |_: &_, error| Err(error);
+                families = growth::families_of(&shared, &found, &HashSet::default(), &left_out, all).await?;
+                let (count, limit) = (growth::places_of(&families), options.pattern_max_topics);
+                if count > limit {
+                    let text = format!(
+                        "the pattern {title:?} matches {count} topics and partitions, and pattern_max_topics is {limit}: narrow the \
+                         pattern, or raise the limit"
+                    );
+                    return Err(Error::new(ErrorKind::NotAllowed, text));
+                }
+                listing = Some(found);
+            }
         }
-        check_position(&title, &names, &options)?;
+        check_position(&title, is_pattern, &families, &options)?;
+        let several = is_pattern || families.len() > 1;
+        if let Some(retry) = letters.as_ref().and_then(|topics| topics.retry.clone()) {
+            families.push(Family::find(&shared, retry, false).await?);
+        }
         let signal = Arc::new(Signal::new(events));
-        let others = Others::new(topics.len(), names.len(), &shared.ended_topics);
-        let mut parts = Vec::with_capacity(names.len());
-        let mut by_topic = HashMap::with_capacity_and_hasher(names.len(), Default::default());
-        let mut opening = Vec::with_capacity(names.len());
-        for (topic, partition) in names {
-            let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
-            let part =
-                PartitionConsumer::new(&shared, topic, partition, &subscription, &options, signal, others);
-            let part = Arc::new(part);
-            let (ready, opened) = oneshot::channel();
-            let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());
-            part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
-            by_topic.insert(Arc::clone(&part.topic), parts.len());
-            parts.push(part);
-            opening.push(opened);
-        }
+        let members = Members::new(&shared, several, is_pattern, &subscription, &options, &signal);
+        let opening = members.add(families.iter().flat_map(Family::places).collect(), false);
+        let letters = letters.zip(options.dead_letter.as_ref()).map(|(topics, policy)| {
+            let name = options.name.as_deref().unwrap_or_default();
+            let letters = Letters::new(&shared, topics, policy, &subscription, name);
+            let undertaker = Undertaker::start(&letters, Arc::clone(&members));
+            (letters, undertaker)
+        });
         let consumer = Self(Arc::new(Inner {
             topic: title,
             subscription,
-            parts,
-            by_topic,
+            members: Arc::clone(&members),
             next: AtomicUsize::new(0),
             signal,
             closed: AtomicBool::new(false),
+            limits_acks: options.ack_timeout.is_some(),
+            letters,
+            growth: Mutex::default(),
         }));
-        for opened in opening {
-            opened.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed")))?;
+        for (part, opened) in opening {
+            let opened = opened.await;
+            match opened.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed"))) {
+                // Deleted since it was listed.
+                Err(error) if !part.creates_topic && error.kind() == ErrorKind::TopicNotFound => {
+                    members.remove(&part, error);
+                }
+                opened => opened?,
+            }
         }
+        let rules = Rules {
+            partitions_update_interval: options.partitions_update_interval,
+            pattern_update_interval: options.pattern_update_interval,
+            pattern_max_topics: options.pattern_max_topics,
+            left_out: Box::new(left_out),
+        };
+        *consumer.0.growth.lock() = growth::start(shared, members, families, listing, rules);
         Ok(consumer)
+    }
+
+    fn parts(&self) -> Arc<Parts> {
+        self.0.members.now()
     }
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
-        let count = self.0.parts.len();
+        let parts = self.parts();
+        let count = parts.len();
         if count > 1
             && let Some(error) = self.0.signal.ended()
         {
@@ -136,52 +231,179 @@ impl Consumer {
             if taken >= max {
                 break;
             }
-            let part = &self.0.parts[(first + i) % count];
+            let part = &parts[(first + i) % count];
             taken += part.change(|machine| machine.take(max - taken, out));
         }
-        if taken == 0
-            && let Some(error) = self.0.signal.ended()
-        {
-            return Err(error);
+        if taken == 0 {
+            if let Some(error) = self.0.signal.ended() {
+                return Err(error);
+            }
+            if self.is_at_end() {
+                let text = "the topic was terminated, and every message of it is acknowledged";
+                return Err(Error::new(ErrorKind::EndOfTopic, text).with_topic(self.0.topic.as_str()));
+            }
         }
         Ok(taken)
     }
 
     /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
-        self.0.parts.iter().map(|part| part.machine().available()).sum()
+        self.parts().iter().map(|part| part.machine().available()).sum()
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
     /// already: a message or the end.
     pub fn arm(&self) -> bool {
-        self.0.signal.arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire))
+        self.0
+            .signal
+            .arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
     }
 
-    /// Acknowledges messages, each by its topic and id. Acknowledgements are gathered for the acknowledgement group
-    /// time.
-    pub fn ack(&self, messages: &[(Arc<str>, MessageId)]) -> Result<()> {
-        self.each(messages, |machine, now, id| {
-            machine.check_ack(id)?;
-            machine.ack(now, id);
+    /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek or a message that
+    /// comes again ends this state.
+    pub fn is_at_end(&self) -> bool {
+        // Of a pattern, other topics may come.
+        self.0.members.ends.any.load(Ordering::Acquire) && !self.0.members.endless() && {
+            let parts = self.parts();
+            parts.living().next().is_some() && parts.living().all(|part| part.machine().is_at_end())
+        }
+    }
+
+    /// Resolves when [`Self::is_at_end`] becomes true. Does not keep the consumer open.
+    pub fn wait_for_end(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let (consumer, ends) = (Arc::downgrade(&self.0), Arc::clone(&self.0.members.ends));
+        async move { watch(&consumer, &ends.changed, |consumer| consumer.is_at_end().then_some(())).await }
+    }
+
+    /// Resolves with a partition, given by its full topic name, that this consumer of a Failover subscription has become the active one
+    /// of, or has ceased to be. Changes that were not asked for wait, the latest of each partition. Does not keep the consumer open.
+    pub fn active_change(&self) -> impl Future<Output = Result<(Arc<str>, bool)>> + Send + use<> {
+        let (consumer, active) = (Arc::downgrade(&self.0), Arc::clone(&self.0.members.active));
+        async move { watch(&consumer, &active.changed, |consumer| consumer.0.members.active.next()).await }
+    }
+
+    /// Tells that the application gets messages that were taken: their acknowledgement timeout begins.
+    pub fn handed_out(&self, messages: &[Message]) {
+        if !self.0.limits_acks {
+            return;
+        }
+        let (now, parts) = (clock::now(), self.parts());
+        for run in messages.chunk_by(|a, b| Arc::ptr_eq(&a.entry.topic, &b.entry.topic)) {
+            // A topic that is not one of the consumer's has none that would be told.
+            if let Ok(part) = parts.find(&run[0].entry.topic, &run[0].id) {
+                part.change(|machine| run.iter().for_each(|message| machine.handed_out(now, message)));
+            }
+        }
+    }
+
+    /// Tells that a message was not handed out after all.
+    pub fn given_back(&self, message: &Message) {
+        if self.0.limits_acks
+            && let Ok(part) = self.parts().find(&message.entry.topic, &message.id)
+        {
+            part.change(|machine| machine.taken_over(&message.id));
+        }
+    }
+
+    /// Whether deliveries have become void since the last call. Messages that were taken and not handed out are to be dropped if
+    /// [`Self::is_recalled`] is true for them: they come again, or are dead.
+    pub fn any_recalled(&self) -> bool {
+        self.0.members.recalled.load(Ordering::Relaxed)
+            && self.0.members.recalled.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the delivery of a message is void.
+    pub fn is_recalled(&self, message: &Message) -> bool {
+        let parts = self.parts();
+        let part = parts.find(&message.entry.topic, &message.id);
+        part.is_ok_and(|part| part.machine().is_recalled(message))
+    }
+
+    /// Tells that all messages that were taken have been looked at.
+    pub fn forget_recalls(&self) {
+        if !self.0.members.recalled.load(Ordering::Acquire) {
+            self.parts().iter().for_each(|part| part.machine().forget_recalls());
+        }
+    }
+
+    /// Messages that were delivered again, and why.
+    pub fn counts(&self) -> Counts {
+        let letters = self.0.letters.as_ref().map(|(letters, _)| letters.counts()).unwrap_or_default();
+        self.parts().iter().fold(letters + self.0.members.counts(), |sum, part| sum + part.machine().counts())
+    }
+
+    /// Sends a message to the topic of retries, to be delivered again after `delay`, and acknowledges it after the receipt; a
+    /// message that has been there as often as the policy allows is sent to the dead letter topic instead. `properties` are added to
+    /// its own. If that fails, the message is delivered again after the nack delay. With `receipt` it waits for the broker's receipt of
+    /// the acknowledgement too; if that does not come, the acknowledgement is sent again.
+    pub async fn reconsume_later(
+        &self,
+        message: &Message,
+        delay: Duration,
+        properties: &[(String, String)],
+        receipt: bool,
+    ) -> Result<()> {
+        self.check_open()?;
+        let letters = self.0.letters.as_ref().map(|(letters, _)| letters);
+        let letters = letters.filter(|letters| letters.retries()).ok_or_else(letters::not_enabled)?;
+        let target = Target::from(message);
+        let part = Arc::clone(self.parts().find(&target.topic, &target.id)?);
+        let _under_way = letters.begin();
+        let (moves, first_chunk) = part.change(|machine| {
+            machine.taken_over(&target.id);
+            (machine.moves(), machine.first_chunk(&target.id))
+        });
+        let sent = letters.retry(message, first_chunk, delay, properties).await;
+        // What a seek has moved away from is not acknowledged.
+        let stays = || part.machine().moves() == moves;
+        if sent.is_ok()
+            && receipt
+            && stays()
+            && self.ack_receipt(std::slice::from_ref(&target), false).await.is_ok()
+        {
+            return sent;
+        }
+        part.change(|machine| {
+            if machine.moves() != moves {
+            } else if sent.is_ok() {
+                machine.ack(clock::now(), &target.id);
+            } else {
+                machine.nack(clock::now(), &target.id, target.redeliveries, None);
+            }
+        });
+        sent
+    }
+
+    /// Acknowledges messages. Acknowledgements are gathered for the acknowledgement group time.
+    pub fn ack(&self, messages: &[Target]) -> Result<()> {
+        self.each(messages, |machine, now, target| {
+            machine.check_ack(&target.id)?;
+            machine.ack(now, &target.id);
             Ok(())
         })
     }
 
     /// Acknowledges this message and all before it in its partition.
-    pub fn ack_cumulative(&self, topic: &Arc<str>, id: MessageId) -> Result<()> {
-        self.each(&[(Arc::clone(topic), id)], |machine, now, id| machine.ack_cumulative(now, id))
+    pub fn ack_cumulative(&self, target: &Target) -> Result<()> {
+        self.each(std::slice::from_ref(target), |machine, now, target| {
+            machine.ack_cumulative(now, &target.id)
+        })
     }
 
     /// Acknowledges and waits for the broker's receipt.
-    pub async fn ack_receipt(&self, messages: &[(Arc<str>, MessageId)], cumulative: bool) -> Result<()> {
+    pub async fn ack_receipt(&self, messages: &[Target], cumulative: bool) -> Result<()> {
         self.check_open()?;
+        let parts = self.parts();
         let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::default();
-        for (topic, id) in messages {
-            by_part.entry(self.part_index(topic, id)?).or_default().push(*id);
+        for Target { topic, id, .. } in messages {
+            match parts.index(topic, id) {
+                // The topic has gone, and its messages with it.
+                Err(_) if self.0.members.endless() && !topic.is_empty() => {}
+                index => by_part.entry(index?).or_default().push(*id),
+            }
         }
         for (index, ids) in by_part {
-            let part = &self.0.parts[index];
+            let part = &parts[index];
             if part.has_ended() {
                 return Err(part.ended());
             }
@@ -209,9 +431,9 @@ impl Consumer {
 
     /// Negatively acknowledges messages: they are delivered again after `delay`, or after the consumer's nack delay
     /// when `None`.
-    pub fn nack(&self, messages: &[(Arc<str>, MessageId)], delay: Option<Duration>) -> Result<()> {
-        self.each(messages, |machine, now, id| {
-            machine.nack(now, id, delay);
+    pub fn nack(&self, messages: &[Target], delay: Option<Duration>) -> Result<()> {
+        self.each(messages, |machine, now, target| {
+            machine.nack(now, &target.id, target.redeliveries, delay);
             Ok(())
         })
     }
@@ -219,7 +441,7 @@ impl Consumer {
     /// Asks the broker to deliver again everything that is not acknowledged.
     pub fn redeliver_unacknowledged(&self) -> Result<()> {
         self.check_open()?;
-        for part in &self.0.parts {
+        for part in self.parts().iter() {
             part.change(|machine| machine.redeliver_unacknowledged());
         }
         Ok(())
@@ -229,30 +451,56 @@ impl Consumer {
     pub async fn seek(&self, to: SeekTo) -> Result<()> {
         self.check_open()?;
         // The topics that have ended cannot be moved past an entry that could not be read.
-        for part in self.0.parts.iter().filter(|part| part.has_ended()) {
+        let parts = self.parts();
+        for part in parts.iter().filter(|part| part.has_ended()) {
             self.0.signal.resume(part.id);
         }
         if let Some(part) = self.sought(&to)? {
             return part.seek(to).await;
         }
-        let mut seeks = JoinSet::new();
-        for part in self.living() {
-            let (part, to) = (Arc::clone(part), to.clone());
-            seeks.spawn(async move { part.seek(to).await });
+        let parts: Vec<_> = parts.living().map(|part| (Arc::clone(part), to.clone())).collect();
+        seek_parts(parts).await
+    }
+
+    /// Moves each of these partitions, given by their full topic names, to a position of its own, all at the same time. Nothing is moved
+    /// if a position is of another partition.
+    pub async fn seek_each(&self, positions: Vec<(Arc<str>, SeekTo)>) -> Result<()> {
+        self.check_open()?;
+        let now = self.parts();
+        let mut parts = Vec::with_capacity(positions.len());
+        for (topic, to) in positions {
+            let part = now.find(&topic, &MessageId::LATEST)?;
+            if let SeekTo::Id { topic: named, id, .. } = &to
+                && part::is_exact(*id)
+                && (!named.is_empty() && *named != part.topic
+                    || id.partition >= 0 && id.partition != part.partition)
+            {
+                let text = format!(
+                    "the position for it is the message {id} of {named:?}, another topic or partition"
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(topic));
+            }
+            parts.push((Arc::clone(part), to));
         }
-        let mut first = Ok(());
-        while let Some(sought) = seeks.join_next().await {
-            let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-            first = first.and(sought.unwrap_or_else(ended));
+        for (part, _) in parts.iter().filter(|(part, _)| part.has_ended()) {
+            self.0.signal.resume(part.id);
         }
-        first
+        parts.retain(|(part, _)| !part.has_ended());
+        seek_parts(parts).await
+    }
+
+    /// Full topic names of the partitions of the consumer's topics that have not ended.
+    pub fn partition_topics(&self) -> Vec<Arc<str>> {
+        let parts = self.parts();
+        let own = parts.own().iter().filter(|part| !part.has_ended());
+        own.map(|part| Arc::clone(&part.topic)).collect()
     }
 
     /// The partition that a seek moves; `None` if it moves all.
-    fn sought(&self, to: &SeekTo) -> Result<Option<&Arc<PartitionConsumer>>> {
+    fn sought(&self, to: &SeekTo) -> Result<Option<Arc<PartitionConsumer>>> {
         match to {
             SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
-                self.part_index(topic, id).map(|index| Some(&self.0.parts[index]))
+                self.parts().find(topic, id).map(|part| Some(Arc::clone(part)))
             }
             _ => Ok(None),
         }
@@ -265,23 +513,49 @@ impl Consumer {
 
     /// Number of seeks that have begun in a partition, given by its full topic name.
     pub fn moves(&self, topic: &Arc<str>) -> u64 {
-        self.0.by_topic.get(topic).map_or(0, |index| self.0.parts[*index].machine().moves())
+        self.parts().of_topic(topic).map_or(0, |part| part.machine().moves())
     }
 
-    /// Deletes the subscription and closes the consumer.
-    pub async fn unsubscribe(&self) -> Result<()> {
+    /// Deletes the subscription and closes the consumer. With `force` also if it has other consumers: the broker closes them, and
+    /// those that subscribe again make a new one. If that fails in some partitions, it is deleted in the others, and the consumer stays
+    /// open.
+    pub async fn unsubscribe(&self, force: bool) -> Result<()> {
         self.check_open()?;
-        for part in self.living() {
+        let asked = self.each_part(move |part| async move {
             let consumer_id = part.id;
-            part.attached()
-                .await?
-                .request(|request_id| {
-                    Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id, force: None })
-                })
-                .await
-                .map_err(|error| error.with_topic(Arc::clone(&part.topic)))?;
-        }
+            let connection = part.attached().await?;
+            let force = force.then_some(true);
+            let ask =
+                |request_id| Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id, force });
+            connection.request(ask).await
+        });
+        asked.await.into_iter().try_for_each(|(_, answer)| answer.map(drop))?;
         self.close().await
+    }
+
+    /// Asks all partitions that have not ended, at the same time. Gives the answers in the order of the partitions.
+    async fn each_part<T: Send + 'static, F>(
+        &self,
+        ask: impl Fn(Arc<PartitionConsumer>) -> F,
+    ) -> Vec<(Arc<PartitionConsumer>, Result<T>)>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let mut asked = JoinSet::new();
+        let mut answers = Vec::new();
+        for (index, part) in self.parts().living().enumerate() {
+            let answer = ask(Arc::clone(part));
+            asked.spawn(async move { (index, answer.await) });
+            let ended = Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+            answers.push((Arc::clone(part), ended));
+        }
+        while let Some(answered) = asked.join_next().await {
+            if let Ok((index, answer)) = answered {
+                let (part, place) = &mut answers[index];
+                *place = answer.map_err(|error| error.with_topic(Arc::clone(&part.topic)));
+            }
+        }
+        answers
     }
 
     /// Sends gathered acknowledgements and closes the consumer at the broker. Messages that were taken and not
@@ -290,26 +564,56 @@ impl Consumer {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        for part in &self.0.parts {
+        self.0.stop_growth();
+        if let Some((letters, undertaker)) = &self.0.letters {
+            undertaker.stop();
+            let _ = tokio::time::timeout(LAST_LETTERS, letters.settle()).await;
+            undertaker.abort();
+            letters.close().await;
+        }
+        for part in self.0.members.close().iter() {
             part.stop();
             part.close().await;
         }
         self.0.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));
+        self.0.members.ends.changed.notify_waiters();
+        self.0.members.active.changed.notify_waiters();
         Ok(())
     }
 
     /// Topic and id of the last message of each partition; -1:-1 when there is none.
     pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
         self.check_open()?;
-        let mut ids = Vec::with_capacity(self.0.parts.len());
-        for part in self.living() {
-            let response = last_message_id(&*part.attached().await?, part.id)
-                .await
-                .map_err(|error| error.with_topic(Arc::clone(&part.topic)))?;
-            let id = MessageId::from(&response.last_message_id).in_partition(part.partition);
-            ids.push((Arc::clone(&part.topic), id));
+        let asked =
+            self.each_part(|part| async move { last_message_id(&*part.attached().await?, part.id).await });
+        let ids = asked.await.into_iter().map(|(part, answer)| {
+            let id = MessageId::from(&answer?.last_message_id).in_partition(part.partition);
+            Ok((Arc::clone(&part.topic), id))
+        });
+        ids.collect()
+    }
+
+    /// Whether there is a message to be received: one that has arrived, or one behind the last one that was taken. A message that another
+    /// consumer of the subscription has received counts; one that is to come again does not.
+    pub async fn has_message_available(&self) -> Result<bool> {
+        self.check_open()?;
+        if self.available() > 0 {
+            return Ok(true);
         }
-        Ok(ids)
+        let asked = self.each_part(|part| async move {
+            let response = last_message_id(&*part.attached().await?, part.id).await?;
+            let id = |id: &pb::MessageIdData| {
+                let exists = id.entry_id != u64::MAX;
+                exists.then(|| MessageId::from(id).in_partition(part.partition))
+            };
+            let mark = response.consumer_mark_delete_position.as_ref().map(MessageId::from);
+            Ok(part.machine().has_more(id(&response.last_message_id), mark))
+        });
+        let answers = asked.await;
+        if answers.iter().any(|(_, more)| matches!(more, Ok(true))) {
+            return Ok(true);
+        }
+        answers.into_iter().try_fold(false, |any, (_, more)| Ok(any | more?))
     }
 
     /// The topics as they were requested, joined by commas.
@@ -324,72 +628,34 @@ impl Consumer {
 
     /// Whether every partition of a Failover subscription is served by this consumer.
     pub fn is_active(&self) -> bool {
-        self.living().all(|part| part.is_active())
-    }
-
-    /// The partitions without those of topics that have ended.
-    fn living(&self) -> impl Iterator<Item = &Arc<PartitionConsumer>> {
-        self.0.parts.iter().filter(|part| !part.has_ended())
+        self.parts().own().iter().filter(|part| !part.has_ended()).all(|part| part.is_active())
     }
 
     fn each(
         &self,
-        messages: &[(Arc<str>, MessageId)],
-        mut act: impl FnMut(&mut Machine, Instant, &MessageId) -> Result<()>,
+        messages: &[Target],
+        mut act: impl FnMut(&mut Machine, Instant, &Target) -> Result<()>,
     ) -> Result<()> {
         self.check_open()?;
-        let now = clock::now();
+        let (now, parts) = (clock::now(), self.parts());
         let mut rest = messages;
         // Neighbours mostly come from one partition: one lock for each run of them.
-        while let Some((topic, id)) = rest.first() {
-            let same = |(other, other_id): &&(Arc<str>, MessageId)| {
-                other == topic && other_id.partition == id.partition
-            };
+        while let Some(Target { topic, id, .. }) = rest.first() {
+            let same = |other: &&Target| other.topic == *topic && other.id.partition == id.partition;
             let run = rest.iter().take_while(same).count();
-            let part = &self.0.parts[self.part_index(topic, id)?];
-            part.change(|machine| rest[..run].iter().try_for_each(|(_, id)| act(machine, now, id)))
+            let part = match parts.find(topic, id) {
+                // The topic has gone, and its messages with it.
+                Err(_) if self.0.members.endless() && !topic.is_empty() => {
+                    rest = &rest[run..];
+                    continue;
+                }
+                part => part?,
+            };
+            part.change(|machine| rest[..run].iter().try_for_each(|target| act(machine, now, target)))
                 .map_err(|error| error.with_topic(Arc::clone(topic)))?;
             rest = &rest[run..];
         }
         Ok(())
-    }
-
-    /// Index of the partition that a message came from. An id without a topic is found by its partition, if there is
-    /// one of that number only.
-    fn part_index(&self, topic: &Arc<str>, id: &MessageId) -> Result<usize> {
-        let parts = &self.0.parts;
-        let fits = |part: &PartitionConsumer| id.partition < 0 || part.partition == id.partition;
-        if !topic.is_empty() {
-            let index = if parts.len() == 1 && *topic == parts[0].topic {
-                Some(0)
-            } else {
-                self.0.by_topic.get(topic).copied()
-            };
-            return index.filter(|index| fits(&parts[*index])).ok_or_else(|| {
-                let text =
-                    format!("the message id {id} is of {topic}, which is not a topic of this consumer");
-                Error::new(ErrorKind::InvalidArgument, text)
-            });
-        }
-        let mut of_partition = (0..parts.len()).filter(|index| fits(&parts[*index]));
-        match (of_partition.next(), of_partition.next()) {
-            (Some(index), None) => Ok(index),
-            (Some(_), Some(_)) => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "the message id {id} does not say which of the {} partitions of this consumer it is of: pass the \
-                     message itself or its id, which have the topic, or seek to a time",
-                    parts.len()
-                ),
-            )),
-            (None, _) => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "the message id {id} is of partition {}, which this consumer does not have",
-                    id.partition
-                ),
-            )),
-        }
     }
 
     fn check_open(&self) -> Result<()> {
@@ -402,14 +668,72 @@ impl Consumer {
     }
 }
 
+/// Looks at a consumer now and after each change, until that gives something or the consumer ends.
+async fn watch<T>(
+    consumer: &Weak<Inner>,
+    changes: &Notify,
+    look: impl Fn(&Consumer) -> Option<T>,
+) -> Result<T> {
+    let closed = || Error::new(ErrorKind::Closed, "the consumer was closed");
+    loop {
+        let changed = changes.notified();
+        tokio::pin!(changed);
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        {
+            let consumer = Consumer(consumer.upgrade().ok_or_else(closed)?);
+            consumer.check_open()?;
+            if let Some(error) = consumer.0.signal.ended() {
+                return Err(error);
+            }
+            if let Some(seen) = look(&consumer) {
+                return Ok(seen);
+            }
+        }
+        changed.await;
+    }
+}
+
+/// Moves partitions, all at the same time. An error says how many have not moved.
+async fn seek_parts(parts: Vec<(Arc<PartitionConsumer>, SeekTo)>) -> Result<()> {
+    let (all, mut failures) = (parts.len(), Vec::new());
+    let mut seeks = JoinSet::new();
+    for (part, to) in parts {
+        seeks.spawn(async move { part.seek(to).await });
+    }
+    while let Some(sought) = seeks.join_next().await {
+        let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+        failures.extend(sought.unwrap_or_else(ended).err());
+    }
+    let failed = failures.len();
+    match failures.into_iter().next() {
+        None => Ok(()),
+        Some(error) if all == 1 => Err(error),
+        Some(error) => {
+            Err(error.with_note(&format!("{failed} of {all} partitions may not have moved, the others have")))
+        }
+    }
+}
+
 /// Checks that a start position is of the one partition that is opened: a message is of one partition only.
-fn check_position(title: &str, names: &[(String, i32)], options: &ConsumerOptions) -> Result<()> {
+fn check_position(
+    title: &str,
+    is_pattern: bool,
+    families: &[Family],
+    options: &ConsumerOptions,
+) -> Result<()> {
     let id = options.position;
     if id == MessageId::EARLIEST || id == MessageId::LATEST {
         return Ok(());
     }
     let refused = |text: String| Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(title));
-    let [(topic, partition)] = names else {
+    if is_pattern {
+        return refused(format!(
+            "position is the message {id}, and a pattern stands for many topics: use \"earliest\" or \"latest\""
+        ));
+    }
+    let names: Vec<_> = families.iter().flat_map(Family::places).collect();
+    let [Place { topic, partition, .. }] = &names[..] else {
         return refused(format!(
             "position is the message {id}, and {} partitions are opened: open the partition of the message by its name \
              (...-partition-N), or begin at \"earliest\" and seek to a time",

@@ -4,21 +4,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::Signal;
 use crate::client::log;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId, Withdraw};
-use crate::client::pulsar::options::ConsumerOptions;
+use crate::client::pulsar::options::{ConsumerOptions, KeySharedPolicy};
 use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, FIRST_PERMITS, Options as MachineOptions};
+use crate::pulsar::consumer::{Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions};
 use crate::pulsar::frame::Payload;
-use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
+use crate::pulsar::pb::command_subscribe::{InitialPosition as Position, SubType};
 use crate::pulsar::{MessageId, hot, pb};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
@@ -56,20 +57,13 @@ pub enum SeekTo {
 pub(super) struct Others {
     /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
     /// of the consumer.
-    several: bool,
-    partitions: usize,
+    pub(super) several: bool,
+    /// Whether it has those of a pattern: it goes on without any, and creates none.
+    pub(super) endless: bool,
     /// Partitions that have not ended.
-    alive: AtomicUsize,
+    pub(super) alive: AtomicUsize,
     /// Partitions of the client that ended while their consumer went on.
-    counted: Arc<AtomicU64>,
-}
-
-impl Others {
-    pub(super) fn new(topics: usize, partitions: usize, counted: &Arc<AtomicU64>) -> Arc<Self> {
-        let (several, alive) = (topics > 1, AtomicUsize::new(partitions));
-        let partitions = partitions.max(1);
-        Arc::new(Self { several, partitions, alive, counted: Arc::clone(counted) })
-    }
+    pub(super) counted: Arc<AtomicU64>,
 }
 
 /// One partition of a consumer.
@@ -78,6 +72,8 @@ pub(super) struct PartitionConsumer {
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
+    /// Whether subscribing creates the topic. Those that a pattern matches are not created: they may have been deleted.
+    pub(super) creates_topic: bool,
     subscription: String,
     /// Name at the broker.
     name: String,
@@ -85,6 +81,8 @@ pub(super) struct PartitionConsumer {
     state: PartWatch,
     /// Whether this consumer is the one served, on a Failover subscription.
     active: AtomicBool,
+    /// Whether the broker tells that.
+    tells_active: bool,
     signal: Arc<Signal>,
     /// Why it could not be subscribed again.
     trouble: Mutex<Option<Error>>,
@@ -98,17 +96,80 @@ pub(super) struct PartitionConsumer {
     /// Entries of the client that could not be read.
     counted: Arc<AtomicU64>,
     warned: AtomicBool,
+    news: News,
+}
+
+/// News of the machines of a consumer.
+#[derive(Debug)]
+pub(super) struct News {
+    /// Messages are to be sent to the dead letter topic.
+    pub(super) dead: Arc<Notify>,
+    /// Deliveries have become void.
+    pub(super) recalled: Arc<AtomicBool>,
+    /// A topic has ended.
+    pub(super) ends: Arc<Ends>,
+    /// A partition is served, or is not any more.
+    pub(super) active: Arc<ActiveChanges>,
+}
+
+/// Partitions that this consumer has become or ceased to be the active one of, and that were not asked for. A partition that has changed
+/// again stands with its latest state.
+#[derive(Debug, Default)]
+pub(super) struct ActiveChanges {
+    changes: Mutex<Vec<(Arc<str>, bool)>>,
+    pub(super) changed: Notify,
+}
+
+impl ActiveChanges {
+    fn note(&self, topic: &Arc<str>, active: bool) {
+        {
+            let mut changes = self.changes.lock();
+            changes.retain(|(other, _)| other != topic);
+            changes.push((Arc::clone(topic), active));
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// The oldest change, which is forgotten.
+    pub(super) fn next(&self) -> Option<(Arc<str>, bool)> {
+        let mut changes = self.changes.lock();
+        (!changes.is_empty()).then(|| changes.remove(0))
+    }
+}
+
+/// The ends of topics that were terminated.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// Whether one was told: it costs a look at each partition to know whether all have ended.
+    pub(super) any: AtomicBool,
+    /// Notified with each of them, and when the consumer ends.
+    pub(super) changed: Notify,
+}
+
+impl News {
+    fn look(&self, machine: &mut Machine) {
+        if machine.has_dead() {
+            self.dead.notify_one();
+        }
+        if machine.take_recall_news() {
+            self.recalled.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl PartitionConsumer {
+    #[allow(clippy::too_many_arguments, reason = "the parts of a consumer, put together by the only caller")]
     pub(super) fn new(
         shared: &Shared,
         topic: String,
         partition: i32,
+        creates_topic: bool,
         subscription: &str,
         options: &ConsumerOptions,
         signal: Arc<Signal>,
         others: Arc<Others>,
+        partitions: usize,
+        news: News,
     ) -> Self {
         let id = shared.next_id();
         let topic: Arc<str> = topic.into();
@@ -119,13 +180,15 @@ impl PartitionConsumer {
                 kind: options.kind,
                 durable: options.durable,
                 receiver_queue: options.receiver_queue,
-                receive_buffer: options.receive_buffer / others.partitions,
-                first_permits: (FIRST_PERMITS / others.partitions as u32).max(1),
+                receive_buffer: options.receive_buffer / partitions,
+                first_permits: (FIRST_PERMITS / partitions as u32).max(1),
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
                 max_chunked_message: options.max_chunked_message,
                 unreadable: options.unreadable,
                 nack_delay: options.nack_delay,
+                ack_timeout: options.ack_timeout,
+                max_redeliveries: options.dead_letter.as_ref().map(|policy| policy.max_redeliveries),
                 start: exact.then_some(options.position),
                 start_inclusive: options.start_inclusive,
                 topic: Arc::clone(&topic),
@@ -137,11 +200,14 @@ impl PartitionConsumer {
             id,
             topic,
             partition,
+            creates_topic,
             subscription: subscription.to_owned(),
             name: options.name.clone().unwrap_or_default(),
             machine: Mutex::new(Rank::Machine, machine),
             state: PartWatch::new(),
-            active: AtomicBool::new(true),
+            // A Failover subscription has others; the broker says who is served.
+            active: AtomicBool::new(options.kind != SubType::Failover),
+            tells_active: options.kind == SubType::Failover,
             signal,
             trouble: Mutex::default(),
             ended: OnceLock::new(),
@@ -151,6 +217,7 @@ impl PartitionConsumer {
             served_by: Mutex::default(),
             counted: Arc::clone(&shared.unreadable),
             warned: AtomicBool::new(false),
+            news,
         }
     }
 
@@ -187,6 +254,7 @@ impl PartitionConsumer {
         let mut machine = self.machine();
         let due = machine.poll_timeout();
         let result = act(&mut machine);
+        self.news.look(&mut machine);
         let wake = machine.wants_transmit() || machine.poll_timeout() != due;
         drop(machine);
         if wake && let Some(connection) = self.connection() {
@@ -204,18 +272,59 @@ impl PartitionConsumer {
         }
     }
 
-    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless that has other topics.
-    fn fail(&self, error: Error, first: bool) {
-        let last = self.others.alive.fetch_sub(1, Ordering::AcqRel) == 1;
-        if first || last || !self.others.several {
-            self.signal.end(error);
-            return;
+    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless that has other topics. One that
+    /// `joins` a consumer that runs, and has never been open, ends alone.
+    fn fail(&self, error: Error, first: bool, joins: bool) {
+        if first && joins {
+            self.retire(error);
+        } else if first || !self.others.several {
+            self.end_consumer(error);
+        } else {
+            self.end_alone(error);
         }
-        self.others.counted.fetch_add(1, Ordering::Relaxed);
-        log::warn(&format!(
-            "the consumer goes on without one of its topics: {error}; stats() of the client counts this as ended_topics"
-        ));
-        let _ = self.ended.set(error);
+    }
+
+    /// Ends it, and the consumer only if no other is left.
+    pub(super) fn end_alone(&self, error: Error) {
+        let is_deleted = error.kind() == ErrorKind::TopicNotFound;
+        match self.retire(error.clone()) {
+            None => {}
+            // Topics of a pattern come and go.
+            Some(_) if self.others.endless && is_deleted => {}
+            Some(0) if !self.others.endless => self.end_consumer(error),
+            Some(_) => {
+                self.others.counted.fetch_add(1, Ordering::Relaxed);
+                log::warn(&format!(
+                    "the consumer goes on without one of its topics: {error}; stats() of the client counts this as \
+                     ended_topics"
+                ));
+                // All others may be at the end of their topics.
+                self.news.ends.changed.notify_waiters();
+                self.signal.ring();
+            }
+        }
+    }
+
+    fn end_consumer(&self, error: Error) {
+        self.signal.end(error);
+        self.news.ends.changed.notify_waiters();
+        self.news.active.changed.notify_waiters();
+    }
+
+    /// Notes that it has ended while the consumer goes on. Returns the number of those that have not; `None` if it had before.
+    pub(super) fn retire(&self, error: Error) -> Option<usize> {
+        self.ended.set(error).ok()?;
+        Some(self.others.alive.fetch_sub(1, Ordering::AcqRel).saturating_sub(1))
+    }
+
+    /// Whether it has ended because its topic is not there.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.ended.get().is_some_and(|error| error.kind() == ErrorKind::TopicNotFound)
+    }
+
+    /// Its figures.
+    pub(super) fn machine_counts(&self) -> Counts {
+        self.machine().counts()
     }
 
     /// Whether it has ended while the consumer goes on.
@@ -326,6 +435,7 @@ impl ConsumerRoute for PartitionConsumer {
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
         let mut machine = self.machine();
         machine.handle_timeout(now);
+        self.news.look(&mut machine);
         machine.poll_transmit(out);
         machine.poll_timeout()
     }
@@ -341,6 +451,7 @@ impl ConsumerRoute for PartitionConsumer {
             self.signal.stop(self.id, error.clone());
         }
         let readable = failed || machine.available() > 0;
+        self.news.look(&mut machine);
         drop(machine);
         if let Err(error) = handled {
             self.unreadable(error);
@@ -351,10 +462,15 @@ impl ConsumerRoute for PartitionConsumer {
     }
 
     fn set_active(&self, active: bool) {
-        self.active.store(active, Ordering::Release);
+        if self.tells_active && self.active.swap(active, Ordering::AcqRel) != active {
+            self.news.active.note(&self.topic, active);
+        }
     }
 
     fn reached_end(&self) {
+        self.machine().reached_end();
+        self.news.ends.any.store(true, Ordering::Release);
+        self.news.ends.changed.notify_waiters();
         self.signal.ring();
     }
 
@@ -364,6 +480,8 @@ impl ConsumerRoute for PartitionConsumer {
                 Loss::ClosedByBroker => self.machine().closed_by_broker(),
                 Loss::ConnectionEnded => self.machine().detach(),
             }
+            // Another one is served meanwhile, if there is one.
+            self.set_active(false);
             self.state.lose();
         }
     }
@@ -380,13 +498,20 @@ pub(super) struct Supervisor {
     is_new: AtomicBool,
     /// Position of the subscription that was created to learn that. Brokers before Pulsar 2.8 do not tell.
     probed: Mutex<Option<MessageId>>,
+    /// Whether the consumer runs already, and this is one of the partitions that it has got since.
+    joins: bool,
 }
 
 impl Supervisor {
-    pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionConsumer>, options: ConsumerOptions) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        part: Arc<PartitionConsumer>,
+        options: ConsumerOptions,
+        joins: bool,
+    ) -> Self {
         let unplaced = AtomicBool::new(options.durable && is_exact(options.position));
         let probed = Mutex::new(Rank::Leaf, None);
-        Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed }
+        Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed, joins }
     }
 
     /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
@@ -492,13 +617,17 @@ impl Supervisor {
                 priority_level: (options.priority != 0).then_some(options.priority),
                 durable: Some(durable),
                 start_message_id: start,
+                force_topic_creation: (!part.creates_topic).then_some(false),
                 metadata: key_values(&options.properties),
                 read_compacted: options.read_compacted.then_some(true),
                 initial_position: Some(if earliest { Position::Earliest } else { Position::Latest } as i32),
                 subscription_properties: key_values(&options.subscription_properties),
+                consumer_epoch: part.machine().epoch(),
+                key_shared_meta: options.key_shared.as_ref().map(key_shared_meta),
                 ..Default::default()
             }))
         };
+        part.machine().begin_subscribe();
         connection.request(subscribe).await.map(drop)
     }
 }
@@ -551,7 +680,17 @@ impl Supervised for Supervisor {
     }
 
     fn fail(&self, error: Error, first: bool) {
-        self.part.fail(error, first);
+        self.part.fail(error, first, self.joins);
+    }
+}
+
+fn key_shared_meta(policy: &KeySharedPolicy) -> pb::KeySharedMeta {
+    let range = |(start, end): &(u16, u16)| pb::IntRange { start: i32::from(*start), end: i32::from(*end) };
+    let mode = if policy.ranges.is_some() { pb::KeySharedMode::Sticky } else { pb::KeySharedMode::AutoSplit };
+    pb::KeySharedMeta {
+        key_shared_mode: mode as i32,
+        hash_ranges: policy.ranges.iter().flatten().map(range).collect(),
+        allow_out_of_order_delivery: Some(policy.out_of_order),
     }
 }
 
@@ -581,7 +720,7 @@ pub(super) async fn last_message_id(
 }
 
 /// Whether `id` is that of a message.
-fn is_exact(id: MessageId) -> bool {
+pub(super) fn is_exact(id: MessageId) -> bool {
     id != MessageId::EARLIEST && id != MessageId::LATEST
 }
 

@@ -8,17 +8,18 @@
 //!                            ▲                           │ receipt
 //!      supervisor: lookup, connect, PRODUCER             └──► ProducerEvents::sent
 //! ```
+//!
+//! The broker is asked from time to time whether the topic has got more partitions (`growth`). Keys are spread over them as soon as
+//! all of them are open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::ProducerOptions;
-use crate::client::pulsar::part::supervise;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
 use crate::clock::{self, wall_ms};
@@ -29,32 +30,18 @@ use crate::pulsar::topic::{Router, TopicName};
 use crate::random;
 use crate::sync::{Mutex, MutexGuard};
 
+mod growth;
+mod inner;
 mod part;
+mod parts;
 
-use part::{PartitionProducer, Supervisor};
+use growth::{Opening, Place};
+use inner::Inner;
+use parts::Parts;
 
 /// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
 #[derive(Clone, Debug)]
 pub struct Producer(Arc<Inner>);
-
-#[derive(Debug)]
-pub(in crate::client) struct Inner {
-    topic: String,
-    parts: Vec<Arc<PartitionProducer>>,
-    router: Mutex<Router>,
-    /// See [`Producer::patience`].
-    patience: Option<Duration>,
-    closed: AtomicBool,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        for part in &self.parts {
-            part.stop();
-            part.close_quietly();
-        }
-    }
-}
 
 impl registry::Shared for Producer {
     type Inner = Inner;
@@ -78,32 +65,35 @@ impl Producer {
         let name = topic.to_string();
         let count =
             if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
-        let topics: Vec<(String, i32)> = if count == 0 {
-            vec![(name.clone(), topic.partition().map_or(-1, |p| p as i32))]
+        let places = if count == 0 {
+            vec![Place {
+                slot: 0,
+                topic: name.clone(),
+                partition: topic.partition().map_or(-1, |p| p as i32),
+            }]
         } else {
-            (0..count).map(|p| (topic.with_partition(p).to_string(), p as i32)).collect()
+            growth::places(&topic, 0..count)
         };
-        let mut parts = Vec::with_capacity(topics.len());
-        let mut opening = Vec::with_capacity(topics.len());
-        for (slot, (topic, partition)) in topics.into_iter().enumerate() {
-            let events = Arc::clone(&events);
-            let part = Arc::new(PartitionProducer::new(&shared, topic, partition, slot, &options, events));
-            let (ready, opened) = oneshot::channel();
-            let supervisor = Supervisor::new(Arc::clone(&shared), Arc::clone(&part), options.clone());
-            part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
-            parts.push(part);
-            opening.push(opened);
-        }
+        let opening = Opening::begin(&shared, places, &options, &events, false);
         // Like the Java client, a message without a key stays with one partition for ten batching delays.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
-        let router = Router::new(parts.len() as u32, options.hashing, options.routing, stay, random::bits());
+        let router = Router::new(count, options.hashing, options.routing, stay, random::bits());
         let router = Mutex::leaf(router);
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
         let patience = options.send_timeout.is_none().then_some(shared.options.operation_timeout);
-        let closed = AtomicBool::new(false);
-        let producer = Self(Arc::new(Inner { topic: name, parts, router, patience, closed }));
-        for opened in opening {
-            opened.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the producer was closed")))?;
+        let (parts, opened) = opening.into_parts();
+        let producer = Self(Arc::new(Inner {
+            topic: name,
+            parts: Parts::new(parts),
+            router,
+            growth: Mutex::default(),
+            patience,
+            closed: AtomicBool::new(false),
+        }));
+        growth::all_open(opened).await?;
+        if count > 0 && !options.partitions_update_interval.is_zero() {
+            let task = growth::start(shared, &producer.0, topic, options, events);
+            *producer.0.growth.lock() = Some(task);
         }
         Ok(producer)
     }
@@ -113,7 +103,7 @@ impl Producer {
     pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
         self.check_open()?;
         let slot = self.route(message, clock::now());
-        let part = &self.0.parts[slot];
+        let part = self.0.parts.get(slot);
         part.push(&mut part.machine(), clock::now(), wall_ms(), message, park)?;
         part.notify();
         Ok(slot)
@@ -133,11 +123,11 @@ impl Producer {
         let mut result = Ok(());
         for message in messages {
             let slot = self.route(&message, now);
-            let part = &self.0.parts[slot];
+            let part = self.0.parts.get(slot);
             if held.as_ref().is_none_or(|(current, _)| *current != slot) {
                 if let Some((last, machine)) = held.take() {
                     drop(machine);
-                    self.0.parts[last].notify();
+                    self.0.parts.get(last).notify();
                 }
                 held = Some((slot, part.machine()));
             }
@@ -150,7 +140,7 @@ impl Producer {
         }
         if let Some((last, machine)) = held {
             drop(machine);
-            self.0.parts[last].notify();
+            self.0.parts.get(last).notify();
         }
         result
     }
@@ -162,7 +152,7 @@ impl Producer {
 
     /// Closes the open batches now instead of when they are due.
     pub fn flush(&self) {
-        for part in &self.0.parts {
+        for part in self.0.parts.iter() {
             part.machine().flush();
             part.wake();
         }
@@ -175,12 +165,15 @@ impl Producer {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.0.stop_growth();
+        // A growth under way has added its partitions by now, or sees that the producer is closed.
+        drop(self.0.router.lock());
         self.flush();
         let mut result = Ok(());
         if wait {
             // Side by side, so that one that has to be given up costs the others no time.
             let mut settling = JoinSet::new();
-            for part in &self.0.parts {
+            for part in self.0.parts.iter() {
                 let (part, patience) = (Arc::clone(part), self.0.patience);
                 settling.spawn(async move { part.settle(patience).await });
             }
@@ -189,7 +182,7 @@ impl Producer {
                 result = result.and(settled.unwrap_or_else(ended));
             }
         }
-        for part in &self.0.parts {
+        for part in self.0.parts.iter() {
             part.stop();
             part.close().await;
             part.fail(Error::new(ErrorKind::Closed, "the producer was closed"));
@@ -209,7 +202,7 @@ impl Producer {
 
     /// Name of the first partition's producer at the broker.
     pub fn name(&self) -> String {
-        self.0.parts[0].name().unwrap_or_default()
+        self.0.parts.get(0).name().unwrap_or_default()
     }
 
     /// Full name of the topic.
@@ -223,7 +216,7 @@ impl Producer {
     }
 
     fn route(&self, message: &Outgoing<'_>, now: Instant) -> usize {
-        if self.0.parts.len() == 1 {
+        if self.0.parts.is_single() {
             return 0;
         }
         self.0.router.lock().pick(message.key, now) as usize

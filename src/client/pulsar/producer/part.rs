@@ -280,11 +280,18 @@ pub(super) struct Supervisor {
     options: ProducerOptions,
     /// A broker has been asked for a producer that waits for its turn.
     asked: AtomicBool,
+    /// Whether the producer is open already, and this is one of the partitions that its topic has got since.
+    joins: bool,
 }
 
 impl Supervisor {
-    pub(super) fn new(shared: Arc<Shared>, part: Arc<PartitionProducer>, options: ProducerOptions) -> Self {
-        Self { shared, part, options, asked: AtomicBool::new(false) }
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        part: Arc<PartitionProducer>,
+        options: ProducerOptions,
+        joins: bool,
+    ) -> Self {
+        Self { shared, part, options, asked: AtomicBool::new(false), joins }
     }
 
     /// Sends PRODUCER and waits for its answer.
@@ -302,6 +309,7 @@ impl Supervisor {
                 metadata: key_values(&options.properties),
                 producer_access_mode: Some(options.access_mode as i32),
                 topic_epoch,
+                initial_subscription_name: options.initial_subscription.clone(),
                 ..Default::default()
             }))
         });
@@ -391,7 +399,10 @@ impl Supervised for Supervisor {
         self.asked.load(Ordering::Acquire)
     }
 
-    fn fail(&self, error: Error, _first: bool) {
-        self.part.fail(error);
+    fn fail(&self, error: Error, first: bool) {
+        // Nothing has been pushed to a partition that is not in use yet: it is tried again.
+        if !(first && self.joins) {
+            self.part.fail(error);
+        }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,16 @@ def test_a_timeout(pulsar: Any, client: Any, topic: str) -> None:
             consumer.receive(milliseconds)
         assert str(caught.value) == "Pulsar error: TimeOut"
         assert isinstance(caught.value, pulsar.PulsarException)
+
+
+def test_a_pattern_takes_the_topics_that_match(pulsar: Any, client: Any, topic: str, earliest: Any) -> None:
+    for rest in ("-a1", "-a2", "-b"):
+        send(client, topic + rest, 1)
+    pattern = re.compile(f"{topic}-a.*")
+    mode = pulsar.RegexSubscriptionMode.PersistentOnly
+    consumer = client.subscribe(pattern, "s", initial_position=earliest, regex_subscription_mode=mode)
+    assert {message.topic_name() for message in take(consumer, 2)} == {f"{topic}-a1", f"{topic}-a2"}
+    assert none_left(pulsar, consumer)
 
 
 @pytest.mark.parametrize("wrong", ["1", 1.5])

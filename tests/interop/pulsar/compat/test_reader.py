@@ -81,6 +81,17 @@ def test_seek_to_a_time(client: Any, pulsar: Any, topic: str, ids: list[Any]) ->
     assert not reader.has_message_available()
 
 
+def test_whether_there_is_more_after_a_seek_to_a_time(
+    client: Any, pulsar: Any, topic: str, ids: list[Any]
+) -> None:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    assert read(reader) == numbered(5)
+    reader.seek(1)
+    assert read(reader) == numbered(5)
+    reader.seek(int(time.time() * 1000) + 3_600_000)
+    assert not reader.has_message_available()
+
+
 def test_batches(client: Any, pulsar: Any, topic: str) -> None:
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=50)
     for payload in numbered(30):

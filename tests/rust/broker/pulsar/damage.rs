@@ -16,6 +16,7 @@ fn with_damage() -> Bench {
         last: None,
         cursors: Vec::new(),
         producers: Vec::new(),
+        terminated: false,
     };
     let found = Found { topics: vec![found], next_topic: 8, ..Found::default() };
     bench.broker = Broker::new(bench.settings.clone(), found, Some(Box::new(Damaged)), bench.now);

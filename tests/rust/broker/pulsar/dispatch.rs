@@ -206,6 +206,28 @@ fn failover_tells_who_is_active_and_moves_what_was_not_acknowledged() {
 }
 
 #[test]
+fn the_epoch_of_a_consumer_that_stands_by_counts_once_it_is_active() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(a, 1);
+    bench.subscribe(a, 1, FAILOVER);
+    bench.subscription(b, 1, FAILOVER, |c| c.consumer_epoch = Some(3));
+    bench.flow(b, 1, 100);
+    for epoch in [Some(5), Some(4), None] {
+        let redeliver = pb::CommandRedeliverUnacknowledgedMessages {
+            consumer_id: 1,
+            consumer_epoch: epoch,
+            ..Default::default()
+        };
+        bench.tell(b, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
+    }
+    bench.fill(a, 1, 0..2);
+    bench.broker.disconnect(bench.now, a);
+    let epochs: Vec<_> = bench.deliveries(b).iter().map(|delivery| delivery.consumer_epoch).collect();
+    assert_eq!(epochs, [Some(5); 2], "it drops what states an older one");
+}
+
+#[test]
 fn a_key_stays_with_its_consumer_until_what_it_holds_is_acknowledged() {
     let mut bench = Bench::new();
     let (a, b) = (bench.connect(), bench.connect());
@@ -264,4 +286,56 @@ fn sticky_ranges_must_not_overlap() {
         s.subscription = "auto".into();
     });
     assert_eq!(error_of(&answer[0]), pb::ServerError::ConsumerBusy);
+}
+
+#[test]
+fn the_one_that_stands_by_is_told_and_the_priority_decides() {
+    let mut bench = Bench::new();
+    let (a, b, c) = (bench.connect(), bench.connect(), bench.connect());
+    let told = |commands: &[Command]| -> Vec<bool> {
+        commands
+            .iter()
+            .filter_map(|command| match command {
+                Command::ActiveConsumerChange(change) => change.is_active,
+                _ => None,
+            })
+            .collect()
+    };
+    let heard = bench.subscription(a, 1, FAILOVER, |s| s.priority_level = Some(1));
+    assert_eq!(told(&heard), [true]);
+    let heard = bench.subscription(b, 1, FAILOVER, |s| s.priority_level = Some(2));
+    assert_eq!((told(&heard), told(&bench.commands(a))), (vec![false], vec![]));
+    let heard = bench.subscription(c, 1, FAILOVER, |s| s.priority_level = Some(0));
+    assert_eq!(
+        (told(&heard), told(&bench.commands(a)), told(&bench.commands(b))),
+        (vec![true], vec![false], vec![])
+    );
+    bench.broker.disconnect(bench.now, c);
+    assert_eq!((told(&bench.commands(a)), told(&bench.commands(b))), (vec![true], vec![]));
+}
+
+#[test]
+fn out_of_order_a_key_moves_before_what_is_held_is_acknowledged() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    let policy = |out_of_order| pb::KeySharedMeta {
+        allow_out_of_order_delivery: Some(out_of_order),
+        ..Default::default()
+    };
+    bench.producer(a, 1);
+    bench.subscription(a, 1, KEY_SHARED, |s| s.key_shared_meta = Some(policy(true)));
+    bench.flow(a, 1, 1000);
+    for sequence_id in 0..50 {
+        bench.send(a, 1, sequence_id, |m| m.partition_key = Some(format!("k{sequence_id}")));
+    }
+    assert_eq!(bench.entries(a).len(), 50);
+    let refused = bench.subscription(b, 1, KEY_SHARED, |s| s.key_shared_meta = Some(policy(false)));
+    assert_eq!(error_of(&refused[0]), pb::ServerError::ConsumerBusy);
+    bench.subscription(b, 1, KEY_SHARED, |s| s.key_shared_meta = Some(policy(true)));
+    bench.flow(b, 1, 1000);
+    for sequence_id in 50..100 {
+        bench.send(a, 1, sequence_id, |m| m.partition_key = Some(format!("k{}", sequence_id - 50)));
+    }
+    let (to_a, to_b) = (bench.entries(a).len(), bench.entries(b).len());
+    assert!(to_a > 0 && to_b > 0 && to_a + to_b == 50, "{to_a} and {to_b}");
 }

@@ -193,6 +193,7 @@ fn acknowledgements_of_parts_of_stored_batches_read_no_more_than_a_share_of_the_
         last: None,
         cursors: Vec::new(),
         producers: Vec::new(),
+        terminated: false,
     };
     let found = Found { topics: vec![found], next_topic: 8, ..Found::default() };
     let source = Counting(reads.clone());

@@ -1,5 +1,7 @@
 //! Topics, partitions and schemas.
 
+use penstock::error::ErrorKind;
+
 use super::*;
 
 #[test]
@@ -164,4 +166,100 @@ fn schemas_are_for_topics_that_exist_and_within_the_quota() {
         })
     });
     assert_eq!(refused, Some(pb::ServerError::ProducerBlockedQuotaExceededException as i32));
+}
+
+#[test]
+fn a_partitioned_topic_grows_with_its_subscriptions_and_never_shrinks() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.broker.create_topic("orders", 2).unwrap();
+    bench.broker.create_topic("plain", 0).unwrap();
+    let part = |partition| format!("{TOPIC}-partition-{partition}");
+    let subscribe = |s: &mut pb::CommandSubscribe| {
+        s.topic = part(1);
+        s.initial_position = Some(pb::command_subscribe::InitialPosition::Latest as i32);
+    };
+    let answer = bench.subscription(peer, 1, EXCLUSIVE, subscribe);
+    assert!(matches!(answer.first(), Some(Command::Success(_))), "{answer:?}");
+    bench.broker.grow_topic("orders", 4).unwrap();
+    bench.settle();
+    assert_eq!(bench.broker.topics()[0], (TOPIC.to_owned(), 4));
+    let stats = bench.broker.topic_stats("orders").unwrap();
+    let of: Vec<_> = stats.subscriptions.iter().map(|s| (s.topic.clone(), s.name.clone())).collect();
+    assert_eq!(of, [1, 2, 3].map(|partition| (part(partition), "s".to_owned())));
+    for (topic, partitions, kind) in [
+        ("orders", 4, ErrorKind::InvalidArgument),
+        ("orders", 1, ErrorKind::InvalidArgument),
+        ("orders", 10_001, ErrorKind::InvalidArgument),
+        ("plain", 2, ErrorKind::NotAllowed),
+        ("nothing", 2, ErrorKind::TopicNotFound),
+    ] {
+        assert_eq!(
+            bench.broker.grow_topic(topic, partitions).unwrap_err().kind(),
+            kind,
+            "{topic} {partitions}"
+        );
+    }
+    assert_eq!(bench.broker.topics()[0], (TOPIC.to_owned(), 4));
+}
+
+#[test]
+fn a_topic_grows_by_all_partitions_or_by_none() {
+    let mut bench = Bench::with(|settings| settings.max_topics = 5);
+    bench.broker.create_topic("orders", 2).unwrap();
+    assert_eq!(bench.broker.grow_topic("orders", 5).unwrap_err().kind(), ErrorKind::TooManyRequests);
+    assert_eq!(bench.broker.stats().topics, 2);
+    bench.broker.grow_topic("orders", 4).unwrap();
+    assert_eq!(bench.broker.stats().topics, 4);
+}
+
+#[test]
+fn a_terminated_topic_takes_no_messages_and_tells_who_has_acknowledged_all() {
+    let mut bench = Bench::new();
+    let (peer, other) = (bench.connect(), bench.connect());
+    bench.producer(peer, 1);
+    bench.subscribe(other, 1, EXCLUSIVE);
+    bench.flow(other, 1, 10);
+    bench.fill(peer, 1, 0..2);
+    assert_eq!(bench.entries(other), [0, 1]);
+    bench.ack_entry(other, 1, 0);
+    bench.broker.terminate_topic("orders").unwrap();
+    bench.settle();
+    assert!(matches!(&bench.commands(peer)[..], [Command::CloseProducer(_)]));
+    assert_eq!(bench.commands(other), [], "one message is not acknowledged");
+    // What was on its way is dropped.
+    bench.send(peer, 1, 2, |_| {});
+    assert_eq!(bench.commands(peer), []);
+    assert_eq!(error_of(&bench.produce(peer, 2, |_| {})), pb::ServerError::TopicTerminatedError);
+    bench.ack_entry(other, 1, 1);
+    assert!(matches!(&bench.commands(other)[..], [Command::ReachedEndOfTopic(end)] if end.consumer_id == 1));
+    bench.ack_entry(other, 1, 1);
+    assert_eq!(bench.commands(other), [], "it is told once");
+    // A second call changes nothing, and a subscription that is made now is told at once.
+    bench.broker.terminate_topic("orders").unwrap();
+    bench.settle();
+    let heard = bench.subscription(peer, 2, EXCLUSIVE, |s| {
+        s.subscription = "late".into();
+        s.initial_position = Some(pb::command_subscribe::InitialPosition::Latest as i32);
+    });
+    assert!(
+        matches!(&heard[..], [Command::Success(_), Command::ReachedEndOfTopic(end)] if end.consumer_id == 2),
+        "{heard:?}"
+    );
+    assert!(bench.broker.terminate_topic("nothing").is_err());
+    let stats = bench.broker.topic_stats("orders").unwrap();
+    assert!(stats.terminated && stats.producers.is_empty());
+}
+
+#[test]
+fn a_producer_that_waits_for_its_turn_is_told_that_the_topic_is_terminated() {
+    let mut bench = Bench::new();
+    let (peer, other) = (bench.connect(), bench.connect());
+    bench.producer(peer, 1);
+    let waiting = bench.produce(other, 1, |p| p.producer_access_mode = Some(2));
+    assert!(matches!(waiting, Command::ProducerSuccess(success) if success.producer_ready == Some(false)));
+    bench.broker.terminate_topic("orders").unwrap();
+    bench.settle();
+    assert_eq!(error_of(&bench.one(other)), pb::ServerError::TopicTerminatedError);
+    assert!(matches!(&bench.commands(peer)[..], [Command::CloseProducer(_)]));
 }

@@ -300,7 +300,7 @@ fn a_partition_that_a_damaged_store_lacks_is_not_replaced_by_the_next_one() {
     bench.produce(seat, "demo", 1, b"second");
     bench.kill(1);
     for (damage, partitions) in [
-        ("UPDATE topic SET partitions = 100000 WHERE name = 'demo'", 2),
+        ("UPDATE topic SET partitions = 10000 WHERE name = 'demo'", 2),
         ("UPDATE topic SET name = 'gone' WHERE name = 'demo:0'", 0),
     ] {
         bench.db.execute_batch(damage).unwrap();

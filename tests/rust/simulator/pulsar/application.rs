@@ -164,7 +164,7 @@ pub(crate) fn settle(
                 acked.insert(name, (reader.id, generation));
             }
         } else if reader.kind == SubType::Shared && since == generation && chance.percent(30) {
-            reader.machine.nack(now, &id, None);
+            reader.machine.nack(now, &id, 0, None);
         } else {
             rest.push((id, name, since));
         }

@@ -192,6 +192,7 @@ impl Disk {
                 })
                 .collect(),
             producers: topic.producers.iter().map(|(name, last)| (name.clone(), *last)).collect(),
+            terminated: false,
         });
         Found { topics: topics.collect(), next_topic: self.next_topic, bytes: self.bytes, ..Found::default() }
     }

@@ -139,7 +139,7 @@ impl World {
                 batch_index_ack: weather.index_ack,
                 ack_group_time: Duration::from_millis(chance.within(1, 100) as u64),
                 ack_group_max: chance.within(1, 20),
-                nack_delay: Duration::from_millis(chance.within(10, 500) as u64),
+                nack_delay: Duration::from_millis(chance.within(10, 500) as u64).into(),
                 topic: TOPIC.into(),
                 ..consumer::Options::default()
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock::client::pulsar::options::ConsumerOptions;
-use penstock::client::pulsar::{Consumer, SeekTo};
+use penstock::client::pulsar::{Consumer, SeekTo, Target};
 use penstock::clock;
 use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::{Message, MessageId};
@@ -64,7 +64,7 @@ impl World {
                 receiver_queue: [1, 3, 20, 1000][chance.below(4)],
                 batch_index_ack: chance.percent(50),
                 ack_group_time: chance.micros(200_000),
-                nack_delay: chance.micros(2_000_000),
+                nack_delay: chance.micros(2_000_000).into(),
                 name: Some(format!("reader-{at}-{index}")),
                 ..ConsumerOptions::default()
             };
@@ -170,7 +170,7 @@ impl World {
         if cumulative && !all {
             if let Some((topic, id, _)) = held.last().cloned().filter(|_| chance.percent(40)) {
                 self.acknowledged_to(at, position(id));
-                let _ = consumer.ack_cumulative(&topic, id);
+                let _ = consumer.ack_cumulative(&(topic.clone(), id).into());
                 held.retain(|(other, before, _)| *other != topic || *before > id);
             }
             return;
@@ -180,7 +180,7 @@ impl World {
             if all || chance.percent(70) {
                 now.push((topic, id, name));
             } else if shared && chance.percent(30) {
-                let _ = consumer.nack(&[(topic, id)], None);
+                let _ = consumer.nack(&[(topic, id).into()], None);
             } else {
                 held.push((topic, id, name));
             }
@@ -189,11 +189,11 @@ impl World {
             return;
         }
         self.ledger.borrow_mut().subscriptions[at].acknowledged.extend(now.iter().map(|(_, _, name)| *name));
-        let ids: Vec<_> = now.iter().map(|(topic, id, _)| (topic.clone(), *id)).collect();
+        let ids: Vec<Target> = now.iter().map(|(topic, id, _)| (topic.clone(), *id).into()).collect();
         if chance.percent(30) {
             match ends(60, "an acknowledgement with a receipt", consumer.ack_receipt(&ids, false)).await {
                 // Of a batch the broker hears when all of it is acknowledged.
-                Ok(Ok(())) if ids.iter().all(|(_, id)| id.batch_index < 0) => {
+                Ok(Ok(())) if ids.iter().all(|target| target.id.batch_index < 0) => {
                     let mut ledger = self.ledger.borrow_mut();
                     let receipted = &mut ledger.subscriptions[at].receipted;
                     receipted.extend(now.iter().map(|(_, _, name)| (*name, Instant::now())));

@@ -39,7 +39,7 @@ impl World {
             }
         }
         if chance.percent(70) {
-            linger("unsubscribe", chance, check_error, consumer.unsubscribe()).await;
+            linger("unsubscribe", chance, check_error, consumer.unsubscribe(false)).await;
         } else {
             linger("close of a consumer", chance, check_error, consumer.close()).await;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock::client::pulsar::options::{ConsumerOptions, ProducerOptions};
-use penstock::client::pulsar::{Client, Consumer, Producer};
+use penstock::client::pulsar::{Client, Consumer, Producer, Target};
 use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::{Message, MessageId, Outgoing};
 
@@ -144,7 +144,7 @@ impl World {
                 0 => self.delete().await,
                 1 => self.create(partitions).await,
                 2 => {
-                    let left = ends(90, "unsubscribe", consumer.unsubscribe()).await;
+                    let left = ends(90, "unsubscribe", consumer.unsubscribe(false)).await;
                     trace::event(format_args!("the volatile subscription is deleted: {left:?}"));
                     let _ = left.map_err(violate);
                     break;
@@ -161,8 +161,7 @@ impl World {
                     let mut messages: Vec<Message> = Vec::new();
                     let _ = consumer.take(chance.within(1, 10), &mut messages);
                     pushed.check("volatile", &messages);
-                    let ids: Vec<_> =
-                        messages.iter().map(|message| (message.entry.topic.clone(), message.id)).collect();
+                    let ids: Vec<Target> = messages.iter().map(Target::from).collect();
                     let _ = consumer.ack(&ids);
                     tokio::time::sleep(chance.micros(100_000)).await;
                 }
@@ -201,7 +200,7 @@ impl World {
             pushed.check("last", &messages);
             for message in &messages {
                 let _ = name_of(&message.payload).map(|name| missing.remove(&name.1));
-                let _ = consumer.ack(&[(message.entry.topic.clone(), message.id)]);
+                let _ = consumer.ack(&[message.into()]);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

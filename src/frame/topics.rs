@@ -8,25 +8,30 @@ use crate::mqtt::topic::{MAX_LENGTH, check_name};
 
 /// Source of a row's topic.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Topics {
+pub enum Topics {
+    /// The name of the column.
     Column(String),
     /// `shop/{till}/sales`: text, and columns in braces; `{{` and `}}` are literal braces.
     Template(Vec<Part>),
 }
 
+/// Piece of a template.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub enum Part {
+    /// Literal text.
     Text(String),
+    /// The name of a column.
     Column(String),
 }
 
 impl Topics {
     /// Parses the name of a column or, if it contains braces, a template.
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub fn parse(text: &str) -> Result<Self> {
         if text.contains(['{', '}']) { Self::parse_template(text) } else { Ok(Self::Column(text.to_owned())) }
     }
 
-    pub(super) fn parse_template(text: &str) -> Result<Self> {
+    /// Parses a template.
+    pub fn parse_template(text: &str) -> Result<Self> {
         let bad = |why: &str| {
             let hint = "write columns in braces, as in shop/{till}/sales, and literal braces twice";
             Error::new(
@@ -73,7 +78,7 @@ impl Topics {
     }
 
     /// The columns that it names, in order.
-    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
         let (column, parts) = match self {
             Self::Column(name) => (Some(name.as_str()), &[][..]),
             Self::Template(parts) => (None, parts.as_slice()),
@@ -86,7 +91,7 @@ impl Topics {
 
     /// The topics of a batch of `rows` rows, each of them valid. `column` returns a column as text. Errors name the row,
     /// counted from `first_row`, and the column.
-    pub(super) fn of(
+    pub fn of(
         &self,
         rows: usize,
         first_row: u64,

@@ -2,17 +2,22 @@
 
 /// One row of [`Rows`].
 #[derive(Debug)]
-pub(super) struct RowRef<'a> {
-    pub(super) payload: &'a [u8],
-    pub(super) key: Option<&'a str>,
-    pub(super) properties: &'a [(&'a str, &'a str)],
-    pub(super) event_time: u64,
-    pub(super) null_value: bool,
+pub struct RowRef<'a> {
+    /// Payload; empty for a tombstone.
+    pub payload: &'a [u8],
+    /// Key.
+    pub key: Option<&'a str>,
+    /// Names and values.
+    pub properties: &'a [(&'a str, &'a str)],
+    /// Milliseconds since 1970; 0 without an event time.
+    pub event_time: u64,
+    /// Whether it is a tombstone.
+    pub null_value: bool,
 }
 
 /// Messages that wait to be pushed.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub struct Rows {
     bytes: Vec<u8>,
     text: String,
     rows: Vec<Row>,
@@ -31,26 +36,33 @@ struct Row {
 }
 
 impl Rows {
-    pub(super) fn len(&self) -> usize {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    pub(super) fn payload_bytes(&self) -> usize {
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Bytes of all payloads.
+    pub fn payload_bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// Names and values of the properties of all rows.
-    pub(super) fn properties(&self) -> &[(String, String)] {
+    pub fn properties(&self) -> &[(String, String)] {
         &self.properties
     }
 
     /// Adds a payload with its key.
-    pub(super) fn push(&mut self, payload: &[u8], key: Option<&str>) {
+    pub fn push(&mut self, payload: &[u8], key: Option<&str>) {
         self.push_row(Some(payload), key, 0, &[]);
     }
 
     /// Adds a row; without a payload it is a tombstone.
-    pub(super) fn push_row(
+    pub fn push_row(
         &mut self,
         payload: Option<&[u8]>,
         key: Option<&str>,
@@ -72,7 +84,7 @@ impl Rows {
 
 /// A place in [`Rows`], at the next row to push.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor {
+pub struct Cursor {
     next: usize,
     payload_at: usize,
     key_at: usize,
@@ -81,7 +93,7 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// The rows from the next one on. `properties` are those of all rows.
-    pub(super) fn rows<'a>(
+    pub fn rows<'a>(
         &self,
         rows: &'a Rows,
         properties: &'a [(&'a str, &'a str)],
@@ -102,7 +114,7 @@ impl Cursor {
     }
 
     /// Moves behind the next row.
-    pub(super) fn advance(&mut self, rows: &Rows) {
+    pub fn advance(&mut self, rows: &Rows) {
         if let Some(row) = rows.rows.get(self.next) {
             self.next += 1;
             self.payload_at = row.payload_end;
@@ -112,7 +124,7 @@ impl Cursor {
     }
 
     /// Number of rows from the next one on.
-    pub(super) fn left(&self, rows: &Rows) -> usize {
+    pub fn left(&self, rows: &Rows) -> usize {
         rows.rows.len() - self.next
     }
 }

@@ -1,0 +1,191 @@
+# Generated from penstock/pulsar/intercepted.py by tools/generate_blocking.py; do not edit.
+"""The verbs of producers and consumers with interceptors,, blocking: those without them pay nothing."""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from penstock import parse
+from penstock._missing import refuse_all
+from penstock._native import PulsarMessage
+from penstock._typing import NoFields
+from penstock.blocking._intercepting import InterceptedConsumerHandle, InterceptedProducerHandle, watched
+from penstock.errors import NotAllowed
+from penstock.pulsar.interceptors import Interceptors, OutgoingMessage
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock._engine import FrameRows, MessageId, MessageIds
+    from penstock._typing import Duration, Timestamp, Waiter
+
+
+class InterceptedProducer(InterceptedProducerHandle):
+    """The verbs of a producer with interceptors."""
+
+    def __init__(self, native: Any, client: Any, chain: Sequence[Any]) -> None:
+        super().__init__(native, client)
+        self._interceptors = Interceptors(self, chain)
+
+    @property
+    def interceptor_errors(self) -> int:
+        return self._interceptors.errors
+
+    def _sent(self, message: OutgoingMessage, id: MessageId | None, error: BaseException | None) -> None:
+        self._interceptors.tell("on_send_acknowledged", message, id, error)
+
+    def _outgoing(
+        self,
+        payload: Buffer,
+        key: str | None,
+        ordering_key: bytes | None,
+        properties: dict[str, str] | None,
+        event_time: Timestamp | None,
+        sequence_id: int | None,
+        deliver_at: Timestamp | None,
+        deliver_after: Duration | None,
+        null_value: bool,
+    ) -> OutgoingMessage:
+        at = None if event_time is None else parse.epoch_ms(event_time)
+        delivery = None
+        if deliver_at is not None or deliver_after is not None:
+            delivery = parse.deliver_ms(deliver_at, deliver_after)
+        message = OutgoingMessage(
+            payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value
+        )
+        return self._interceptors.outgoing(message)
+
+    def send(
+        self,
+        payload: Buffer,
+        key: str | None = None,
+        *,
+        ordering_key: bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: Timestamp | None = None,
+        sequence_id: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: Duration | None = None,
+        null_value: bool = False,
+        **other: Unpack[NoFields],
+    ) -> MessageId:
+        self._check()
+        if other:
+            refuse_all("pulsar", other)
+        message = self._outgoing(
+            *(payload, key, ordering_key, properties, event_time),
+            *(sequence_id, deliver_at, deliver_after, null_value),
+        )
+        try:
+            pending = self._native.send(*message.fields())
+        except Exception as error:
+            self._sent(message, None, error)
+            raise
+        return watched(pending, lambda sent, error: self._sent(message, sent, error)).wait()
+
+    def send_nowait(
+        self,
+        payload: Buffer,
+        key: str | None = None,
+        *,
+        ordering_key: bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: Timestamp | None = None,
+        sequence_id: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: Duration | None = None,
+        null_value: bool = False,
+        **other: Unpack[NoFields],
+    ) -> None:
+        if other:
+            refuse_all("pulsar", other)
+        message = self._outgoing(
+            *(payload, key, ordering_key, properties, event_time),
+            *(sequence_id, deliver_at, deliver_after, null_value),
+        )
+        self._native.send_nowait(*message.fields())
+
+    def submit_many(
+        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+    ) -> Waiter[MessageIds]:
+        raise NotAllowed(
+            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_many()"
+        )
+
+    def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
+        raise NotAllowed(
+            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_frame()"
+        )
+
+
+class InterceptedConsumer(InterceptedConsumerHandle):
+    """The verbs of a consumer with interceptors."""
+
+    _ack_receipt: bool
+
+    def __init__(self, native: Any, client: Any, ack_receipt: bool, chain: Sequence[Any]) -> None:
+        super().__init__(native, client, ack_receipt)  # type: ignore[call-arg]
+        self._interceptors = Interceptors(self, chain)
+
+    @property
+    def interceptor_errors(self) -> int:
+        return self._interceptors.errors
+
+    def _tell(self, method: str, messages: Sequence[Any], error: BaseException | None) -> None:
+        for message in messages:
+            self._interceptors.tell(method, message, error)
+
+    def ack(self, message: PulsarMessage | MessageId) -> None:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge", [message], False).wait()
+        self._acknowledged("on_acknowledge", [message], self._native.ack_many)
+
+    def ack_many(self, messages: Sequence[PulsarMessage | MessageId]) -> None:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge", messages, False).wait()
+        self._acknowledged("on_acknowledge", messages, self._native.ack_many)
+
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge_cumulative", [message], True).wait()
+        self._acknowledged(
+            "on_acknowledge_cumulative", [message], lambda messages: self._native.ack_cumulative(messages[0])
+        )
+
+    def _acknowledged(
+        self, method: str, messages: Sequence[Any], verb: Callable[[Sequence[Any]], object]
+    ) -> None:
+        try:
+            verb(messages)
+        except Exception as error:
+            self._tell(method, messages, error)
+            raise
+        self._tell(method, messages, None)
+
+    def _confirmed(self, method: str, messages: Sequence[Any], cumulative: bool) -> Any:
+        pending = self._native.ack_receipt(messages, cumulative)
+        return watched(pending, lambda _, error: self._tell(method, messages, error))
+
+    def _refused(self, messages: Sequence[PulsarMessage | MessageId]) -> None:
+        for message in messages:
+            self._interceptors.tell("on_nack", message)
+
+    def nack(self, message: PulsarMessage | MessageId, delay: Duration | None = None) -> None:
+        self._native.nack(message, parse.seconds(delay))
+        self._refused([message])
+
+    def nack_many(self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None) -> None:
+        self._native.nack_many(messages, parse.seconds(delay))
+        self._refused(messages)
+
+    def _refuse(self, message: PulsarMessage) -> None:
+        self._native.nack(message, None)
+        self._refused([message])
+
+    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
+        raise NotAllowed(
+            f"{self!r} has interceptors, which see messages one by one: use receive_many() instead of"
+            " read_frame()"
+        )

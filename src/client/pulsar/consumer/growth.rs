@@ -1,0 +1,382 @@
+//! Topics of a consumer that get more partitions, are deleted, and are there again; and topics that a pattern matches.
+//!
+//! The broker is asked for the number of partitions from time to time: it sends no news of that. `watch` knows the topics of a
+//! pattern.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::members::{Members, Place};
+use super::part::PartitionConsumer;
+use super::watch::Listing;
+use crate::client::log;
+use crate::client::pulsar::shared::Shared;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::backoff::Backoff;
+use crate::pulsar::topic::TopicName;
+use crate::random::HashSet;
+
+/// A topic with its partitions.
+#[derive(Debug)]
+pub(super) struct Family {
+    topic: TopicName,
+    /// Whether it is one of the consumer's own topics, and not that of retries.
+    own: bool,
+    /// Number of partitions; 0 for a topic without any.
+    partitions: u32,
+}
+
+impl Family {
+    /// Asks for the number of partitions. The topic is created if the broker allows it.
+    pub(super) async fn find(shared: &Shared, topic: TopicName, own: bool) -> Result<Self> {
+        let partitions = match topic.partition() {
+            Some(_) => 0,
+            None => shared.lookup.partitions(&topic.to_string(), true).await?,
+        };
+        Ok(Self { topic, own, partitions })
+    }
+
+    /// Its partitions, or the topic itself.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let place = |topic: &TopicName| Place {
+            topic: topic.to_string(),
+            partition: topic.partition().map_or(-1, |p| p as i32),
+            own: self.own,
+        };
+        if self.partitions == 0 {
+            return vec![place(&self.topic)];
+        }
+        (0..self.partitions).map(|partition| place(&self.topic.with_partition(partition))).collect()
+    }
+}
+
+/// The topics of a listing, each with its partitions. Those of `known` are left out. `without` decides about a topic that cannot
+/// be looked up: it is left out, or nothing is found.
+pub(super) async fn families_of(
+    shared: &Shared,
+    listing: &Listing,
+    known: &HashSet<TopicName>,
+    left_out: &impl Fn(&TopicName) -> bool,
+    mut without: impl FnMut(&TopicName, Error) -> Result<()>,
+) -> Result<Vec<Family>> {
+    let mut listed: BTreeMap<String, (TopicName, Vec<TopicName>)> = BTreeMap::new();
+    for topic in listing.topics() {
+        let base = topic.without_partition();
+        if known.contains(&topic) || known.contains(&base) || left_out(&base) {
+            continue;
+        }
+        let (_, partitions) = listed.entry(base.to_string()).or_insert_with(|| (base, Vec::new()));
+        if topic.partition().is_some() {
+            partitions.push(topic);
+        }
+    }
+    let mut families = Vec::new();
+    for (name, (base, listed)) in listed {
+        let family = |topic, partitions| Family { topic, own: true, partitions };
+        // Only partitions betray a partitioned topic, and a plain topic may be named like one.
+        let count = match listed.is_empty() {
+            true => 0,
+            false => match shared.lookup.partitions(&name, false).await {
+                Err(error) if error.kind() != ErrorKind::TopicNotFound => {
+                    without(&base, error)?;
+                    continue;
+                }
+                count => count.unwrap_or(0),
+            },
+        };
+        if count > 0 || listed.is_empty() {
+            families.push(family(base, count));
+        } else {
+            families.extend(listed.into_iter().map(|topic| family(topic, 0)));
+        }
+    }
+    Ok(families)
+}
+
+/// Number of topics, each partition counted.
+pub(super) fn places_of(families: &[Family]) -> usize {
+    families.iter().map(|family| family.partitions.max(1) as usize).sum()
+}
+
+/// How often what is looked at, and limits.
+pub(super) struct Rules {
+    pub(super) partitions_update_interval: Duration,
+    pub(super) pattern_update_interval: Duration,
+    pub(super) pattern_max_topics: usize,
+    /// Topics that a pattern may match and that are not consumed: those that the consumer sends to.
+    pub(super) left_out: Box<dyn Fn(&TopicName) -> bool + Send + Sync>,
+}
+
+/// Starts the task that looks after topics, if there is something to look after: a topic without partitions never gets any.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    members: Arc<Members>,
+    families: Vec<Family>,
+    listing: Option<Listing>,
+    rules: Rules,
+) -> Option<AbortHandle> {
+    let may_grow = members.several() || families.iter().any(|family| family.partitions > 0);
+    if listing.is_none() && (!may_grow || rules.partitions_update_interval.is_zero()) {
+        return None;
+    }
+    let growth = Growth {
+        backoff: Backoff::new(shared.options.max_backoff),
+        shared,
+        members,
+        families,
+        rules,
+        joining: JoinSet::new(),
+        warned: HashSet::default(),
+        is_full: false,
+    };
+    let task = match listing {
+        None => tokio::spawn(growth.work()),
+        Some(listing) => tokio::spawn(growth.work_on(listing)),
+    };
+    Some(task.abort_handle())
+}
+
+struct Growth {
+    shared: Arc<Shared>,
+    members: Arc<Members>,
+    families: Vec<Family>,
+    rules: Rules,
+    /// Partitions that are being opened.
+    joining: JoinSet<(Arc<PartitionConsumer>, Result<()>)>,
+    /// Partitions that could not be opened.
+    warned: HashSet<Arc<str>>,
+    /// Whether topics of the pattern were left out for their number.
+    is_full: bool,
+    backoff: Backoff,
+}
+
+/// A time that does not come, for what is never due.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+fn after(interval: Duration) -> Instant {
+    clock::now() + if interval.is_zero() { NEVER } else { interval }
+}
+
+impl Growth {
+    async fn work(mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                Some(joined) = self.joining.join_next() => self.joined(joined.ok()),
+                () = tokio::time::sleep(self.rules.partitions_update_interval) => self.look_after_all().await,
+            }
+        }
+    }
+
+    /// As [`Self::work`], for a pattern.
+    async fn work_on(mut self, mut listing: Listing) {
+        let (partitions, pattern) =
+            (self.rules.partitions_update_interval, self.rules.pattern_update_interval);
+        let news = Arc::clone(&listing.news);
+        let (mut look_at, mut poll_at, mut watch_at) = (after(partitions), after(pattern), clock::now());
+        loop {
+            tokio::select! {
+                biased;
+                Some(joined) = self.joining.join_next() => self.joined(joined.ok()),
+                () = news.came.notified() => {
+                    if !listing.apply_news() {
+                        poll_at = clock::now();
+                    }
+                    self.follow(&listing).await;
+                }
+                () = listing.unwatched() => {
+                    listing.forget_watcher();
+                    watch_at = clock::now() + self.backoff.pause();
+                }
+                () = tokio::time::sleep_until(watch_at.into()) => {
+                    match listing.watch().await {
+                        Ok(watched) => {
+                            self.backoff.reset();
+                            watch_at = after(Duration::ZERO);
+                            if watched {
+                                // Some brokers miss what is created while they begin to watch.
+                                poll_at = clock::now();
+                            }
+                        }
+                        Err(_) => watch_at = clock::now() + self.backoff.pause(),
+                    }
+                    self.follow(&listing).await;
+                }
+                () = tokio::time::sleep_until(poll_at.into()) => {
+                    // What goes wrong here goes wrong with the connection, and is tried again.
+                    let _ = listing.poll().await;
+                    poll_at = after(pattern);
+                    self.follow(&listing).await;
+                }
+                () = tokio::time::sleep_until(look_at.into()) => {
+                    look_at = after(partitions);
+                    self.look_after_all().await;
+                }
+            }
+        }
+    }
+
+    /// Has the consumer follow the list of its pattern.
+    async fn follow(&mut self, listing: &Listing) {
+        let mut listed = HashSet::default();
+        for topic in listing.topics() {
+            listed.insert(topic.without_partition());
+            listed.insert(topic);
+        }
+        let families = std::mem::take(&mut self.families);
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            families.into_iter().partition(|family| !family.own || listed.contains(&family.topic));
+        self.families = stay;
+        for family in gone {
+            self.forget(&family);
+        }
+        for index in 0..self.families.len() {
+            let family = &self.families[index];
+            let next = family.topic.with_partition(family.partitions);
+            // A partition that is not known yet, or one that was deleted and is there again.
+            if family.partitions > 0 && listed.contains(&next) || self.is_deleted(family) {
+                self.look_after(index).await;
+            }
+        }
+        let known: HashSet<_> = self.families.iter().map(|family| family.topic.clone()).collect();
+        let warned = &mut self.warned;
+        let without = |topic: &TopicName, error| {
+            if warned.insert(topic.to_string().into()) {
+                log::warn(&format!(
+                    "the consumer goes on without {topic}, which cannot be looked up and is tried again: {error}"
+                ));
+            }
+            Ok(())
+        };
+        let Ok(new) = families_of(&self.shared, listing, &known, &self.rules.left_out, without).await else {
+            return;
+        };
+        let mut room = self.rules.pattern_max_topics.saturating_sub(places_of(&self.families));
+        let mut without = 0;
+        for family in new {
+            let count = places_of(std::slice::from_ref(&family));
+            if count > room {
+                without += 1;
+                continue;
+            }
+            room -= count;
+            self.join(family.places());
+            self.families.push(family);
+        }
+        if without > 0 && !std::mem::replace(&mut self.is_full, true) {
+            log::warn(&format!(
+                "the pattern {:?} matches {without} topics more than the consumer may have (pattern_max_topics is {}): it goes on \
+                 without them",
+                listing.pattern.text(),
+                self.rules.pattern_max_topics
+            ));
+        }
+        self.is_full = without > 0;
+    }
+
+    /// Takes the partitions of a topic out that is no longer listed.
+    fn forget(&mut self, family: &Family) {
+        let now = self.members.now();
+        for place in family.places() {
+            let Some(part) = now.of_topic(&place.topic) else { continue };
+            let error = Error::new(ErrorKind::TopicNotFound, "the topic was deleted");
+            self.members.remove(part, error.with_topic(Arc::clone(&part.topic)));
+            self.warned.remove(&part.topic);
+            close(part);
+        }
+    }
+
+    /// Whether there are no partitions: their topic was not there, or they could not be subscribed.
+    fn is_deleted(&self, family: &Family) -> bool {
+        let now = self.members.now();
+        let is_gone = |place: &Place| now.of_topic(&place.topic).is_none_or(|part| part.is_deleted());
+        family.places().iter().all(is_gone)
+    }
+
+    async fn look_after_all(&mut self) {
+        for index in 0..self.families.len() {
+            self.look_after(index).await;
+        }
+    }
+
+    /// Asks for the number of partitions, if it may have changed, and adds those that are missing.
+    async fn look_after(&mut self, index: usize) {
+        let family = &self.families[index];
+        // A topic without partitions is asked for once it is gone.
+        let is_plain = family.partitions == 0;
+        if is_plain && !self.is_deleted(family) {
+            return;
+        }
+        let asked = self.shared.lookup.partitions(&family.topic.to_string(), false).await;
+        match asked {
+            Ok(0) if !is_plain => self.gone(index),
+            Err(error) if error.kind() == ErrorKind::TopicNotFound => self.gone(index),
+            // What goes wrong here goes wrong with the partitions too, which say so.
+            Err(_) => {}
+            Ok(count) => {
+                let family = &mut self.families[index];
+                // Never fewer: those that are there may still have messages.
+                family.partitions = family.partitions.max(count);
+                let now = self.members.now();
+                let mut missing = family.places();
+                missing.retain(|place| now.of_topic(&place.topic).is_none_or(|part| part.is_deleted()));
+                self.join(missing);
+            }
+        }
+    }
+
+    /// Closes the partitions of a topic that has been deleted. The name is kept: the topic may be there again later.
+    fn gone(&mut self, index: usize) {
+        let family = &self.families[index];
+        // The end of the only topic is the end of the consumer, which its partitions see to.
+        if !self.members.several() {
+            return;
+        }
+        let now = self.members.now();
+        for place in family.places() {
+            let Some(part) = now.of_topic(&place.topic).filter(|part| !part.has_ended()) else { continue };
+            let error = Error::new(ErrorKind::TopicNotFound, "the topic was deleted");
+            part.end_alone(error.with_topic(Arc::clone(&part.topic)));
+            close(part);
+        }
+    }
+
+    fn join(&mut self, places: Vec<Place>) {
+        for (part, opened) in self.members.add(places, true) {
+            self.joining.spawn(async move {
+                let closed = || Error::new(ErrorKind::Closed, "the consumer was closed");
+                let opened = opened.await.unwrap_or_else(|_| Err(closed()));
+                (part, opened)
+            });
+        }
+    }
+
+    fn joined(&mut self, joined: Option<(Arc<PartitionConsumer>, Result<()>)>) {
+        match joined {
+            Some((part, Err(error))) => {
+                if self.warned.insert(Arc::clone(&part.topic)) {
+                    log::warn(&format!(
+                        "the consumer goes on without {}, which cannot be subscribed and is tried again: {error}",
+                        part.topic
+                    ));
+                }
+                self.members.remove(&part, error);
+            }
+            Some((part, Ok(()))) => {
+                self.warned.remove(&part.topic);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Closes a partition that is not used any more.
+fn close(part: &Arc<PartitionConsumer>) {
+    let part = Arc::clone(part);
+    part.stop();
+    tokio::spawn(async move { part.close().await });
+}

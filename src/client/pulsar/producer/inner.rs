@@ -1,0 +1,42 @@
+//! State that the clones of a producer share.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::parts::Parts;
+use crate::pulsar::topic::Router;
+use crate::sync::Mutex;
+
+#[derive(Debug)]
+pub(in crate::client) struct Inner {
+    pub(super) topic: String,
+    pub(super) parts: Parts,
+    /// Held while partitions are added, too.
+    pub(super) router: Mutex<Router>,
+    /// The task that asks for new partitions, if there may be some.
+    pub(super) growth: Mutex<Option<AbortHandle>>,
+    /// See [`Producer::patience`](super::Producer::patience).
+    pub(super) patience: Option<Duration>,
+    pub(super) closed: AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop_growth();
+        for part in self.parts.iter() {
+            part.stop();
+            part.close_quietly();
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn stop_growth(&self) {
+        let task = self.growth.lock().take();
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The rows of a frame as messages: the roles of the columns, and the encoding. Nothing is sent here, so that a row
+//! that cannot be sent is refused before any other row is sent.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type, Int64Type, TimestampMillisecondType};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, TimeUnit};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::error::{Error, ErrorKind, Result};
+
+mod imported;
+mod rows;
+mod topics;
+
+pub use imported::{Imported, arrow_error};
+pub use rows::{Cursor, RowRef, Rows};
+pub use topics::{Part, Topics};
+
+/// The roles of the columns.
+#[derive(Debug, Default)]
+pub struct Columns {
+    /// The payload; all columns by default with JSON.
+    pub value: Option<String>,
+    /// Whether payloads are JSON objects of the rows.
+    pub json: bool,
+    /// The key.
+    pub key: Option<String>,
+    /// The topic of each row, instead of a key.
+    pub topic: Option<Topics>,
+    /// A map of text to text, or a struct of texts.
+    pub properties: Option<String>,
+    /// A timestamp, or milliseconds since 1970.
+    pub event_time: Option<String>,
+    /// Number of the first row.
+    pub first_row: u64,
+    /// A property with an id for each row: its name, and the text before the row's number.
+    pub id: Option<(String, String)>,
+}
+
+/// The fields of the rows of a batch beside their payloads.
+struct Beside<'a> {
+    columns: &'a Columns,
+    first_row: u64,
+    keys: Option<StringArray>,
+    times: Option<Int64Array>,
+    properties: Option<PropertyColumn>,
+}
+
+impl<'a> Beside<'a> {
+    fn of(batch: &RecordBatch, columns: &'a Columns, first_row: u64) -> Result<Self> {
+        let keys = match &columns.topic {
+            Some(topics) => Some(topics.of(batch.num_rows(), first_row, |name| text_column(batch, name))?),
+            None => columns.key.as_deref().map(|name| text_column(batch, name)).transpose()?,
+        };
+        Ok(Self {
+            columns,
+            first_row,
+            keys,
+            times: columns.event_time.as_deref().map(|name| time_column(batch, name)).transpose()?,
+            properties: columns.properties.as_deref().map(|name| property_column(batch, name)).transpose()?,
+        })
+    }
+
+    fn push(&self, rows: &mut Rows, row: usize, payload: Option<&[u8]>) -> Result<()> {
+        let key = self.keys.as_ref().filter(|keys| keys.is_valid(row)).map(|keys| keys.value(row));
+        let time =
+            self.times.as_ref().filter(|times| times.is_valid(row)).map_or(0, |times| times.value(row));
+        let time = u64::try_from(time).map_err(|_| {
+            let row = self.first_row + row as u64;
+            let text = format!(
+                "event_time of row {row} is {time}: give milliseconds since 1970, or null for no event time"
+            );
+            Error::new(ErrorKind::InvalidArgument, text)
+        })?;
+        let mut properties = self.properties.as_ref().map_or(Vec::new(), |column| column.pairs(row));
+        if let Some((name, before)) = &self.columns.id {
+            properties.push((name.clone(), format!("{before}/{}", self.first_row + row as u64)));
+        }
+        rows.push_row(payload, key, time, &properties);
+        Ok(())
+    }
+}
+
+/// Encodes every row.
+///
+/// # Errors
+///
+/// A column that is missing or has another type, a row that cannot be sent, or a text that is not UTF-8: the error names
+/// the column and the row.
+pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
+    let as_bytes = (!columns.json).then(|| columns.value.as_deref().unwrap_or("value"));
+    let batches = table.check(columns.first_row, as_bytes)?;
+    let mut rows = Rows::default();
+    for batch in &batches {
+        let beside = Beside::of(batch, columns, columns.first_row + rows.len() as u64)?;
+        if columns.json {
+            let source = match &columns.value {
+                None => batch.clone(),
+                Some(name) => batch.project(&[index(batch, name)?]).map_err(arrow_error)?,
+            };
+            let before = rows.len();
+            let text = json_lines(&source).map_err(|error| {
+                let bad = |row: &usize| json_lines(&source.slice(*row, 1)).is_err();
+                match (0..source.num_rows()).find(bad) {
+                    Some(row) => {
+                        let row = columns.first_row + (before + row) as u64;
+                        invalid(format!("row {row} cannot be written as JSON: {}", error.message()))
+                    }
+                    None => error,
+                }
+            })?;
+            // JSON escapes line ends inside strings, so each line is a row.
+            for (row, line) in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
+                beside.push(&mut rows, row, Some(line))?;
+            }
+            if rows.len() - before != batch.num_rows() {
+                return Err(invalid("a row of the table cannot be written as JSON"));
+            }
+        } else {
+            let name = columns.value.as_deref().unwrap_or("value");
+            let values = payload_column(batch, name)?;
+            let values = values.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
+            for row in 0..batch.num_rows() {
+                beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)))?;
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The type with every time zone as UTC, whose offset is known without a database of zones. Moments do not
+/// change by that; how they are written does.
+fn in_utc(kind: &DataType) -> DataType {
+    let field =
+        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(in_utc(field.data_type())));
+    match kind {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        DataType::Map(entries, sorted) => {
+            let DataType::Struct(parts) = entries.data_type() else { return kind.clone() };
+            let [key, value] = &parts[..] else { return kind.clone() };
+            // Names in JSON are text.
+            let key = Arc::new(key.as_ref().clone().with_data_type(DataType::Utf8));
+            let parts = DataType::Struct([key, field(value)].into_iter().collect());
+            DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(parts)), *sorted)
+        }
+        other => other.clone(),
+    }
+}
+
+/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as Base64, and the
+/// floats that are no numbers as text. Other values are written as arrow-json writes them.
+#[derive(Debug, Default)]
+struct AsSpark {
+    /// Why a value cannot be written. arrow-json itself would write a text about the error as the value.
+    flaw: Arc<OnceLock<String>>,
+}
+
+impl EncoderFactory for AsSpark {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
+        let bytes =
+            |at: Box<dyn Fn(usize) -> &'a [u8] + 'a>| -> Box<dyn Encoder + 'a> { Box::new(Base64(at)) };
+        let numbers = |at: Box<dyn Fn(usize) -> f64 + 'a>| -> std::result::Result<_, ArrowError> {
+            // The usual array has none of them, and costs no more than this look.
+            if (0..array.len()).all(|row| at(row).is_finite()) {
+                return Ok(None);
+            }
+            let finite = make_encoder(field, array, &PLAIN)?;
+            Ok(Some(Box::new(Float { at, finite }) as Box<dyn Encoder + 'a>))
+        };
+        let encoder = match array.data_type() {
+            DataType::Binary => Some(bytes(Box::new(|row| array.as_binary::<i32>().value(row)))),
+            DataType::LargeBinary => Some(bytes(Box::new(|row| array.as_binary::<i64>().value(row)))),
+            DataType::BinaryView => Some(bytes(Box::new(|row| array.as_binary_view().value(row)))),
+            DataType::FixedSizeBinary(_) => {
+                Some(bytes(Box::new(|row| array.as_fixed_size_binary().value(row))))
+            }
+            DataType::Float32 => {
+                numbers(Box::new(|row| array.as_primitive::<Float32Type>().value(row).into()))?
+            }
+            DataType::Float64 => numbers(Box::new(|row| array.as_primitive::<Float64Type>().value(row)))?,
+            kind if kind.is_temporal() => {
+                let formatter = ArrayFormatter::try_new(array, &FormatOptions::default())?;
+                let flaw = Arc::clone(&self.flaw);
+                Some(Box::new(Moment { formatter, name: field.name(), flaw }) as Box<dyn Encoder + 'a>)
+            }
+            _ => None,
+        };
+        Ok(encoder.map(|encoder| NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+/// Bytes as a JSON string in Base64.
+struct Base64<'a>(Box<dyn Fn(usize) -> &'a [u8] + 'a>);
+
+impl Encoder for Base64<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(STANDARD.encode((self.0)(row)).as_bytes());
+        out.push(b'"');
+    }
+}
+
+/// Floats, of which some are not finite.
+struct Float<'a> {
+    at: Box<dyn Fn(usize) -> f64 + 'a>,
+    finite: NullableEncoder<'a>,
+}
+
+impl Encoder for Float<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = (self.at)(row);
+        match value {
+            _ if value.is_finite() => self.finite.encode(row, out),
+            _ if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
+            _ if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
+            _ => out.extend_from_slice(b"\"-Infinity\""),
+        }
+    }
+}
+
+/// Times, dates and spans, of which some may be so far away that they have no form as text.
+struct Moment<'a> {
+    formatter: ArrayFormatter<'a>,
+    name: &'a str,
+    flaw: Arc<OnceLock<String>>,
+}
+
+impl Encoder for Moment<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        /// Text behind bytes.
+        struct Behind<'a>(&'a mut Vec<u8>);
+
+        impl fmt::Write for Behind<'_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
+        }
+
+        out.push(b'"');
+        if let Err(error) = self.formatter.value(row).write(&mut Behind(out)) {
+            self.flaw
+                .get_or_init(|| format!("a value of column {:?} has no form as text: {error}", self.name));
+        }
+        out.push(b'"');
+    }
+}
+
+/// One JSON object a line; nulls are left out, as Spark's `to_json` does.
+fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
+    let schema = batch.schema_ref();
+    let fields: Vec<Field> =
+        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(in_utc(f.data_type()))).collect();
+    let columns: Vec<ArrayRef> = batch
+        .columns()
+        .iter()
+        .zip(&fields)
+        .map(|(column, field)| {
+            if column.data_type() == field.data_type() {
+                return Ok(Arc::clone(column));
+            }
+            arrow_cast::cast(column, field.data_type())
+        })
+        .collect::<std::result::Result<_, _>>()
+        .map_err(arrow_error)?;
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(arrow_error)?;
+    let encoders = AsSpark::default();
+    let flaw = Arc::clone(&encoders.flaw);
+    let mut writer = arrow_json::writer::WriterBuilder::new()
+        .with_encoder_factory(Arc::new(encoders))
+        .build::<_, arrow_json::writer::LineDelimited>(Vec::new());
+    writer.write(&batch).and_then(|()| writer.finish()).map_err(arrow_error)?;
+    match flaw.get() {
+        Some(flaw) => Err(invalid(flaw.clone())),
+        None => Ok(writer.into_inner()),
+    }
+}
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+fn index(batch: &RecordBatch, name: &str) -> Result<usize> {
+    batch.schema_ref().index_of(name).map_err(|_| {
+        let known: Vec<_> = batch.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
+        invalid(format!("the table has no column {name:?}; it has {}", known.join(", ")))
+    })
+}
+
+fn cast_array(array: &ArrayRef, to: &DataType, wrong: impl FnOnce() -> Error) -> Result<ArrayRef> {
+    if array.data_type() == to {
+        return Ok(Arc::clone(array));
+    }
+    // Not "safe": what does not fit is an error, never a null.
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &options).map_err(|_| wrong())
+}
+
+fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> Result<ArrayRef> {
+    let column = batch.column(index(batch, name)?);
+    let wrong = || invalid(format!("column {name:?} is {}, which is not {wanted}", column.data_type()));
+    cast_array(column, to, wrong)
+}
+
+/// The payloads, which are sent as they are. A number has no bytes of its own.
+fn payload_column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
+    let kind = batch.column(index(batch, name)?).data_type().clone();
+    let bytes = |kind: &DataType| {
+        kind.is_binary() || kind.is_string() || matches!(kind, DataType::FixedSizeBinary(_))
+    };
+    let known = match &kind {
+        DataType::Null => true,
+        DataType::Dictionary(_, of) => bytes(of),
+        kind => bytes(kind),
+    };
+    if !known {
+        return Err(invalid(format!(
+            "column {name:?} is {kind}, which is not binary or text: cast it to text, or use encoding='json'"
+        )));
+    }
+    cast_column(batch, name, &DataType::Binary, "binary or text")
+}
+
+/// A column as text.
+fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+    let column = cast_column(batch, name, &DataType::Utf8, "text")?;
+    Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
+}
+
+/// Milliseconds since 1970 of a timestamp of any unit, of a date (its midnight in UTC), or of whole numbers.
+fn time_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
+    let column = batch.column(index(batch, name)?);
+    let milliseconds = match column.data_type() {
+        DataType::Timestamp(_, zone) => {
+            let to = DataType::Timestamp(TimeUnit::Millisecond, zone.clone());
+            let column = cast_column(batch, name, &to, "a timestamp")?;
+            let times = column.as_any().downcast_ref::<PrimitiveArray<TimestampMillisecondType>>();
+            times.expect("cast to it").reinterpret_cast::<Int64Type>()
+        }
+        DataType::Date32 | DataType::Date64 => {
+            let to = DataType::Timestamp(TimeUnit::Millisecond, None);
+            let column = cast_column(batch, name, &to, "a date")?;
+            column.as_primitive::<TimestampMillisecondType>().reinterpret_cast::<Int64Type>()
+        }
+        kind if !kind.is_integer() && *kind != DataType::Null => {
+            return Err(invalid(format!(
+                "column {name:?} is {kind}, which is not a timestamp, a date or whole milliseconds since 1970"
+            )));
+        }
+        _ => {
+            let column = cast_column(batch, name, &DataType::Int64, "a timestamp or milliseconds")?;
+            column.as_any().downcast_ref::<Int64Array>().expect("cast to it").clone()
+        }
+    };
+    Ok(milliseconds)
+}
+
+/// Names and values for each row.
+enum PropertyColumn {
+    Map {
+        map: Box<MapArray>,
+        names: StringArray,
+        values: StringArray,
+    },
+    /// The fields' names are the properties'; what is null is left out.
+    Struct {
+        of: StructArray,
+        fields: Vec<(String, StringArray)>,
+    },
+}
+
+fn property_column(batch: &RecordBatch, name: &str) -> Result<PropertyColumn> {
+    let column = batch.column(index(batch, name)?);
+    let wrong = || {
+        let kind = column.data_type();
+        invalid(format!(
+            "column {name:?} is {kind}, which is neither a map of text to text nor a struct of texts"
+        ))
+    };
+    let text = |array: &ArrayRef| -> Result<StringArray> {
+        let array = cast_array(array, &DataType::Utf8, wrong)?;
+        Ok(array.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
+    };
+    if let Some(map) = column.as_any().downcast_ref::<MapArray>() {
+        let (names, values) = (text(map.keys())?, text(map.values())?);
+        return Ok(PropertyColumn::Map { map: Box::new(map.clone()), names, values });
+    }
+    let of = column.as_any().downcast_ref::<StructArray>().ok_or_else(wrong)?.clone();
+    let fields = of.fields().iter().zip(of.columns());
+    let fields = fields.map(|(field, values)| Ok((field.name().clone(), text(values)?)));
+    Ok(PropertyColumn::Struct { fields: fields.collect::<Result<_>>()?, of })
+}
+
+impl PropertyColumn {
+    fn pairs(&self, row: usize) -> Vec<(String, String)> {
+        match self {
+            Self::Map { map, .. } if map.is_null(row) => Vec::new(),
+            Self::Struct { of, .. } if of.is_null(row) => Vec::new(),
+            Self::Map { map, names, values } => {
+                let offsets = map.value_offsets();
+                (offsets[row] as usize..offsets[row + 1] as usize)
+                    .filter(|at| values.is_valid(*at))
+                    .map(|at| (names.value(at).to_owned(), values.value(at).to_owned()))
+                    .collect()
+            }
+            Self::Struct { fields, .. } => fields
+                .iter()
+                .filter(|(_, values)| values.is_valid(row))
+                .map(|(name, values)| (name.clone(), values.value(row).to_owned()))
+                .collect(),
+        }
+    }
+}

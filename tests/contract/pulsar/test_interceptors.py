@@ -1,0 +1,232 @@
+"""Interceptors of producers and consumers: what they see and change, and that they lose no message."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+from penstock.pulsar import ConsumerInterceptor, OutgoingMessage, ProducerInterceptor
+
+from support.messages import nothing, numbered, payloads, receive
+from support.pulsar.harness import PulsarService
+from support.waiting import eventually, until
+
+
+class Marks(ProducerInterceptor):
+    """Adds its name to a property, and remembers what it was told."""
+
+    def __init__(self, name: str = "a") -> None:
+        self.name = name
+        self.told: list[tuple[Any, ...]] = []
+        self.closed = 0
+
+    def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
+        message.properties["by"] = message.properties.get("by", "") + self.name
+        return message if self.name == "a" else None
+
+    def on_send_acknowledged(
+        self, producer: Any, message: OutgoingMessage, message_id: Any, error: BaseException | None
+    ) -> None:
+        self.told.append((bytes(message.payload), message.properties["by"], message_id, error))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Watches(ConsumerInterceptor):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, bytes]] = []
+        self.closed = 0
+
+    def before_consume(self, consumer: Any, message: Any) -> None:
+        self.told.append(("consume", bytes(message.data)))
+
+    def on_acknowledge(self, consumer: Any, message: Any, error: BaseException | None) -> None:
+        self.told.append(("ack" if error is None else "ack failed", bytes(message.data)))
+
+    def on_acknowledge_cumulative(self, consumer: Any, message: Any, error: BaseException | None) -> None:
+        self.told.append(("cumulative" if error is None else "cumulative failed", bytes(message.data)))
+
+    def on_nack(self, consumer: Any, message: Any) -> None:
+        self.told.append(("nack", bytes(message.data)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Raises(ProducerInterceptor, ConsumerInterceptor):
+    """Changes what it gets, and raises."""
+
+    def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
+        message.payload = b"spoilt"
+        message.properties["spoilt"] = "yes"
+        raise RuntimeError("no ink")
+
+    def before_consume(self, consumer: Any, message: Any) -> None:
+        raise RuntimeError("no ink")
+
+    def on_send_acknowledged(self, *arguments: Any) -> None:
+        raise RuntimeError("no ink")
+
+    def on_acknowledge(self, *arguments: Any) -> None:
+        raise RuntimeError("no ink")
+
+    def close(self) -> None:
+        raise RuntimeError("no ink")
+
+
+async def test_a_chain_changes_messages_and_learns_their_ids(client: Any, topic: str) -> None:
+    chain = [Marks("a"), Marks("b")]
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=chain) as producer:
+            id = await producer.send(b"x", "k", properties={"given": "yes"}, event_time=5)
+            producer.send_nowait(b"y")
+            await producer.flush()
+        first, second = await receive(consumer, 2)
+    assert (first.properties, first.key, first.event_time) == ({"given": "yes", "by": "ab"}, "k", 5)
+    assert (bytes(second.data), second.properties) == (b"y", {"by": "ab"})
+    for one in chain:
+        assert one.told == [(b"x", "ab", id, None)]
+        assert one.closed == 1
+
+
+async def test_another_message_may_be_sent_instead(client: Any, topic: str) -> None:
+    class Replaces(ProducerInterceptor):
+        def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
+            return OutgoingMessage(b"<" + bytes(message.payload) + b">", key=producer.topic)
+
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=Replaces()) as producer:
+            await producer.send(b"x", "k")
+        message = await consumer.receive(timeout=10)
+        assert (bytes(message.data), message.key) == (b"<x>", topic)
+
+
+async def test_a_failed_send_is_told(client: Any, topic: str) -> None:
+    marks = Marks()
+    async with client.producer(topic, interceptors=marks) as producer:
+        with pytest.raises(errors.MessageTooLarge) as caught:
+            await producer.send(bytes(16 << 20))
+    assert [(told[2], told[3]) for told in marks.told] == [(None, caught.value)]
+
+
+@pytest.mark.parametrize("receipt", [False, True])
+async def test_a_consumer_tells_what_becomes_of_messages(client: Any, topic: str, receipt: bool) -> None:
+    watches = Watches()
+    options = {"interceptors": [watches], "ack_receipt": receipt, "nack_delay": 0}
+    async with client.producer(topic, batching=False) as producer:
+        async with client.consumer(topic, "s", **options) as consumer:
+            await producer.send_many(numbered(4))
+            first = await consumer.receive(timeout=10)
+            second = await anext(aiter(consumer))
+            third, fourth = await receive(consumer, 2)
+            seen = [("consume", payload) for payload in numbered(4)]
+            assert watches.told == seen
+            watches.told.clear()
+            await consumer.ack(first)
+            await consumer.ack_many([second])
+            await consumer.ack_cumulative(third)
+            await consumer.nack(fourth)
+            again = await consumer.receive(timeout=10)
+            assert again.id == fourth.id
+            m = numbered(4)
+            assert watches.told == [
+                *[("ack", m[0]), ("ack", m[1]), ("cumulative", m[2]), ("nack", m[3])],
+                ("consume", m[3]),
+            ]
+            await consumer.ack(again)
+            assert consumer.interceptor_errors == 0
+        assert watches.closed == 1
+
+
+async def test_a_listener_tells_its_interceptors(client: Any, topic: str) -> None:
+    watches = Watches()
+    failed = False
+
+    def callback(message: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise RuntimeError("no stock")
+
+    async with client.producer(topic) as producer:
+        async with client.consumer(topic, "s", interceptors=watches, nack_delay=0) as consumer:
+            async with consumer.listen(callback):
+                await producer.send(b"x")
+                await until(lambda: ("ack", b"x") in watches.told)
+    assert [what for what, _ in watches.told] == ["consume", "nack", "consume", "ack"]
+
+
+async def test_an_interceptor_that_raises_loses_no_message(
+    client: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    marks, watches = Marks(), Watches()
+    with caplog.at_level(logging.ERROR, "penstock.interceptors"):
+        async with client.consumer(topic, "s", interceptors=[Raises(), watches]) as consumer:
+            async with client.producer(topic, interceptors=[Raises(), marks]) as producer:
+                await producer.send(b"x", properties={"given": "yes"})
+                assert producer.interceptor_errors == 2
+            message = await consumer.receive(timeout=10)
+            await consumer.ack(message)
+            assert (bytes(message.data), message.properties) == (b"x", {"given": "yes", "by": "a"})
+            assert consumer.interceptor_errors == 2
+    assert watches.told == [("consume", b"x"), ("ack", b"x")]
+    assert (len(marks.told), marks.closed, watches.closed) == (1, 1, 1)
+    assert caplog.text.count("no ink") >= 6
+    async with client.consumer(topic, "s") as consumer:
+        await nothing(consumer)
+
+
+async def test_what_is_not_one_message_is_refused(client: Any, topic: str) -> None:
+    async with client.producer(topic, interceptors=Marks()) as producer:
+        with pytest.raises(errors.NotAllowed, match="interceptors"):
+            await producer.send_many([b"x"])
+    async with client.consumer(topic, "s", interceptors=Watches()) as consumer:
+        with pytest.raises(errors.NotAllowed, match="interceptors"):
+            await consumer.read_frame()
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, Marks, [Marks(), None], Watches()], ids=["number", "class", "none", "other"]
+)
+async def test_what_is_no_interceptor_is_refused(client: Any, topic: str, wrong: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match="before_send"):
+        client.producer(topic, interceptors=wrong)
+
+
+async def test_handles_without_interceptors_are_as_before(client: Any, topic: str) -> None:
+    async with client.producer(topic, interceptors=[]) as producer, client.consumer(topic, "s") as consumer:
+        assert type(producer).__name__ == "PulsarProducer"
+        assert (producer.interceptor_errors, consumer.interceptor_errors) == (0, 0)
+
+
+def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
+    marks, watches = Marks(), Watches()
+    with penstock.blocking.connect(service.url) as client:
+        with client.consumer(topic, "s", interceptors=[watches], ack_receipt=True) as consumer:
+            with client.producer(topic, interceptors=[marks]) as producer:
+                ids = [producer.send(payload) for payload in numbered(3)]
+            assert marks.told == [
+                (payload, "a", id, None) for payload, id in zip(numbered(3), ids, strict=True)
+            ]
+            first = consumer.receive(timeout=10)
+            second = next(iter(consumer))
+            third = consumer.receive_many(1, timeout=10)
+            assert payloads([first, second, *third]) == numbered(3)
+            consumer.ack(first)
+            consumer.ack_many([second])
+            consumer.nack(third[0], delay=0)
+            with consumer.listen(lambda message: None) as listener:
+                eventually(lambda: listener.stats()["handled"] == 1)
+            m = numbered(3)
+            assert watches.told == [
+                *[("consume", payload) for payload in m],
+                *[("ack", m[0]), ("ack", m[1]), ("nack", m[2]), ("consume", m[2]), ("ack", m[2])],
+            ]
+        assert (marks.closed, watches.closed) == (1, 1)
