@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from typing import Any
 
@@ -16,12 +17,17 @@ OFTEN = {"partitions_update_interval": 0.1}
 async def send_until_spread(producer: Any, partitions: int, sent: list[bytes]) -> None:
     """Sends messages with keys until each of the partitions has got some."""
     places: set[int] = set()
-    while len(places) < partitions:
-        assert len(sent) < 50_000, f"only the partitions {places} got messages"
-        batch = [b"%d" % (len(sent) + i) for i in range(100)]
-        ids = await producer.send_many(batch, [f"k{i % 50}" for i in range(100)])
-        sent += batch
-        places |= {message_id.partition for message_id in ids}
+    try:
+        async with asyncio.timeout(30):
+            while len(places) < partitions:
+                batch = [b"%d" % (len(sent) + i) for i in range(100)]
+                ids = await producer.send_many(batch, [f"k{i % 50}" for i in range(100)])
+                sent += batch
+                places |= {message_id.partition for message_id in ids}
+                # New partitions come with time, not with the number of messages.
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        pytest.fail(f"only the partitions {places} got messages")
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
