@@ -574,6 +574,7 @@ class PulsarConsumer(Consumer[PulsarMessage]):
         * ``dead_letters``: messages that were sent to the dead letter topic.
         * ``dead_letters_failed``: attempts to do so that failed; the message was delivered again.
         * ``retried``: messages that were sent to the topic of retries.
+        * ``orphaned_chunks``: chunks that were acknowledged because the beginning of their message is gone.
         """
         self._check()
         return self._native.stats()

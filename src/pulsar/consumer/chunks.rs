@@ -7,15 +7,20 @@
 //! messages: after a redelivery the other chunks would be useless without it. Such a hold survives the loss of
 //! the connection, unlike the chunks themselves, and expires when no chunk arrives for a minute, since the
 //! producer has then given up.
+//!
+//! The beginning of a message may be gone: passed over by a seek, or trimmed. Where entries come in order, its other chunks
+//! are orphans, which no one would ever acknowledge. They are acknowledged if the beginning does not come within a minute;
+//! until then it may come with a redelivery that is under way. A beginning that was dropped here makes no orphans: it
+//! comes again with the next connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
 use crate::pulsar::consumer::acks::{Entry, order};
 use crate::pulsar::pb;
-use crate::random::HashMap;
+use crate::random::{HashMap, HashSet};
 
 /// Maximum number of messages being reassembled at a time.
 const MAX_OPEN: usize = 10;
@@ -27,6 +32,12 @@ pub const DEFAULT_MAX_CHUNKED: usize = 128 << 20;
 pub(super) const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of first chunks held at a time.
 const MAX_HOLDS: usize = 1000;
+/// Maximum number of orphans known at a time. Those beyond it stay unacknowledged, and come again with the next connection.
+const MAX_ORPHANS: usize = 1000;
+/// Maximum length of the id of a message whose chunks can be orphans, in bytes.
+const MAX_UUID: usize = 1024;
+/// Maximum number of messages known whose beginning was dropped here. Beyond it no chunk is taken for an orphan.
+const MAX_DROPPED: usize = 1000;
 
 /// Result of adding a chunk.
 #[derive(Debug, PartialEq)]
@@ -63,11 +74,34 @@ pub(super) struct Chunks {
     clock: u64,
     /// First chunks of incomplete messages, in topic order, with the time at which each hold expires.
     holds: BTreeMap<(i64, i64), Instant>,
+    /// Whether the broker delivers entries in order.
+    in_order: bool,
+    /// Chunks without a beginning, oldest first.
+    orphans: VecDeque<Orphan>,
+    /// Messages whose beginning has come on this connection and was dropped here.
+    dropped: HashSet<String>,
+}
+
+#[derive(Debug)]
+struct Orphan {
+    uuid: String,
+    entry: Entry,
+    /// Time at which its beginning is given up.
+    until: Instant,
 }
 
 impl Chunks {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { limit, open: HashMap::default(), held: 0, clock: 0, holds: BTreeMap::new() }
+    pub(super) fn new(limit: usize, in_order: bool) -> Self {
+        Self {
+            limit,
+            open: HashMap::default(),
+            held: 0,
+            clock: 0,
+            holds: BTreeMap::new(),
+            in_order,
+            orphans: VecDeque::new(),
+            dropped: HashSet::default(),
+        }
     }
 
     /// Adds the chunk that `metadata` describes.
@@ -88,6 +122,7 @@ impl Chunks {
         }
         if id == 0 {
             self.hold(entry, now + CHUNK_TIMEOUT);
+            self.orphans.retain(|orphan| orphan.uuid != uuid);
             // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries are
             // acknowledged together with the message.
             let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
@@ -105,7 +140,10 @@ impl Chunks {
             self.open.insert(uuid.to_owned(), open);
         }
         while self.held + body.len() > self.limit && self.forget_oldest(uuid) {}
-        let Some(open) = self.open.get_mut(uuid) else { return Chunk::Stray };
+        let Some(open) = self.open.get_mut(uuid) else {
+            self.adopt(now, uuid, entry);
+            return Chunk::Stray;
+        };
         self.holds.insert(order(open.first), now + CHUNK_TIMEOUT);
         if id < open.next {
             // Sent again after a lost receipt: acknowledged together with the message it belongs to.
@@ -115,7 +153,7 @@ impl Chunks {
             return Chunk::Stray;
         }
         if id > open.next || open.total != total || open.bytes.len() + body.len() > total {
-            self.forget(uuid);
+            self.drop_message(uuid);
             return Chunk::Stray;
         }
         open.bytes.extend_from_slice(body);
@@ -162,22 +200,56 @@ impl Chunks {
         self.holds.first_key_value().map(|(_, until)| *until)
     }
 
+    /// Notes a chunk without a beginning.
+    fn adopt(&mut self, now: Instant, uuid: &str, entry: Entry) {
+        let is_orphan = self.in_order
+            && uuid.len() <= MAX_UUID
+            && self.orphans.len() < MAX_ORPHANS
+            && self.dropped.len() < MAX_DROPPED
+            && !self.dropped.contains(uuid)
+            && !self.orphans.iter().any(|orphan| orphan.entry == entry);
+        if is_orphan {
+            self.orphans.push_back(Orphan { uuid: uuid.to_owned(), entry, until: now + CHUNK_TIMEOUT });
+        }
+    }
+
+    /// Takes the orphans whose beginning has not come in time.
+    pub(super) fn lapsed_orphans(&mut self, now: Instant) -> Vec<Entry> {
+        let count = self.orphans.partition_point(|orphan| orphan.until <= now);
+        self.orphans.drain(..count).map(|orphan| orphan.entry).collect()
+    }
+
+    /// Time at which [`Self::lapsed_orphans`] has the next one.
+    pub(super) fn next_orphan(&self) -> Option<Instant> {
+        self.orphans.front().map(|orphan| orphan.until)
+    }
+
     /// Discards the chunks, which will be redelivered, but keeps the holds.
     pub(super) fn drop_pieces(&mut self) {
         self.open.clear();
         self.held = 0;
+        self.orphans.clear();
+        self.dropped.clear();
     }
 
     /// Discards all state, after a seek.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.limit);
+        *self = Self::new(self.limit, self.in_order);
     }
 
     /// Discards the oldest message other than `uuid`; false if there is none.
     fn forget_oldest(&mut self, uuid: &str) -> bool {
         let others = self.open.iter().filter(|(other, _)| *other != uuid);
         let oldest = others.min_by_key(|(_, open)| open.age).map(|(uuid, _)| uuid.clone());
-        oldest.is_some_and(|oldest| self.forget(&oldest).is_some())
+        oldest.is_some_and(|oldest| self.drop_message(&oldest))
+    }
+
+    /// Discards a message that is not complete; false if it is unknown.
+    fn drop_message(&mut self, uuid: &str) -> bool {
+        if self.dropped.len() < MAX_DROPPED && uuid.len() <= MAX_UUID {
+            self.dropped.insert(uuid.to_owned());
+        }
+        self.forget(uuid).is_some()
     }
 
     fn forget(&mut self, uuid: &str) -> Option<Open> {
@@ -207,7 +279,7 @@ mod tests {
 
     #[test]
     fn interleaved_messages_come_together() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         assert_eq!(chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab")), Chunk::Kept);
         assert_eq!(chunks.take(now, &chunk("b", 0, 2, 2), (1, 1), &body("x")), Chunk::Kept);
         assert_eq!(
@@ -223,7 +295,7 @@ mod tests {
 
     #[test]
     fn gaps_repeats_and_lies_are_dropped() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 0), &body("ab")), Chunk::Stray, "no beginning");
         chunks.take(now, &chunk("a", 0, 3, 6), (1, 0), &body("ab"));
         assert_eq!(
@@ -243,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_message_above_the_limit_is_told_and_others_together_are_held_below_it() {
-        let (mut chunks, now) = (Chunks::new(10), Instant::now());
+        let (mut chunks, now) = (Chunks::new(10, true), Instant::now());
         for id in 0..2 {
             assert_eq!(
                 chunks.take(now, &chunk("large", id, 2, 11), (1, 0), &body("ab")),
@@ -263,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_million_beginnings_hold_ten() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         for i in 0..1000 {
             chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
         }
@@ -276,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_again_is_acknowledged_with_the_message_once() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         let take =
             |chunks: &mut Chunks, id, entry| chunks.take(now, &chunk("a", id, 3, 6), (1, entry), &body("ab"));
         take(&mut chunks, 0, 0);
@@ -294,7 +366,7 @@ mod tests {
 
     #[test]
     fn each_chunk_may_be_sent_twice_and_a_repetition_without_end_is_bounded() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         let (mut entry, count) = (0, 40);
         let mut last = Chunk::Kept;
         for id in (0..count).flat_map(|id| if id == 0 { vec![id] } else { vec![id, id] }) {
@@ -321,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_limit_may_be_reached_and_not_exceeded() {
-        let (mut chunks, now) = (Chunks::new(10), Instant::now());
+        let (mut chunks, now) = (Chunks::new(10, true), Instant::now());
         chunks.take(now, &chunk("a", 0, 2, 6), (1, 0), &body("abcd"));
         chunks.take(now, &chunk("b", 0, 2, 8), (1, 1), &body("ghijkl"));
         assert_eq!(
@@ -341,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_message_whose_chunks_contradict_each_other_is_dropped() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         for (first, last) in [(4, 5), (5, 4)] {
             chunks.take(now, &chunk("size", 0, 2, first), (1, 0), &body("ab"));
             assert_eq!(chunks.take(now, &chunk("size", 1, 2, last), (1, 1), &body("cd")), Chunk::Stray);
@@ -353,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_oldest_message_makes_room() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         for i in 0..100 {
             chunks.take(now, &chunk(&i.to_string(), 0, 2, 4), (1, i), &body("ab"));
         }
@@ -365,7 +437,7 @@ mod tests {
 
     #[test]
     fn each_chunk_renews_the_hold_on_the_first() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         let take = |chunks: &mut Chunks, after, id, entry| {
             let now = now + Duration::from_secs(after);
             assert_eq!(chunks.take(now, &chunk("a", id, 4, 8), (1, entry), &body("ab")), Chunk::Kept);
@@ -386,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_lost_connection_frees_the_pieces_and_a_seek_frees_all() {
-        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED), Instant::now());
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
         chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab"));
         chunks.drop_pieces();
         assert_eq!((chunks.held, chunks.first_held(now)), (0, Some((1, 0))));
@@ -395,5 +467,72 @@ mod tests {
         chunks.clear();
         assert_eq!((chunks.held, chunks.first_held(now)), (0, None));
         assert_eq!(chunks.take(now, &chunk("a", 1, 2, 4), (1, 1), &body("cd")), Chunk::Stray);
+    }
+
+    #[test]
+    fn chunks_whose_beginning_does_not_come_are_orphans() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
+        let late = now + CHUNK_TIMEOUT;
+        for (id, entry) in [(1, 0), (1, 0), (2, 1)] {
+            assert_eq!(chunks.take(now, &chunk("a", id, 3, 6), (1, entry), &body("ab")), Chunk::Stray);
+        }
+        assert_eq!(chunks.next_orphan(), Some(late));
+        assert_eq!(chunks.lapsed_orphans(late - Duration::from_millis(1)), []);
+        assert_eq!(chunks.lapsed_orphans(late), [(1, 0), (1, 1)], "each once");
+        assert_eq!((chunks.lapsed_orphans(late), chunks.next_orphan()), (vec![], None));
+    }
+
+    #[test]
+    fn chunks_whose_beginning_can_come_again_are_no_orphans() {
+        let now = Instant::now();
+        let late = now + CHUNK_TIMEOUT;
+        let stray = |chunks: &mut Chunks, uuid: &str| {
+            assert_eq!(chunks.take(now, &chunk(uuid, 2, 4, 8), (1, 9), &body("ab")), Chunk::Stray);
+        };
+        let mut out_of_order = Chunks::new(DEFAULT_MAX_CHUNKED, false);
+        stray(&mut out_of_order, "a");
+        assert_eq!(out_of_order.lapsed_orphans(late), [], "the beginning may be on its way");
+
+        let mut begins = Chunks::new(DEFAULT_MAX_CHUNKED, true);
+        stray(&mut begins, "a");
+        begins.take(now, &chunk("a", 0, 4, 8), (1, 7), &body("ab"));
+        assert_eq!(begins.lapsed_orphans(late), [], "the beginning has come");
+
+        let mut gap = Chunks::new(DEFAULT_MAX_CHUNKED, true);
+        gap.take(now, &chunk("a", 0, 4, 8), (1, 7), &body("ab"));
+        stray(&mut gap, "a");
+        stray(&mut gap, "a");
+        assert_eq!(gap.lapsed_orphans(late), [], "the beginning came and was dropped");
+
+        let mut crowded = Chunks::new(DEFAULT_MAX_CHUNKED, true);
+        for i in 0..=MAX_OPEN as u64 {
+            crowded.take(now, &chunk(&i.to_string(), 0, 4, 8), (1, i), &body("ab"));
+        }
+        stray(&mut crowded, "0");
+        assert_eq!(crowded.lapsed_orphans(late), [], "the beginning made room for another");
+
+        let mut disconnected = Chunks::new(DEFAULT_MAX_CHUNKED, true);
+        stray(&mut disconnected, "a");
+        disconnected.drop_pieces();
+        assert_eq!(disconnected.lapsed_orphans(late), [], "it comes again");
+    }
+
+    #[test]
+    fn orphans_are_bounded() {
+        let (mut chunks, now) = (Chunks::new(DEFAULT_MAX_CHUNKED, true), Instant::now());
+        let long = "u".repeat(MAX_UUID + 1);
+        chunks.take(now, &chunk(&long, 1, 2, 4), (2, 0), &body("ab"));
+        for entry in 0..2 * MAX_ORPHANS as u64 {
+            chunks.take(now, &chunk("a", 1, 2, 4), (1, entry), &body("ab"));
+        }
+        let orphans = chunks.lapsed_orphans(now + CHUNK_TIMEOUT);
+        assert_eq!(orphans, (0..MAX_ORPHANS as u64).map(|entry| (1, entry)).collect::<Vec<_>>());
+        // Once it is not known what was dropped, nothing is an orphan.
+        for i in 0..MAX_DROPPED as u64 {
+            chunks.take(now, &chunk(&i.to_string(), 0, 4, 8), (3, i), &body("ab"));
+            chunks.take(now, &chunk(&i.to_string(), 2, 4, 8), (3, i), &body("ab"));
+        }
+        chunks.take(now, &chunk("b", 1, 2, 4), (4, 0), &body("ab"));
+        assert_eq!((chunks.dropped.len(), chunks.orphans.len()), (MAX_DROPPED, 0));
     }
 }

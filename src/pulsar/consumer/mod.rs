@@ -187,6 +187,8 @@ pub struct Counts {
     pub dead_letters_failed: u64,
     /// Messages that were sent to the topic of retries.
     pub retried: u64,
+    /// Chunks that were acknowledged because the beginning of their message is gone.
+    pub orphaned_chunks: u64,
 }
 
 impl std::ops::Add for Counts {
@@ -199,6 +201,7 @@ impl std::ops::Add for Counts {
             dead_letters: self.dead_letters + other.dead_letters,
             dead_letters_failed: self.dead_letters_failed + other.dead_letters_failed,
             retried: self.retried + other.retried,
+            orphaned_chunks: self.orphaned_chunks + other.orphaned_chunks,
         }
     }
 }
@@ -303,7 +306,7 @@ impl Consumer {
             window: Window::new(&options),
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
-            chunks: Chunks::new(options.max_chunked_message),
+            chunks: Chunks::new(options.max_chunked_message, !lists_redeliveries(options.kind)),
             chunked: BTreeMap::new(),
             settled: VecDeque::new(),
             nacks: BTreeMap::new(),
@@ -733,6 +736,7 @@ impl Consumer {
 
     /// Processes acknowledgements and redeliveries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.settle_orphans(now);
         if self.acks.is_held_back() {
             self.hold_acks(now);
             self.arm_acks(now);
@@ -771,6 +775,25 @@ impl Consumer {
         }
     }
 
+    /// Acknowledges the chunks whose message has lost its beginning. Behind an entry that could not be read they stay: that entry
+    /// may be the beginning.
+    fn settle_orphans(&mut self, now: Instant) {
+        if self.state != State::Attached {
+            return;
+        }
+        let orphans = self.chunks.lapsed_orphans(now);
+        if orphans.is_empty() {
+            return;
+        }
+        for entry in orphans {
+            if self.unreadable.is_none_or(|unreadable| order(entry) < order(unreadable)) {
+                self.acks.individual(&MessageId::new(entry.0, entry.1));
+                self.counts.orphaned_chunks += 1;
+            }
+        }
+        self.arm_acks(now);
+    }
+
     /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Detached {
@@ -781,7 +804,8 @@ impl Consumer {
         let unacked = self.unacked.as_ref().and_then(Unacked::next_due);
         let nacks = earliest(nacks, unacked).filter(|_| self.state == State::Attached);
         let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
-        earliest(earliest(self.ack_due, nacks), lapse)
+        let orphan = self.chunks.next_orphan().filter(|_| self.state == State::Attached);
+        earliest(earliest(self.ack_due, nacks), earliest(lapse, orphan))
     }
 
     /// Whether [`Self::poll_transmit`] has something to write.

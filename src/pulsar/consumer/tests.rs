@@ -453,6 +453,47 @@ fn acknowledged_past_a_first_chunk(now: Instant) -> Consumer {
 }
 
 #[test]
+fn chunks_without_a_beginning_are_acknowledged_after_a_minute() {
+    let now = Instant::now();
+    let late = now + CHUNK_TIMEOUT;
+    for kind in [SubType::Exclusive, SubType::Failover, SubType::Shared, SubType::KeyShared] {
+        let mut c = consumer(Options { kind, ..Options::default() });
+        c.handle_message(now, delivery(1, &[]), chunk("u", 1, 2)).unwrap();
+        assert_eq!(acks(&mut c, late - Duration::from_millis(1)), []);
+        if lists_redeliveries(kind) {
+            assert_eq!(
+                (acks(&mut c, late), c.poll_timeout()),
+                (vec![], None),
+                "its beginning may be elsewhere"
+            );
+            continue;
+        }
+        assert_eq!(c.poll_timeout(), Some(late));
+        assert_eq!(acks(&mut c, late), [(0, vec![1])]);
+        assert_eq!(c.counts().orphaned_chunks, 1);
+    }
+}
+
+#[test]
+fn chunks_behind_an_unreadable_entry_are_no_orphans() {
+    let now = Instant::now();
+    let late = now + CHUNK_TIMEOUT;
+    let mut c = consumer(Options::default());
+    c.handle_message(now, delivery(0, &[]), chunk("before", 1, 2)).unwrap();
+    let encrypted = pb::MessageMetadata {
+        encryption_keys: vec![pb::EncryptionKeys {
+            key: "k".into(),
+            value: b"v".as_slice().into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    c.handle_message(now, delivery(1, &[]), payload(&encrypted, b"ab")).unwrap_err();
+    c.handle_message(now, delivery(2, &[]), chunk("u", 1, 2)).unwrap();
+    assert_eq!(acks(&mut c, late), [(0, vec![0])], "the entry may be the beginning of the other");
+}
+
+#[test]
 fn a_cumulative_ack_leaves_out_a_chunked_message_until_that_is_acknowledged() {
     let now = Instant::now();
     for nacked in [false, true] {

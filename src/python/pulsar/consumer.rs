@@ -86,6 +86,7 @@ consumer_class! {
         let stats = PyDict::new(py);
         stats.set_item("redelivered", counts.redelivered)?;
         stats.set_item("ack_timeouts", counts.ack_timeouts)?;
+        stats.set_item("orphaned_chunks", counts.orphaned_chunks)?;
         stats.set_item("dead_letters", counts.dead_letters)?;
         stats.set_item("dead_letters_failed", counts.dead_letters_failed)?;
         stats.set_item("retried", counts.retried)?;

@@ -126,8 +126,10 @@ impl World {
     /// Entries that a subscription has not acknowledged, over all topics.
     async fn backlog(&self) -> u64 {
         // The chunks of a message whose last one is never sent stay, and so do those behind a seek that passes over its
-        // first ones.
-        if self.plan.chunking && (self.plan.drops || self.plan.timeouts || self.plan.seeks > 0) {
+        // first ones where entries do not come in order.
+        let is_shared = |kind: &SubType| matches!(kind, SubType::Shared | SubType::KeyShared);
+        let stays = self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(kind));
+        if self.plan.chunking && (self.plan.drops || self.plan.timeouts || stays) {
             return 0;
         }
         let Some(broker) = self.host.broker() else { return u64::MAX };
