@@ -233,7 +233,7 @@ pub struct Found {
     pub sessions: Vec<StoredSession>,
     /// Retained messages.
     pub retained: Vec<Entry>,
-    /// The first retained message that cannot be read.
+    /// The first damaged message: a retained one that cannot be read, or one that nothing refers to.
     pub damage: Option<String>,
     /// Number of the next message.
     pub next_sequence: u64,
@@ -241,6 +241,33 @@ pub struct Found {
     pub next_session: u64,
     /// Bytes in use.
     pub bytes: u64,
+}
+
+/// Removes messages that the last run no longer needed, but had not removed yet. One that cannot be read stays and is told: a damaged
+/// key may have brought an entry of another topic here.
+fn remove_leftovers(db: &Connection, log: u64) -> Result<Option<String>> {
+    let mut statement = db.prepare(
+        "SELECT id FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN
+            (SELECT sequence FROM queue UNION SELECT sequence FROM retained)",
+    )?;
+    let leftovers: Vec<i64> =
+        statement.query_map(keys_of(log), |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut damage = None;
+    for key in leftovers {
+        match Stored::read_one(db, log, sequence_of(key)) {
+            Ok(_) => drop(db.prepare_cached("DELETE FROM entry WHERE id = ?1")?.execute([key])?),
+            Err(unread) if unread.is_of_disk => return Err(unread.error),
+            Err(unread) => {
+                damage.get_or_insert_with(|| {
+                    format!(
+                        "a message that nothing refers to, perhaps an entry of another topic: {}",
+                        unread.error
+                    )
+                });
+            }
+        }
+    }
+    Ok(damage)
 }
 
 /// Loads the tables. Creates the log if it does not exist.
@@ -253,16 +280,12 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         None => entries::new_topic(db, topic_ids.next(), DOMAIN, DOMAIN)?,
     };
     let range = keys_of(log);
-    // Remove messages that the last run no longer needed, but had not removed yet.
-    db.execute(
-        "DELETE FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN
-            (SELECT sequence FROM queue UNION SELECT sequence FROM retained)",
-        range,
-    )?;
+    let damage = remove_leftovers(db, log)?;
     let last: Option<i64> =
         db.query_row("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2", range, |row| row.get(0))?;
     let mut found = Found {
         log,
+        damage,
         next_sequence: last.map_or(1, |id| sequence_of(id) + 1),
         next_session: 1,
         bytes: crate::sqlite::used_bytes(db)?,
@@ -343,6 +366,32 @@ mod tests {
 
     fn queued(position: u64, sequence: u64) -> QueueRow {
         QueueRow { position, sequence, flags: 5, ids: vec![1, 1 << 24], packet_id: 0, released: false }
+    }
+
+    #[test]
+    fn an_entry_that_a_damaged_key_brought_here_is_told_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Sync::Os).unwrap();
+        let (db, ids) = (database.connection(), TopicIds::new(5));
+        let log = load(db, &ids).unwrap().log;
+        let message = |sequence| Entry { sequence, ..entry(1, 60) };
+        for op in [Op::Append(log, message(1)), Op::Append(log + 1, message(2))] {
+            op.apply(db).unwrap();
+        }
+        let keys = [entry_key(log, 2), entry_key(log + 1, 2)];
+        db.execute("UPDATE entry SET id = ?1 WHERE id = ?2", keys).unwrap();
+        for _ in 0..2 {
+            let damage = load(db, &ids).unwrap().damage.unwrap();
+            assert!(damage.contains("entry 2") && damage.contains("another topic"), "{damage}");
+            let left: Vec<i64> = db
+                .prepare("SELECT id FROM entry")
+                .unwrap()
+                .query_map([], |row| row.get(0))
+                .unwrap()
+                .collect::<rusqlite::Result<_>>()
+                .unwrap();
+            assert_eq!(left, [keys[0]], "the message that nothing refers to is gone");
+        }
     }
 
     #[test]
