@@ -22,7 +22,8 @@
 //! | [`OutboxSession`](Rank::OutboxSession) | bookkeeping between an MQTT session and its outbox | the outbox |
 //! | [`Outbox`](Rank::Outbox) | what the outbox's writer has not reported | nothing |
 //! | [`SendGroup`](Rank::SendGroup) | messages of the bindings that end together | nothing |
-//! | [`Leaf`](Rank::Leaf) | a field of its own: a queue, a name, a connection | nothing |
+//! | [`Leaf`](Rank::Leaf) | a field of its own: a queue, a name, a connection | log records |
+//! | [`Log`](Rank::Log) | the log records that wait for their thread | nothing |
 //!
 //! A driver's turn and its events run under [`Rank::Host`] and call into the bindings, which call back into the
 //! machines; that is why the bindings stand between the two. Drop a value that owns a handle only after the guard:
@@ -59,8 +60,10 @@ pub enum Rank {
     Outbox,
     /// Messages of the bindings that end together.
     SendGroup,
-    /// A mutex inside which no other is taken.
+    /// A mutex inside which no other is taken, except to log.
     Leaf,
+    /// The log records that wait for their thread.
+    Log,
 }
 
 /// A mutex with a rank. A panic under the lock does not poison it.

@@ -17,7 +17,8 @@ The rules, of which each has a method in ``Blocking``:
 * Modules are replaced by their twins, see ``MODULES``.
 
 What these rules cannot express is written by hand for both faces: ``_handle.py``, ``_opening.py``,
-``_listening.py`` and ``_intercepting.py`` in ``penstock`` and in ``penstock/blocking``.
+``_listening.py``, ``_observing.py`` and ``_intercepting.py`` in ``penstock`` and in
+``penstock/blocking``.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ MODULES = {
     "_handle": "blocking._handle",
     "_intercepting": "blocking._intercepting",
     "_listening": "blocking._listening",
+    "_observing": "blocking._observing",
     "_opening": "blocking._opening",
     **{f"{key}.client": f"{key}.blocking" for key in PROTOCOLS},
     "pulsar.intercepted": "pulsar.blocking_intercepted",

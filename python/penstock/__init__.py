@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from ._base import Consumer as Consumer
     from ._base import Producer as Producer
     from ._connect import connect as connect
+    from ._events import ConnectionEvent as ConnectionEvent
     from ._listening import Listener as Listener
+    from ._observing import ConnectionEvents as ConnectionEvents
+    from ._observing import EventCallback as EventCallback
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit
@@ -42,7 +45,9 @@ else:
             **dict.fromkeys(("blocking", "errors", "mqtt", "pulsar", "spark", "tubemq"), ""),
             "connect": "_connect",
             **dict.fromkeys(("Client", "Consumer", "Producer"), "_base"),
+            "ConnectionEvent": "_events",
             "Listener": "_listening",
+            **dict.fromkeys(("ConnectionEvents", "EventCallback"), "_observing"),
             "Broker": "broker",
             "Message": "protocols",
             **dict.fromkeys(("Error", "MemoryLimit", "QueueFull", "Timeout"), "errors"),
@@ -54,8 +59,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Broker",
     "Client",
+    "ConnectionEvent",
+    "ConnectionEvents",
     "Consumer",
     "Error",
+    "EventCallback",
     "Listener",
     "MemoryLimit",
     "Message",

@@ -149,6 +149,9 @@ def encode_frame(
         InvalidArgument: a missing column, a type that does not fit, or a negative time.
     """
 
+def log_records_dropped() -> int:
+    """Number of log records of this process that were dropped because handlers were too slow."""
+
 def template_columns(template: str) -> list[str]:
     """The columns that a template of topics names, in order.
 
@@ -178,6 +181,13 @@ class _ClientOf(Generic[_Client]):
         """Whether :meth:`close` was called, or the process has forked since."""
     def stats(self) -> dict[str, Any]:
         """Counters: ``memory_used_bytes``, and those of the protocol."""
+    def event(self, number: int) -> tuple[int, dict[str, Any]] | None:
+        """The first connection event that is kept from ``number`` on, with its number."""
+    def event_due(self, number: int) -> _Pending[None]:
+        """Waits until there is a connection event from ``number`` on, or there will be none."""
+    @property
+    def events_ended(self) -> bool:
+        """Whether there will be no more connection events."""
     def close(self) -> _Pending[None]:
         """Closes the producers and consumers of this client, then its connections."""
 

@@ -20,10 +20,12 @@ from . import parse
 from ._lanes import settings
 from ._listening import Listener
 from ._missing import Answers
+from ._observing import ConnectionEvents, EventCallback, Feed
 from .errors import Closed, InvalidArgument
 from .protocols import M_co
 
 if TYPE_CHECKING:
+    from ._events import ConnectionEvent
     from ._native import Loop
     from ._typing import Duration, Pending
     from .broker import Broker
@@ -123,6 +125,40 @@ class ClientHandle(Handle):
         self._defaults = defaults
         self._broker = broker
         self._children: weakref.WeakSet[ChildHandle] = weakref.WeakSet()
+        self._feed = Feed(native, loop)
+
+    def events(self) -> ConnectionEvents:
+        """The events of this client's connections as an asynchronous iterator: connected, disconnected with
+        the reason, subscribed again, given up. It begins with those that have happened, and ends when the
+        client is closed; see :class:`penstock.ConnectionEvent`.
+
+        Raises:
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        return ConnectionEvents(self._feed)
+
+    def on_event(self, callback: Callable[[ConnectionEvent], object]) -> EventCallback:
+        """Calls a function with each event of this client's connections, one after the other, beginning with
+        those that have happened. A coroutine function is awaited;
+        a plain function must not block.
+
+        A callback that raises is logged by the logger ``penstock.events`` and counted, and the next event
+        follows. One that is slow misses events, as :meth:`events` does; the client never waits for it.
+
+        Args:
+            callback: takes a :class:`penstock.ConnectionEvent`.
+
+        Raises:
+            InvalidArgument: not a function.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        try:
+            parse.callable_(callback)
+        except ValueError as error:
+            raise InvalidArgument(f"on_event: {error}") from None
+        return EventCallback(self._feed, self._loop, callback)
 
     async def close(self) -> None:
         """Flushes the producers, closes every handle of this client, and stops the broker of
@@ -138,9 +174,12 @@ class ClientHandle(Handle):
             await self._native.close()
         finally:
             self._open = False
-            self._bridge.close()
-            if self._broker:
-                await asyncio.to_thread(self._broker.stop)
+            try:
+                await self._feed.finish()
+            finally:
+                self._bridge.close()
+                if self._broker:
+                    await asyncio.to_thread(self._broker.stop)
         for result in results:
             if isinstance(result, BaseException) and not failed:
                 raise result
@@ -150,6 +189,7 @@ class ClientHandle(Handle):
             child._open = False
         with contextlib.suppress(Exception):
             self._native.close()
+        self._feed.close()
         self._bridge.close()
         if self._broker:
             self._broker.abandon()

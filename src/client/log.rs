@@ -1,19 +1,82 @@
-//! Warnings that belong to no call of the application: what was dropped, skipped or given up in the background.
+//! Log records: what happens in the background and belongs to no call of the application.
+//!
+//! A record goes to the logger of a part, as `penstock.pulsar.connection`. Its text never holds a secret: passwords and
+//! tokens are not in errors, and a URL has no credentials.
 
+use std::panic::Location;
 use std::sync::OnceLock;
 
-/// Receives warnings. Called on the engine's thread, possibly under a lock; must neither block nor call the client.
-pub type Sink = fn(&str);
+/// Urgency of a record; the numbers are those of Python's `logging`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Each attempt of each partition.
+    Debug = 10,
+    /// Connections that open, end and are tried again.
+    Info = 20,
+    /// Messages that were dropped or skipped, refusals, and clients that gave up.
+    Warning = 30,
+}
+
+/// Receiver of the records of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Sink {
+    /// Whether records of this level are wanted.
+    pub wants: fn(Level) -> bool,
+    /// Receives the name of the logger and the text. Called on the engine's thread, possibly under a lock; must neither
+    /// block nor call the client.
+    pub write: fn(Level, &str, String),
+}
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// Sets the receiver of warnings for the process. The first call wins; without one they are dropped.
+/// Sets the receiver of records for the process. The first call wins; without one they are dropped.
 pub fn set_sink(sink: Sink) {
     let _ = SINK.set(sink);
 }
 
+/// Writes a record to `logger`. The text is made only if it is wanted.
+pub(super) fn record(level: Level, logger: &str, text: impl FnOnce() -> String) {
+    if let Some(sink) = SINK.get()
+        && (sink.wants)(level)
+    {
+        (sink.write)(level, logger, text());
+    }
+}
+
+/// Writes a warning to the logger of the part that calls this.
+#[track_caller]
 pub(super) fn warn(text: &str) {
-    if let Some(sink) = SINK.get() {
-        sink(text);
+    record(Level::Warning, &logger_of(Location::caller().file()), || text.to_owned());
+}
+
+/// The logger of a source file: `src/client/pulsar/consumer/part.rs` belongs to `penstock.pulsar.consumer`.
+fn logger_of(file: &str) -> String {
+    let path = file.replace('\\', "/");
+    let part = path.rsplit_once("/client/").map_or("", |(_, part)| part);
+    let mut names = part.trim_end_matches(".rs").split('/');
+    match (names.next(), names.next()) {
+        (Some(name), None) if !name.is_empty() => format!("penstock.{name}"),
+        // What the producers and consumers of a client share.
+        (Some(protocol), Some("shared" | "part" | "mod")) => format!("penstock.{protocol}"),
+        (Some(protocol), Some(name)) => format!("penstock.{protocol}.{name}"),
+        _ => "penstock".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::logger_of;
+
+    #[test]
+    fn a_warning_belongs_to_the_logger_of_its_part() {
+        for (file, logger) in [
+            ("src/client/pulsar/consumer/part.rs", "penstock.pulsar.consumer"),
+            ("src/client/pulsar/part.rs", "penstock.pulsar"),
+            ("src\\client\\mqtt\\connection.rs", "penstock.mqtt.connection"),
+            ("src/client/credentials.rs", "penstock.credentials"),
+            ("elsewhere.rs", "penstock"),
+        ] {
+            assert_eq!(logger_of(file), logger);
+        }
     }
 }

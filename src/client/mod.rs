@@ -3,7 +3,8 @@
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: one client for each protocol; none of them imports another
 //! * [`events`]: callbacks from producers and consumers to their owner
 //! * [`credentials`]: tokens and passwords
-//! * [`log`]: warnings that belong to no call
+//! * [`journal`]: the connection events of a client
+//! * [`log`]: records of what belongs to no call
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
 //! * `registry`: what a client has open
 //!
@@ -22,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 mod budget;
 pub mod credentials;
 pub mod events;
+pub mod journal;
 pub mod log;
 pub mod mqtt;
 mod outcomes;

@@ -6,10 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::client::events::{ConsumerEvents, ProducerEvents};
+use crate::client::journal::Journal;
 use crate::error::Result;
 use crate::python::bridge::Loop;
 use crate::python::consumer::{Receiver, Subscription};
 use crate::python::convert::{py_result, threads};
+use crate::python::journal::numbered;
 use crate::python::promise::Caller;
 use crate::python::receives::{self, Receives};
 use crate::python::runtime::Native;
@@ -27,6 +29,9 @@ pub(super) trait Connection: Clone + Send + Sync + 'static {
 
     /// Bytes of messages that have no answer from the broker yet.
     fn memory_used(&self) -> usize;
+
+    /// The events of the connections.
+    fn journal(&self) -> &Arc<Journal>;
 
     /// Adds the protocol's own counters.
     fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -71,8 +76,38 @@ impl<C: Connection> Connected<C> {
         let client = self.native(py)?;
         let stats = PyDict::new(py);
         stats.set_item("memory_used_bytes", client.memory_used())?;
+        let connections = client.journal().counts();
+        stats.set_item("connections_opened", connections.opened)?;
+        stats.set_item("connections_closed", connections.closed)?;
+        stats.set_item("connect_failures", connections.failed)?;
+        stats.set_item("reconnects", connections.reconnects)?;
+        stats.set_item("resubscribed", connections.resubscribed)?;
         client.add_stats(&stats)?;
         Ok(stats)
+    }
+
+    /// The first connection event that is kept from `number` on, with its number.
+    pub(super) fn event<'py>(
+        &self,
+        py: Python<'py>,
+        number: u64,
+    ) -> PyResult<Option<(u64, Bound<'py, PyDict>)>> {
+        self.native(py)?.journal().first_from(number).map(|entry| numbered(py, &entry)).transpose()
+    }
+
+    /// Waits until there is a connection event from `number` on, or there will be none.
+    pub(super) fn event_due(&self, py: Python<'_>, number: u64) -> PyResult<Py<PyAny>> {
+        // Not the client, which this wait must not keep.
+        let journal = Arc::clone(self.native(py)?.journal());
+        self.caller.run(py, 1, async move {
+            journal.due(number).await;
+            Ok(())
+        })
+    }
+
+    /// Whether there will be no more connection events.
+    pub(super) fn events_ended(&self) -> bool {
+        self.native.get().map_or(true, |client| client.journal().is_ended())
     }
 
     /// Runs an operation on the engine.
@@ -178,6 +213,23 @@ macro_rules! client_class {
 
             fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 self.0.stats(py)
+            }
+
+            fn event<'py>(
+                &self,
+                py: Python<'py>,
+                number: u64,
+            ) -> PyResult<Option<(u64, Bound<'py, PyDict>)>> {
+                self.0.event(py, number)
+            }
+
+            fn event_due(&self, py: Python<'_>, number: u64) -> PyResult<Py<PyAny>> {
+                self.0.event_due(py, number)
+            }
+
+            #[getter]
+            fn events_ended(&self) -> bool {
+                self.0.events_ended()
             }
 
             fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -1,32 +1,180 @@
-//! Warnings of the engine to Python's logger `penstock`.
+//! The engine's log records on their way to Python's `logging`.
 //!
-//! Each has a thread, because handlers run any code and the engine may hold locks. They are rare: each kind is given
-//! once for a client or consumer.
+//! ```text
+//! engine thread ── push ──► queue of MOST records ──► thread "penstock-log" ──► logging.getLogger("penstock. …")
+//! ```
+//! The engine's threads never attach to the interpreter, and never wait for a handler, which may run any code. The thread
+//! starts with the first record of a burst and ends when the queue is empty. While a handler hangs, the queue fills; what
+//! does not fit is dropped and counted.
+//!
+//! Records below the level of all loggers are not made. The level is looked up by the thread with each burst; a record
+//! that comes later than [`FRESH`] is always made, so that a change of the configuration is seen.
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::wrap_pyfunction;
 
+use crate::client::log::{Level, Sink, set_sink};
+use crate::clock;
 use crate::python::exit::Call;
+use crate::sync::{Mutex, Rank};
 
-/// Connects the engine's warnings to the logger.
-pub(super) fn register() {
-    crate::client::log::set_sink(warn);
+/// Records that wait at most.
+const MOST: usize = 1024;
+
+/// Time after which the level is looked up again.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// The loggers that the engine writes to.
+const LOGGERS: [&str; 12] = [
+    "penstock",
+    "penstock.credentials",
+    "penstock.mqtt",
+    "penstock.mqtt.connection",
+    "penstock.pulsar",
+    "penstock.pulsar.connection",
+    "penstock.pulsar.consumer",
+    "penstock.pulsar.producer",
+    "penstock.tubemq",
+    "penstock.tubemq.connection",
+    "penstock.tubemq.consumer",
+    "penstock.tubemq.producer",
+];
+
+/// Lowest level of [`LOGGERS`]. Everything is wanted until it has been looked up.
+static LEVEL: AtomicI32 = AtomicI32::new(0);
+
+/// Records that were dropped because the queue was full.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+struct Record {
+    level: Level,
+    logger: String,
+    text: String,
 }
 
-fn warn(text: &str) {
-    let Some(call) = Call::begin() else { return };
-    let text = text.to_owned();
-    let log = move || {
+#[derive(Default)]
+struct State {
+    records: VecDeque<Record>,
+    /// The thread is running.
+    running: bool,
+    /// When the level was looked up.
+    looked: Option<Instant>,
+    /// Records dropped since the thread has reported some.
+    dropped: u64,
+}
+
+type Queue = Mutex<State>;
+
+/// The queue of this process. Leaked: a fork may copy a locked one, so a child makes its own.
+static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(ptr::null_mut());
+
+#[allow(unsafe_code, reason = "the pointer is only ever null or a leaked box")]
+fn queue() -> &'static Queue {
+    let current = QUEUE.load(Ordering::Acquire);
+    // SAFETY: every pointer in QUEUE came from Box::leak and is never freed.
+    if let Some(queue) = unsafe { current.as_ref() } {
+        return queue;
+    }
+    let fresh: &mut Queue = Box::leak(Box::new(Mutex::new(Rank::Log, State::default())));
+    match QUEUE.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => fresh,
+        // Another thread was faster.
+        // SAFETY: as above.
+        Err(other) => unsafe { &*other },
+    }
+}
+
+/// Leaves the queue to the parent in a forked child.
+pub(super) fn forked() {
+    QUEUE.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Connects the engine's records to the loggers.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    set_sink(Sink { wants, write });
+    module.add_function(wrap_pyfunction!(log_records_dropped, module)?)
+}
+
+/// Number of log records of this process that were dropped because handlers were too slow.
+#[pyfunction]
+fn log_records_dropped() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+fn wants(level: Level) -> bool {
+    level as i32 >= LEVEL.load(Ordering::Relaxed)
+        || queue().lock().looked.is_none_or(|looked| clock::now().duration_since(looked) >= FRESH)
+}
+
+fn write(level: Level, logger: &str, text: String) {
+    let start = {
+        let mut state = queue().lock();
+        if state.records.len() >= MOST {
+            state.dropped += 1;
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        state.records.push_back(Record { level, logger: logger.to_owned(), text });
+        !std::mem::replace(&mut state.running, true)
+    };
+    if start {
+        let started = Call::begin().is_some_and(|call| {
+            let run = move || {
+                drain();
+                drop(call);
+            };
+            std::thread::Builder::new().name("penstock-log".into()).spawn(run).is_ok()
+        });
+        if !started {
+            // The interpreter ends, or there are no threads: the next record tries again.
+            queue().lock().running = false;
+        }
+    }
+}
+
+/// Hands over records until there are none.
+fn drain() {
+    loop {
+        let (records, dropped) = {
+            let mut state = queue().lock();
+            if state.records.is_empty() && state.dropped == 0 {
+                state.running = false;
+                return;
+            }
+            state.looked = Some(clock::now());
+            (std::mem::take(&mut state.records), std::mem::take(&mut state.dropped))
+        };
         Python::try_attach(|py| {
-            let logged = py
-                .import("logging")
-                .and_then(|logging| logging.call_method1("getLogger", ("penstock",)))
-                .and_then(|logger| logger.call_method1("warning", ("%s", text)));
-            if let Err(error) = logged {
+            if let Err(error) = hand_over(py, records, dropped) {
                 error.write_unraisable(py, None);
             }
         });
-        drop(call);
-    };
-    // Without a thread there is no warning; the counters are there in any case.
-    let _ = std::thread::Builder::new().name("penstock-log".into()).spawn(log);
+    }
+}
+
+fn hand_over(py: Python<'_>, records: VecDeque<Record>, dropped: u64) -> PyResult<()> {
+    let logging = py.import("logging")?;
+    let mut least = i32::MAX;
+    for logger in LOGGERS {
+        let logger = logging.call_method1("getLogger", (logger,))?;
+        least = least.min(logger.call_method0("getEffectiveLevel")?.extract()?);
+    }
+    LEVEL.store(least, Ordering::Relaxed);
+    for Record { level, logger, text } in records {
+        let logger = logging.call_method1("getLogger", (logger,))?;
+        // A handler or filter that raises costs its own record, not those behind it.
+        if let Err(error) = logger.call_method1("log", (level as i32, "%s", text)) {
+            error.write_unraisable(py, None);
+        }
+    }
+    if dropped > 0 {
+        let text = format!("{dropped} log records were dropped, because handlers were too slow");
+        logging.call_method1("getLogger", ("penstock",))?.call_method1("warning", ("%s", text))?;
+    }
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! The native module `penstock._engine`: conversion and wake-ups only.
 //!
-//! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: warnings
+//! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: log records
 //! * [`convert`]: Python values to plain data, and errors to exceptions
-//! * [`value`]: results on their way to Python
+//! * [`value`]: results on their way to Python; [`journal`]: connection events
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
 //! * [`promise`]: the engine's end of a result for which a future or a blocked thread waits
 //! * [`ready`]: the awaitable that already holds its message
@@ -17,7 +17,7 @@
 //! parts know no class of a protocol: each protocol implements their traits beside its classes.
 //!
 //! Threads of the engine never attach to the interpreter. The exceptions are functions that supply secrets, which
-//! run on a thread that may block, and warnings, each of which has a thread. Futures are touched on their loop's thread
+//! run on a thread that may block, and log records, which have a thread of their own. Futures are touched on their loop's thread
 //! only.
 
 use pyo3::prelude::*;
@@ -30,6 +30,7 @@ mod consumer;
 mod convert;
 mod exit;
 mod frame;
+mod journal;
 mod log;
 mod message;
 mod mqtt;
@@ -47,7 +48,7 @@ mod value;
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     runtime::watch_forks(module)?;
     exit::register(module)?;
-    log::register();
+    log::register(module)?;
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;

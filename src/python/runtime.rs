@@ -14,7 +14,7 @@ use pyo3::types::PyCFunction;
 
 use crate::client::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::python::exit;
+use crate::python::{exit, log};
 
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -38,6 +38,7 @@ pub(super) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
         GENERATION.fetch_add(1, Ordering::AcqRel);
         RUNNING.store(ptr::null_mut(), Ordering::Release);
         exit::forked();
+        log::forked();
         Ok(())
     })?;
     let options = pyo3::types::PyDict::new(py);

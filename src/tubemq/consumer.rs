@@ -120,6 +120,8 @@ pub struct Options {
 pub enum Event {
     /// The first registration was answered: the partition is held, held by another member, or was refused for now.
     Registered(Result<()>),
+    /// It is registered again after the connection or the registration was lost.
+    RegisteredAgain,
     /// A seek has ended.
     SeekDone(Result<()>),
     /// The visit token has expired.
@@ -216,6 +218,8 @@ pub struct Consumer {
     intent: Intent,
     /// Whether there is a connection to the broker.
     attached: bool,
+    /// Whether it has been registered before.
+    was_held: bool,
     /// Start position of the next registration.
     start: Start,
     /// Messages of the pack that have not been taken.
@@ -254,6 +258,7 @@ impl Consumer {
             state: State::Out { at: now, attempt: Attempt { first: true, ..Attempt::default() } },
             intent: Intent::Read,
             attached: false,
+            was_held: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             dropped: None,

@@ -133,11 +133,11 @@ class ChaosProxy:
         self._started = time.monotonic()
 
     async def __aenter__(self) -> Self:
-        await self._listen()
+        await self.listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._deafen()
+        await self.deafen()
         for passage in list(self._passages):
             passage.reset()
         tasks = list(self._passages.values())
@@ -145,7 +145,8 @@ class ChaosProxy:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
+        """Accepts connections, as at the start."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -157,7 +158,8 @@ class ChaosProxy:
         assert len(pair[0]) == len(pair[1]), f"lengths of strings are in the answers: {pair}"
         return pair
 
-    async def _deafen(self) -> None:
+    async def deafen(self) -> None:
+        """Accepts no connections; those that there are go on."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -201,13 +203,13 @@ class ChaosProxy:
         """Connections are not accepted, or reset as soon as they are."""
         self._refuses = True
         if listens_not := self.chance.random() < 0.5:
-            await self._deafen()
+            await self.deafen()
         try:
             await asyncio.sleep(seconds)
         finally:
             self._refuses = False
             if listens_not:
-                await self._listen()
+                await self.listen()
 
     async def _one(self) -> None:
         chance = self.chance

@@ -17,5 +17,14 @@ Handles may be shared between threads. The classes of each protocol are in ``pen
 from ._base import Client, Consumer, Producer
 from ._connect import connect
 from ._listening import Listener
+from ._observing import ConnectionEvents, EventCallback
 
-__all__ = ["Client", "Consumer", "Listener", "Producer", "connect"]
+__all__ = [
+    "Client",
+    "ConnectionEvents",
+    "Consumer",
+    "EventCallback",
+    "Listener",
+    "Producer",
+    "connect",
+]

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 from penstock import parse
 from penstock._lanes import settings
 from penstock._missing import Answers
-from penstock.errors import Closed
+from penstock.errors import Closed, InvalidArgument
 from penstock.protocols import M_co
 
 from ._listening import Listener
+from ._observing import ConnectionEvents, EventCallback, Feed
 
 if TYPE_CHECKING:
+    from penstock._events import ConnectionEvent
     from penstock._typing import Duration, Pending
     from penstock.broker import Broker
     from penstock.protocols import Defaults
@@ -86,7 +88,41 @@ class ClientHandle(Handle):
         self._defaults = defaults
         self._broker = broker
         self._children: weakref.WeakSet[ChildHandle] = weakref.WeakSet()
+        self._feed = Feed(native)
         self._open = True
+
+    def events(self) -> ConnectionEvents:
+        """The events of this client's connections as an iterator: connected, disconnected with the
+        reason, subscribed again, given up. It begins with those that have happened, and ends when the client
+        is closed; see :class:`penstock.ConnectionEvent`.
+
+        Raises:
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        return ConnectionEvents(self._feed)
+
+    def on_event(self, callback: Callable[[ConnectionEvent], object]) -> EventCallback:
+        """Calls a function with each event of this client's connections, one after the other, beginning with
+        those that have happened. It runs in a
+        thread of its own.
+
+        A callback that raises is logged by the logger ``penstock.events`` and counted, and the next event
+        follows. One that is slow misses events, as :meth:`events` does; the client never waits for it.
+
+        Args:
+            callback: takes a :class:`penstock.ConnectionEvent`.
+
+        Raises:
+            InvalidArgument: not a function.
+            Closed: after :meth:`close`.
+        """
+        self._check()
+        try:
+            parse.callable_(callback)
+        except ValueError as error:
+            raise InvalidArgument(f"on_event: {error}") from None
+        return EventCallback(self._feed, callback)
 
     def abandon(self) -> None:
         """Closes the client without waiting: messages that the broker has not answered may arrive or not. For
@@ -105,6 +141,7 @@ class ClientHandle(Handle):
         finally:
             self._open = False
             self._native.close().wait()
+            self._feed.finish()
             if self._broker:
                 self._broker.stop()
 

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::client::journal::{Attempts, Line};
 use crate::client::log;
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::shared::{Link, Server, Shared};
@@ -58,6 +59,7 @@ pub(super) struct Attached {
     /// Events of the session that have not been dispatched.
     events: Vec<session::Event>,
     connected: watch::Sender<bool>,
+    line: Line,
     /// Authentication steps that the server requests.
     challenges: mpsc::Sender<Option<Bytes>>,
     /// Set when the session finds that the broker violated the protocol.
@@ -110,6 +112,7 @@ impl Attached {
         shared.carry_out(shared.unclaimed.attached(clock::now(), ack.session_present));
         let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
         consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));
+        self.line.up(Some(ack.session_present));
         self.connected.send_replace(true);
     }
 }
@@ -252,6 +255,8 @@ pub(super) struct Connector {
     next: usize,
     /// Versions to try; the last one is next.
     versions: Vec<Version>,
+    /// The address that was tried last.
+    address: String,
 }
 
 impl Connector {
@@ -266,7 +271,7 @@ impl Connector {
             Some(version) => vec![version],
             None => vec![Version::V3_1, Version::V3_1_1, Version::V5],
         };
-        Ok(Self { url, tls, next: 0, versions })
+        Ok(Self { address: url.path.clone(), url, tls, next: 0, versions })
     }
 
     fn version(&self) -> Version {
@@ -284,6 +289,7 @@ impl Connector {
         let mut last = None;
         for _ in 0..self.url.addresses.len() {
             let address = self.url.addresses[self.next % self.url.addresses.len()].clone();
+            self.address = address.to_string();
             match self.open_address(&address, shared).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
@@ -386,24 +392,34 @@ pub(super) async fn supervise(
     // The first caller waits for one attempt at each address.
     let mut attempts = connector.url.addresses.len();
     let mut unanswered: Vec<Instant> = Vec::new();
+    let mut tries = Attempts::default();
     loop {
-        let (reached, error) = run(&shared, &mut connector, &mut ready).await;
+        let (reached, error) = run(&shared, &mut connector, &mut ready, tries).await;
         if error.kind() == ErrorKind::Closed {
             // `Client::close` ends the rest once the outbox is written.
             return;
         }
         *shared.trouble.lock() = Some(error.clone());
-        if reached == Reached::Up {
+        let failed = if reached == Reached::Up {
             backoff.reset();
+            tries.succeed();
+            None
         } else {
             connector.next += 1;
-        }
+            Some(tries.fail())
+        };
+        let note_failure = |pause| {
+            if let Some(attempts) = failed {
+                shared.journal.connect_failed(&connector.address, attempts, &error, pause);
+            }
+        };
         let now = clock::now();
         unanswered.retain(|at| now < *at + LATE_CONNECT);
         if reached == Reached::Unanswered && unanswered.len() < MOST_UNANSWERED {
             unanswered.push(now);
         }
         if error.kind() == ErrorKind::UnsupportedVersion && connector.versions.len() > 1 {
+            note_failure(Some(Duration::ZERO));
             connector.versions.pop();
             continue;
         }
@@ -430,15 +446,20 @@ pub(super) async fn supervise(
             let _ = ready.send(Ok(()));
         }
         if hopeless || ready.is_some() && attempts == 0 {
+            note_failure(None);
             if let Some(ready) = ready.take() {
                 let _ = ready.send(Err(error.clone()));
+            } else {
+                shared.journal.gave_up(None, &error);
             }
             return shared.end(&error);
         }
+        let pause = backoff.pause();
+        note_failure(Some(pause));
         tokio::select! {
             biased;
             () = shared.closing.notified() => return,
-            () = tokio::time::sleep(backoff.pause()) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -448,6 +469,7 @@ async fn run(
     shared: &Arc<Shared>,
     connector: &mut Connector,
     ready: &mut Option<oneshot::Sender<Result<()>>>,
+    tries: Attempts,
 ) -> (Reached, Error) {
     let version = connector.version();
     shared.set_version(version);
@@ -468,6 +490,7 @@ async fn run(
         shared: Arc::clone(shared),
         events: Vec::new(),
         connected,
+        line: Line::new(&shared.journal, &connector.address, tries),
         challenges,
         broken: None,
         closing: false,
@@ -511,6 +534,7 @@ async fn run(
         (_, Some(error)) | (Err(error), None) => error,
         (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
     };
+    host.line.down(&error);
     let reached = match error.kind() {
         _ if *host.connected.borrow() => Reached::Up,
         ErrorKind::Disconnected | ErrorKind::Timeout => Reached::Unanswered,

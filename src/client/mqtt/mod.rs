@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
+use crate::client::journal::Journal;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
@@ -168,6 +169,11 @@ impl Client {
     pub async fn reauthenticate(&self) -> Result<()> {
         self.0.shared.check_open()?;
         connection::reauthenticate(&self.0.shared).await
+    }
+
+    /// The events of the connections.
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.0.shared.journal
     }
 
     /// Bytes of publications without an answer.

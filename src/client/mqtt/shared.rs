@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
+use crate::client::journal::Journal;
 use crate::client::mqtt::options::ClientOptions;
 use crate::client::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
 use crate::client::mqtt::publisher::Publisher;
@@ -62,6 +63,7 @@ pub struct Server {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
+    pub(super) journal: Arc<Journal>,
     session: Mutex<Session>,
     /// Between the session and the durable outbox, if there is one.
     pub(super) outbox: Option<OutboxSession>,
@@ -111,6 +113,7 @@ impl Shared {
         abandoned: UnboundedSender<Abandoned>,
     ) -> Self {
         Self {
+            journal: Journal::new("penstock.mqtt.connection"),
             session: Mutex::new(Rank::Machine, session),
             outbox,
             link: Mutex::default(),
@@ -232,7 +235,10 @@ impl Shared {
     fn renewed(&self, id: u32, result: Result<Vec<Reason>>) {
         let consumer = self.routes.lock().get(id);
         let Some(consumer) = consumer else { return };
-        let Some((error, granted)) = consumer.refusal(&result) else { return };
+        let Some((error, granted)) = consumer.refusal(&result) else {
+            return self.journal.resubscribed(&consumer.topic());
+        };
+        self.journal.gave_up(Some(&consumer.topic()), &error);
         self.routes.lock().remove(id);
         {
             let mut session = self.session();
@@ -427,6 +433,7 @@ impl Shared {
             }
             *ended = Some(error.clone());
         }
+        self.journal.end();
         // The link is dropped after its lock.
         let link = self.link.lock().take();
         drop(link);

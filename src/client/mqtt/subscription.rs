@@ -153,6 +153,12 @@ impl Subscription {
         self.filter_of(topic).is_some()
     }
 
+    /// The filters, separated by commas.
+    pub(super) fn topic(&self) -> String {
+        let filters: Vec<&str> = self.options.filters.iter().map(|(filter, _)| filter.as_str()).collect();
+        filters.join(",")
+    }
+
     /// The first filter that matches `topic`.
     pub(super) fn filter_of(&self, topic: &str) -> Option<&Filter> {
         self.options.filters.iter().map(|(filter, _)| filter).find(|filter| filter.matches(topic))

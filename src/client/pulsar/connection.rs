@@ -10,6 +10,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::client::journal::{Attempts, Journal, Line};
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -83,6 +84,7 @@ pub(super) struct Attached {
     pub(super) watchers: HashMap<u64, Arc<dyn WatcherRoute>>,
     ready: watch::Sender<Option<Result<ServerInfo>>>,
     challenged: Arc<Notify>,
+    line: Line,
     /// Set when a partition finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
@@ -153,6 +155,7 @@ impl Host for Attached {
     fn handle_event(&mut self, now: Instant, event: Event) {
         match event {
             Event::Ready(info) => {
+                self.line.up(None);
                 self.ready.send_replace(Some(Ok(info)));
             }
             Event::Response { request_id, result } => {
@@ -343,13 +346,21 @@ struct Key {
     index: usize,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+/// The connection to one key, and the attempts to open it.
+#[derive(Default)]
+struct Slot {
+    connection: Option<Arc<Connection>>,
+    attempts: Attempts,
+}
+
+type SharedSlot = Arc<tokio::sync::Mutex<Slot>>;
 
 /// The connections of a client.
 pub(super) struct Pool {
     options: ClientOptions,
     tls: Option<TlsConnector>,
-    slots: Mutex<HashMap<Key, Slot>>,
+    journal: Arc<Journal>,
+    slots: Mutex<HashMap<Key, SharedSlot>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -360,9 +371,9 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     /// A pool for the service at `url`.
-    pub(super) fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
+    pub(super) fn new(options: ClientOptions, url: &ServiceUrl, journal: Arc<Journal>) -> Result<Self> {
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, slots: Mutex::new(Rank::Pool, HashMap::default()) })
+        Ok(Self { options, tls, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
     /// The connection to `physical`, or through it to the broker `proxy_to`. `spread` chooses among several
@@ -380,25 +391,35 @@ impl Pool {
             Arc::clone(slots.entry(key.clone()).or_default())
         };
         let mut slot = slot.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| connection.is_alive()) {
+        if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_alive()) {
             return Ok(Arc::clone(connection));
         }
-        let connection = Arc::new(self.open(&key).await?);
-        *slot = Some(Arc::clone(&connection));
+        let broker = key.proxy_to.clone().unwrap_or_else(|| key.physical.to_string());
+        let line = Line::new(&self.journal, &broker, slot.attempts);
+        let connection = match self.open(&key, broker.clone(), line).await {
+            Ok(connection) => Arc::new(connection),
+            Err(error) => {
+                self.journal.connect_failed(&broker, slot.attempts.fail(), &error, None);
+                return Err(error);
+            }
+        };
+        slot.attempts.succeed();
+        slot.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
     /// Every live connection.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
-        let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
+        let slots: Vec<_> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
         for slot in slots {
-            all.extend(slot.lock().await.clone().filter(|connection| connection.is_alive()));
+            let connection = slot.lock().await.connection.clone();
+            all.extend(connection.filter(|connection| connection.is_alive()));
         }
         all
     }
 
-    async fn open(&self, key: &Key) -> Result<Connection> {
+    async fn open(&self, key: &Key, broker: String, line: Line) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
         let stream = connect(
             &key.physical.host,
@@ -426,6 +447,7 @@ impl Pool {
             watchers: HashMap::default(),
             ready,
             challenged: Arc::clone(&challenged),
+            line,
             broken: None,
             closing: false,
         }));
@@ -438,7 +460,6 @@ impl Pool {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"));
             }
         };
-        let broker = key.proxy_to.clone().unwrap_or_else(|| key.physical.to_string());
         Ok(Connection { session, broker, info, ended })
     }
 }
@@ -455,6 +476,7 @@ where
         (_, Some(error)) | (Err(error), None) => error,
         (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
     };
+    host.line.down(&error);
     end.send_replace(true);
     host.protocol.fail_requests(&error);
     while let Some(event) = host.protocol.poll_event() {

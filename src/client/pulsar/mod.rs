@@ -9,9 +9,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
+use crate::client::journal::Journal;
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
@@ -31,6 +33,9 @@ use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
 use shared::Shared;
 
+/// Time for which close waits for sockets that accept no bytes.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+
 /// A client of one Pulsar cluster. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
@@ -39,6 +44,12 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     open: Registry<Producer, Consumer>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.journal.end();
+    }
 }
 
 impl Client {
@@ -136,6 +147,11 @@ impl Client {
         self.0.shared.ended_topics.load(Ordering::Relaxed)
     }
 
+    /// The events of the connections.
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.0.shared.journal
+    }
+
     /// Closes everything that was made with this client, then its connections.
     pub async fn close(&self) -> Result<()> {
         let (producers, consumers) = self.0.open.close().unwrap_or_default();
@@ -146,9 +162,16 @@ impl Client {
         for consumer in consumers {
             first = first.and(consumer.close().await);
         }
-        for connection in self.0.shared.pool.all().await {
-            connection.close();
-        }
+        let connections = self.0.shared.pool.all().await;
+        connections.iter().for_each(|connection| connection.close());
+        // Readers of the journal see their end.
+        let ended = async {
+            for connection in &connections {
+                connection.ended().await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WRITE, ended).await;
+        self.0.shared.journal.end();
         first
     }
 

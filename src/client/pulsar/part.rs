@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 
-use crate::client::log;
+use crate::client::journal::Journal;
+use crate::client::log::{self, Level};
 use crate::client::pulsar::connection::{Connection, Loss};
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
@@ -217,6 +218,12 @@ pub(super) trait Supervised: Send + Sync {
         std::future::pending()
     }
 
+    /// The client's journal.
+    fn journal(&self) -> &Journal;
+
+    /// It is open again after it was lost.
+    fn reopened(&self) {}
+
     /// Notes why it could not be opened; it is tried again.
     fn note(&self, error: &Error);
 
@@ -250,14 +257,18 @@ pub(super) async fn supervise(
             opened = part.open(attempt) => opened,
             never = part.while_detached() => match never {},
         };
-        match opened {
+        let pause = match opened {
             Ok(()) => {
                 backoff.reset();
                 warned = false;
-                if let Some(ready) = ready.take() {
-                    let _ = ready.send(Ok(()));
+                match ready.take() {
+                    Some(ready) => {
+                        let _ = ready.send(Ok(()));
+                    }
+                    None => part.reopened(),
                 }
                 part.state().lost().await;
+                backoff.pause()
             }
             Err(error) => {
                 let first = ready.is_some();
@@ -266,6 +277,8 @@ pub(super) async fn supervise(
                     let error = error.with_topic(part.topic());
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Err(error.clone()));
+                    } else {
+                        part.journal().gave_up(Some(part.topic()), &error);
                     }
                     part.fail(error, first);
                     part.state().close();
@@ -276,11 +289,16 @@ pub(super) async fn supervise(
                 if refused && !std::mem::replace(&mut warned, true) {
                     log::warn(&format!("{} cannot be opened again, and is tried on: {error}", part.topic()));
                 }
+                let pause = backoff.pause();
+                log::record(Level::Debug, "penstock.pulsar.connection", || {
+                    format!("{} is opened again in {pause:.1?}: {error}", part.topic())
+                });
+                pause
             }
-        }
+        };
         tokio::select! {
             biased;
-            () = tokio::time::sleep(backoff.pause()) => {}
+            () = tokio::time::sleep(pause) => {}
             never = part.while_detached() => match never {},
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::budget::Budget;
+use crate::client::journal::Journal;
 use crate::client::pulsar::connection::Pool;
 use crate::client::pulsar::lookup::Lookup;
 use crate::client::pulsar::options::ClientOptions;
@@ -16,6 +17,7 @@ use crate::pulsar::pb;
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) pool: Arc<Pool>,
+    pub(super) journal: Arc<Journal>,
     pub(super) lookup: Lookup,
     pub(super) budget: Arc<Budget>,
     next_id: AtomicU64,
@@ -27,10 +29,12 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
-        let pool = Arc::new(Pool::new(options.clone(), &url)?);
+        let journal = Journal::new("penstock.pulsar.connection");
+        let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&journal))?);
         Ok(Self {
             lookup: Lookup::new(options.clone(), url, Arc::clone(&pool)),
             pool,
+            journal,
             budget: Arc::new(Budget::new(options.memory_limit)),
             next_id: AtomicU64::new(0),
             unreadable: Arc::default(),

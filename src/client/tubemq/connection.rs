@@ -12,6 +12,7 @@ use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::client::journal::{Attempts, Journal, Line};
 use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::options::ClientOptions;
 use crate::clock;
@@ -140,6 +141,11 @@ impl Connection {
         !*self.ended.borrow()
     }
 
+    /// Resolves when it has ended.
+    pub(super) async fn ended(&self) {
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+
     /// The routes and the protocol, and how to wake the driver.
     pub(super) fn session(&self) -> &Arc<Session<Attached>> {
         &self.session
@@ -179,14 +185,22 @@ pub(super) enum Purpose {
     Fetch,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+/// The connection to one address, and the attempts to open it.
+#[derive(Default)]
+struct Slot {
+    connection: Option<Arc<Connection>>,
+    attempts: Attempts,
+}
+
+type SharedSlot = Arc<tokio::sync::Mutex<Slot>>;
 
 /// The connections of a client.
 pub(super) struct Pool {
     options: ClientOptions,
     tls: Option<TlsConnector>,
     visit: Arc<Visit>,
-    slots: Mutex<HashMap<(Address, Purpose), Slot>>,
+    journal: Arc<Journal>,
+    slots: Mutex<HashMap<(Address, Purpose), SharedSlot>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -197,25 +211,38 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     /// A pool for the service at `url`.
-    pub(super) fn new(options: ClientOptions, url: &ServiceUrl, visit: Arc<Visit>) -> Result<Self> {
+    pub(super) fn new(
+        options: ClientOptions,
+        url: &ServiceUrl,
+        visit: Arc<Visit>,
+        journal: Arc<Journal>,
+    ) -> Result<Self> {
         if url.tls && (options.tls.certificate.is_none() || options.tls.key.is_none()) {
             let text = "TubeMQ's TLS is mutual: give tls_cert and tls_key. A connection without a client \
                         certificate ends the server's process where it is set up for one-way TLS";
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
-        Ok(Self { options, tls, visit, slots: Mutex::new(Rank::Pool, HashMap::default()) })
+        Ok(Self { options, tls, visit, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
     /// The connection to `address`. Concurrent callers share one attempt.
     pub(super) async fn get(&self, address: &Address, purpose: Purpose) -> Result<Arc<Connection>> {
         let slot = Arc::clone(self.slots.lock().entry((address.clone(), purpose)).or_default());
         let mut slot = slot.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| connection.is_alive()) {
+        if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_alive()) {
             return Ok(Arc::clone(connection));
         }
-        let connection = Arc::new(self.open(address).await?);
-        *slot = Some(Arc::clone(&connection));
+        let line = Line::new(&self.journal, &address.to_string(), slot.attempts);
+        let connection = match self.open(address, line).await {
+            Ok(connection) => Arc::new(connection),
+            Err(error) => {
+                self.journal.connect_failed(&address.to_string(), slot.attempts.fail(), &error, None);
+                return Err(error);
+            }
+        };
+        slot.attempts.succeed();
+        slot.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
@@ -223,7 +250,7 @@ impl Pool {
     pub(super) fn abandon(&self) {
         for slot in self.slots.lock().values() {
             if let Ok(slot) = slot.try_lock()
-                && let Some(connection) = slot.as_ref()
+                && let Some(connection) = slot.connection.as_ref()
             {
                 connection.close();
             }
@@ -232,17 +259,20 @@ impl Pool {
 
     /// Every live connection.
     pub(super) async fn all(&self) -> Vec<Arc<Connection>> {
-        let slots: Vec<Slot> = self.slots.lock().values().cloned().collect();
+        let slots: Vec<_> = self.slots.lock().values().cloned().collect();
         let mut all = Vec::new();
         for slot in slots {
-            all.extend(slot.lock().await.clone().filter(|connection| connection.is_alive()));
+            let connection = slot.lock().await.connection.clone();
+            all.extend(connection.filter(|connection| connection.is_alive()));
         }
         all
     }
 
-    async fn open(&self, address: &Address) -> Result<Connection> {
+    async fn open(&self, address: &Address, mut line: Line) -> Result<Connection> {
         let timeout = self.options.connect_timeout;
         let stream = connect(&address.host, address.port, self.tls.as_ref(), Pacing::Prompt, timeout).await?;
+        // The protocol has no handshake of its own.
+        line.up(None);
         let session = Arc::new(Session::new(Attached {
             protocol: Protocol::new(self.options.request_timeout),
             producers: HashMap::default(),
@@ -251,19 +281,21 @@ impl Pool {
             closing: false,
         }));
         let (end, ended) = watch::channel(false);
-        tokio::spawn(run(Arc::clone(&session), stream, end));
+        tokio::spawn(run(Arc::clone(&session), stream, line, end));
         Ok(Connection { session, ended })
     }
 }
 
 /// Drives the socket until it ends, then fails the open calls and tells the routes.
-async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<bool>)
+async fn run<S>(session: Arc<Session<Attached>>, stream: S, mut line: Line, end: watch::Sender<bool>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let result = drive(&*session, stream).await;
     let now = clock::now();
     let mut host = session.lock();
+    let closed = || Error::new(ErrorKind::Closed, "the client was closed");
+    line.down(&result.as_ref().err().cloned().unwrap_or_else(closed));
     let error = match result {
         // The peer sent garbage or did not answer: for open calls the connection was cut.
         Err(error) => match error.kind() {

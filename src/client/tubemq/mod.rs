@@ -23,6 +23,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
+use crate::client::journal::Journal;
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
@@ -45,6 +46,8 @@ use shared::{Shared, keep_session};
 
 /// Time for which close waits for the master.
 const LEAVE: Duration = Duration::from_secs(1);
+/// Time for which close waits for sockets that accept no bytes.
+const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// A client of one TubeMQ cluster. Cheap to clone; all clones are the same client.
 #[derive(Clone, Debug)]
@@ -62,6 +65,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.task.abort();
         self.shared.pool.abandon();
+        self.shared.journal.end();
     }
 }
 
@@ -134,6 +138,11 @@ impl Client {
         }
     }
 
+    /// The events of the connections.
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.0.shared.journal
+    }
+
     /// Bytes of messages without an answer.
     pub fn memory_used(&self) -> usize {
         self.0.shared.budget.used()
@@ -157,9 +166,16 @@ impl Client {
         }
         shared.leave(LEAVE).await;
         self.0.task.abort();
-        for connection in shared.pool.all().await {
-            connection.close();
-        }
+        let connections = shared.pool.all().await;
+        connections.iter().for_each(|connection| connection.close());
+        // Readers of the journal see their end.
+        let ended = async {
+            for connection in &connections {
+                connection.ended().await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WRITE, ended).await;
+        shared.journal.end();
         first
     }
 

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
+use crate::client::journal::Journal;
 use crate::client::log;
 use crate::client::tubemq::auth::{self, Visit};
 use crate::client::tubemq::connection::{Masters, Pool};
@@ -36,6 +37,7 @@ const BROKER_TLS_PORT: u16 = 8124;
 pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) pool: Arc<Pool>,
+    pub(super) journal: Arc<Journal>,
     pub(super) masters: Masters,
     pub(super) identity: Identity,
     /// The registration that all producers share.
@@ -90,7 +92,8 @@ impl Shared {
 
     pub(super) async fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let visit = Arc::new(Visit::default());
-        let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit))?);
+        let journal = Journal::new("penstock.tubemq.connection");
+        let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit), Arc::clone(&journal))?);
         let masters = Masters::new(url, Arc::clone(&pool));
         let own = own_address(masters.preferred()).await;
         let identity = Identity {
@@ -103,6 +106,7 @@ impl Shared {
             budget: Arc::new(Budget::new(options.memory_limit)),
             options,
             pool,
+            journal,
             masters,
             identity,
             session: Mutex::leaf(session),

@@ -1,8 +1,11 @@
 //! The native classes of MQTT, its options, and its reason codes.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::client::journal::Journal;
 use crate::client::mqtt as native;
 use crate::error::Result;
 use crate::mqtt::topic::{self, Filter};
@@ -82,6 +85,10 @@ impl Connection for native::Client {
 
     fn memory_used(&self) -> usize {
         self.memory_used()
+    }
+
+    fn journal(&self) -> &Arc<Journal> {
+        self.journal()
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -1,8 +1,11 @@
 //! The native classes of Pulsar, and its options.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::client::journal::Journal;
 use crate::client::pulsar as native;
 use crate::error::Result;
 use crate::pulsar::pattern::Pattern;
@@ -87,6 +90,10 @@ impl Connection for native::Client {
 
     fn memory_used(&self) -> usize {
         self.memory_used()
+    }
+
+    fn journal(&self) -> &Arc<Journal> {
+        self.journal()
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -119,6 +119,9 @@ impl Consumer {
                 self.start = Start::First;
                 self.wait = FIRST_WAIT;
                 self.state = State::Idle { at: now, consumed: false };
+                if std::mem::replace(&mut self.was_held, true) && !attempt.seek {
+                    self.events.push_back(Event::RegisteredAgain);
+                }
                 Ok(())
             }
             Ok(response) => {

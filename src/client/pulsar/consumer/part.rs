@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::Signal;
+use crate::client::journal::Journal;
 use crate::client::log;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId, Withdraw};
 use crate::client::pulsar::options::{ConsumerOptions, KeySharedPolicy};
@@ -639,6 +640,14 @@ impl Supervised for Supervisor {
 
     fn topic(&self) -> &str {
         &self.part.topic
+    }
+
+    fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
+    fn reopened(&self) {
+        self.shared.journal.resubscribed(&self.part.topic);
     }
 
     async fn open(&self, _attempt: u64) -> Result<()> {

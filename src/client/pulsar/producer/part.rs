@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::client::journal::Journal;
 use crate::client::outcomes::Outcomes;
 use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
@@ -340,6 +341,10 @@ impl Supervised for Supervisor {
 
     fn topic(&self) -> &str {
         &self.part.topic
+    }
+
+    fn journal(&self) -> &Journal {
+        &self.shared.journal
     }
 
     async fn open(&self, attempt: u64) -> Result<()> {

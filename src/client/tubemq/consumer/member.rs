@@ -250,7 +250,14 @@ impl Core {
             }
             Event::Failed(_) => {}
             Event::Refused(error) => {
-                self.state.send_replace(MemberState::Refused(error.clone()));
+                let before = self.state.send_replace(MemberState::Refused(error.clone()));
+                // The first refusal is the answer to the caller that opens the consumer.
+                if !matches!(before, MemberState::New) {
+                    let topics: BTreeSet<Arc<str>> =
+                        self.parts.lock().keys().map(|(topic, _)| Arc::clone(topic)).collect();
+                    let topics: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
+                    self.shared.journal.gave_up(Some(&topics.join(",")), &error);
+                }
                 self.signal().end(error);
             }
         }

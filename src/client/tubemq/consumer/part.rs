@@ -65,6 +65,7 @@ impl Fetched {
 #[derive(Debug)]
 pub(super) struct PartitionConsumer {
     id: u64,
+    topic: Arc<str>,
     machine: Mutex<Machine>,
     connection: Mutex<Option<Arc<Connection>>>,
     /// Notified when the connection is lost.
@@ -85,6 +86,7 @@ impl PartitionConsumer {
     pub(super) fn new(shared: &Arc<Shared>, fetched: Arc<Fetched>, options: Options) -> Self {
         Self {
             id: shared.next_id(),
+            topic: Arc::clone(&options.location.topic),
             machine: Mutex::new(Rank::Machine, Machine::new(options, clock::now())),
             connection: Mutex::default(),
             lost: Notify::new(),
@@ -140,6 +142,7 @@ impl PartitionConsumer {
                 Event::Registered(result) => {
                     self.tried.send_replace(Some(result));
                 }
+                Event::RegisteredAgain => self.shared.journal.resubscribed(&self.topic),
                 Event::SeekDone(result) => {
                     let waiter = self.seek.lock().take();
                     if let Some(waiter) = waiter {

@@ -1,0 +1,382 @@
+//! The connection events of a client, the same for every protocol: for the application, and as log records.
+//!
+//! The last [`KEPT`] events are kept, each with a number. A reader asks for the first event from a number on, so that
+//! it costs nothing here, and one that is slow misses the oldest and sees by the numbers how many.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::client::log::{self, Level};
+use crate::client::until;
+use crate::clock::wall_ms;
+use crate::error::{Error, ErrorKind};
+use crate::sync::Mutex;
+
+/// Events that are kept for readers.
+pub const KEPT: usize = 1000;
+
+/// A change of a client's connections.
+#[derive(Clone, Debug)]
+pub enum ConnectionEvent {
+    /// The broker has accepted a connection.
+    Connected {
+        /// Address of the broker.
+        address: Arc<str>,
+        /// Number of attempts since there was a connection, this one included.
+        attempts: u32,
+        /// Whether the server had the session. MQTT only.
+        session_present: Option<bool>,
+    },
+    /// An attempt to connect has failed.
+    ConnectFailed {
+        /// Address of the broker.
+        address: Arc<str>,
+        /// Number of attempts since there was a connection, this one included.
+        attempts: u32,
+        /// The cause.
+        error: Error,
+        /// Pause before the next attempt, if one is certain to follow.
+        retry_in: Option<Duration>,
+    },
+    /// A connection has ended.
+    Disconnected {
+        /// Address of the broker.
+        address: Arc<str>,
+        /// The cause; [`ErrorKind::Closed`] if the client was closed.
+        error: Error,
+    },
+    /// A subscription was made again after it was lost.
+    Resubscribed {
+        /// The topic, or the filters.
+        topic: Arc<str>,
+    },
+    /// A producer, a consumer or the client has ended, because another attempt cannot succeed.
+    GaveUp {
+        /// The topic; `None` for the client.
+        topic: Option<Arc<str>>,
+        /// The cause.
+        error: Error,
+    },
+}
+
+impl ConnectionEvent {
+    fn level(&self) -> Level {
+        match self {
+            // The consumer of a topic gets the error, too.
+            Self::GaveUp { topic: None, .. } => Level::Warning,
+            // A thousand partitions may be opened again at the same time.
+            Self::Resubscribed { .. } => Level::Debug,
+            _ => Level::Info,
+        }
+    }
+}
+
+impl fmt::Display for ConnectionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { address, attempts, session_present } => {
+                write!(f, "connected to {address}")?;
+                if *attempts > 1 {
+                    write!(f, " after {attempts} attempts")?;
+                }
+                match session_present {
+                    Some(true) => f.write_str("; the server has the session"),
+                    Some(false) => f.write_str("; the session is new"),
+                    None => Ok(()),
+                }
+            }
+            Self::ConnectFailed { address, attempts, error, retry_in } => {
+                write!(f, "attempt {attempts} to connect to {address} failed: {error}")?;
+                match retry_in {
+                    Some(pause) => write!(f, "; the next one follows in {pause:.1?}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Disconnected { address, error } if error.kind() == ErrorKind::Closed => {
+                write!(f, "disconnected from {address}: the client was closed")
+            }
+            Self::Disconnected { address, error } => {
+                write!(f, "the connection to {address} ended: {error}")
+            }
+            Self::Resubscribed { topic } => write!(f, "subscribed to {topic} again"),
+            Self::GaveUp { topic: Some(topic), error } => write!(f, "gave up {topic}: {error}"),
+            Self::GaveUp { topic: None, error } => write!(f, "gave up: {error}"),
+        }
+    }
+}
+
+/// An event with its number and time.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Number of the event, counted from 0.
+    pub number: u64,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// The event.
+    pub event: ConnectionEvent,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    kept: VecDeque<Entry>,
+    next: u64,
+    ended: bool,
+}
+
+/// Counters of a client's connections, which never fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Connections that a broker has accepted.
+    pub opened: u64,
+    /// Those of them that followed one that was lost.
+    pub reconnects: u64,
+    /// Connections that have ended.
+    pub closed: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Subscriptions that were made again.
+    pub resubscribed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    opened: AtomicU64,
+    reconnects: AtomicU64,
+    closed: AtomicU64,
+    failed: AtomicU64,
+    resubscribed: AtomicU64,
+}
+
+/// The connection events of one client.
+#[derive(Debug)]
+pub struct Journal {
+    logger: &'static str,
+    entries: Mutex<Entries>,
+    changed: Notify,
+    counters: Counters,
+}
+
+impl Journal {
+    /// A journal whose records go to `logger`.
+    pub(super) fn new(logger: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            logger,
+            entries: Mutex::leaf(Entries::default()),
+            changed: Notify::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The first event that is kept from `number` on.
+    pub fn first_from(&self, number: u64) -> Option<Entry> {
+        let entries = self.entries.lock();
+        let first = entries.kept.front()?.number;
+        let index = number.saturating_sub(first);
+        entries.kept.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// Resolves when there is an event from `number` on, or there will be none.
+    pub async fn due(&self, number: u64) {
+        until(&self.changed, || {
+            let entries = self.entries.lock();
+            (entries.next > number || entries.ended).then_some(())
+        })
+        .await;
+    }
+
+    /// Whether there will be no more events.
+    pub fn is_ended(&self) -> bool {
+        self.entries.lock().ended
+    }
+
+    /// The counters.
+    pub fn counts(&self) -> ConnectionCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ConnectionCounts {
+            opened: of(&self.counters.opened),
+            reconnects: of(&self.counters.reconnects),
+            closed: of(&self.counters.closed),
+            failed: of(&self.counters.failed),
+            resubscribed: of(&self.counters.resubscribed),
+        }
+    }
+
+    /// The client has closed: no more events follow.
+    pub(super) fn end(&self) {
+        self.entries.lock().ended = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Reports an attempt to connect that failed.
+    pub(super) fn connect_failed(
+        &self,
+        address: &str,
+        attempts: u32,
+        error: &Error,
+        retry_in: Option<Duration>,
+    ) {
+        let (address, error) = (address.into(), error.clone());
+        self.note(ConnectionEvent::ConnectFailed { address, attempts, error, retry_in });
+    }
+
+    /// Reports a subscription that was made again.
+    pub(super) fn resubscribed(&self, topic: &str) {
+        self.note(ConnectionEvent::Resubscribed { topic: topic.into() });
+    }
+
+    /// Reports the end of a producer or consumer of `topic`, or of the client.
+    pub(super) fn gave_up(&self, topic: Option<&str>, error: &Error) {
+        self.note(ConnectionEvent::GaveUp { topic: topic.map(Into::into), error: error.clone() });
+    }
+
+    fn note(&self, event: ConnectionEvent) {
+        log::record(event.level(), self.logger, || event.to_string());
+        let counter = match &event {
+            ConnectionEvent::Connected { .. } => Some(&self.counters.opened),
+            ConnectionEvent::ConnectFailed { .. } => Some(&self.counters.failed),
+            ConnectionEvent::Disconnected { .. } => Some(&self.counters.closed),
+            ConnectionEvent::Resubscribed { .. } => Some(&self.counters.resubscribed),
+            ConnectionEvent::GaveUp { .. } => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        {
+            let mut entries = self.entries.lock();
+            if entries.ended {
+                return;
+            }
+            if entries.kept.len() == KEPT {
+                entries.kept.pop_front();
+            }
+            let number = entries.next;
+            entries.next += 1;
+            entries.kept.push_back(Entry { number, at_ms: wall_ms(), event });
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+/// Attempts to reach one broker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempts {
+    /// Those that failed since there was a connection.
+    failed: u32,
+    /// There was a connection before.
+    again: bool,
+}
+
+impl Attempts {
+    /// Counts a failure. Returns the number of attempts since there was a connection.
+    pub(super) fn fail(&mut self) -> u32 {
+        self.failed = self.failed.saturating_add(1);
+        self.failed
+    }
+
+    /// Starts over after a success.
+    pub(super) fn succeed(&mut self) {
+        *self = Self { failed: 0, again: true };
+    }
+}
+
+/// Reports what becomes of one connection: that it is up, once, and that it is down, if it was up.
+#[derive(Debug)]
+pub(super) struct Line {
+    journal: Arc<Journal>,
+    address: Arc<str>,
+    attempts: Attempts,
+    up: bool,
+}
+
+impl Line {
+    /// A connection to `address` that follows `attempts`.
+    pub(super) fn new(journal: &Arc<Journal>, address: &str, attempts: Attempts) -> Self {
+        Self { journal: Arc::clone(journal), address: address.into(), attempts, up: false }
+    }
+
+    /// The broker has accepted it.
+    pub(super) fn up(&mut self, session_present: Option<bool>) {
+        if std::mem::replace(&mut self.up, true) {
+            return;
+        }
+        if self.attempts.again {
+            self.journal.counters.reconnects.fetch_add(1, Ordering::Relaxed);
+        }
+        let (address, attempts) = (Arc::clone(&self.address), self.attempts.failed.saturating_add(1));
+        self.journal.note(ConnectionEvent::Connected { address, attempts, session_present });
+    }
+
+    /// It has ended.
+    pub(super) fn down(&mut self, error: &Error) {
+        if std::mem::replace(&mut self.up, false) {
+            let (address, error) = (Arc::clone(&self.address), error.clone());
+            self.journal.note(ConnectionEvent::Disconnected { address, error });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed() -> Error {
+        Error::new(ErrorKind::Closed, "the client was closed")
+    }
+
+    #[test]
+    fn a_slow_reader_misses_the_oldest_events_and_sees_how_many() {
+        let journal = Journal::new("penstock.test");
+        for topic in 0..KEPT + 5 {
+            journal.resubscribed(&topic.to_string());
+        }
+        let first = journal.first_from(0).unwrap();
+        assert_eq!(first.number, 5, "the numbers tell how many are missing");
+        assert_eq!(first.event.to_string(), "subscribed to 5 again");
+        assert_eq!(journal.first_from(first.number + 1).unwrap().number, 6);
+        assert!(journal.first_from((KEPT + 5) as u64).is_none());
+        assert_eq!(journal.counts().resubscribed, (KEPT + 5) as u64);
+    }
+
+    #[test]
+    fn a_connection_is_reported_as_down_only_if_it_was_up() {
+        let journal = Journal::new("penstock.test");
+        let mut attempts = Attempts::default();
+        Line::new(&journal, "a:1", attempts).down(&closed());
+        assert!(journal.first_from(0).is_none());
+        assert_eq!((attempts.fail(), attempts.fail()), (1, 2));
+        let mut line = Line::new(&journal, "a:1", attempts);
+        line.up(Some(false));
+        line.up(Some(false));
+        line.down(&closed());
+        line.down(&closed());
+        let text = |number| journal.first_from(number).map(|entry| entry.event.to_string());
+        assert_eq!(text(0).as_deref(), Some("connected to a:1 after 3 attempts; the session is new"));
+        assert_eq!(text(1).as_deref(), Some("disconnected from a:1: the client was closed"));
+        assert_eq!(text(2), None);
+        assert_eq!(journal.counts().reconnects, 0, "there was no connection before");
+        attempts.succeed();
+        Line::new(&journal, "a:1", attempts).up(None);
+        assert_eq!(text(2).as_deref(), Some("connected to a:1"));
+        let counts = ConnectionCounts { opened: 2, reconnects: 1, closed: 1, ..Default::default() };
+        assert_eq!(journal.counts(), counts);
+    }
+
+    #[tokio::test]
+    async fn the_end_wakes_readers_and_nothing_follows_it() {
+        let journal = Journal::new("penstock.test");
+        let waiting = tokio::spawn({
+            let journal = Arc::clone(&journal);
+            async move { journal.due(0).await }
+        });
+        tokio::task::yield_now().await;
+        journal.end();
+        waiting.await.unwrap();
+        journal.gave_up(None, &closed());
+        assert!(journal.is_ended() && journal.first_from(0).is_none());
+    }
+}

@@ -1,0 +1,213 @@
+"""The engine's log records: their loggers, what they tell, and what they never hold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+from penstock._native import log_records_dropped
+
+from support.mqtt.harness import EmbeddedMqtt
+from support.observing import behind, seek
+from support.pulsar.harness import PulsarService
+from support.scripts import free_port
+from support.waiting import eventually, until
+
+CANARY = "canary-57a1"
+
+
+class Kept(logging.Handler):
+    """Keeps the records, with everything that a formatter could show."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def texts(self, logger: str) -> list[str]:
+        return [record.getMessage() for record in list(self.records) if record.name == logger]
+
+    def has(self, logger: str, text: str) -> bool:
+        return any(text in one for one in self.texts(logger))
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    """The records of ``penstock`` at all levels."""
+    logger, handler = logging.getLogger("penstock"), Kept()
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    dead = f"mqtt://127.0.0.1:{free_port()}"
+
+    def is_heard() -> bool:
+        # The engine looks the level up again after a moment.
+        with pytest.raises(errors.ConnectFailed):
+            penstock.blocking.connect(dead)
+        return bool(handler.records)
+
+    eventually(is_heard)
+    eventually(lambda: handler.has("penstock.mqtt.connection", "attempt 1"))
+    handler.records.clear()
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
+def broker(request: pytest.FixtureRequest) -> Any:
+    """The embedded broker, by each protocol."""
+    name = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[request.param]
+    return request.getfixturevalue(name)
+
+
+async def test_connects_and_losses_are_records_of_the_protocol_s_logger(broker: Any, kept: Kept) -> None:
+    protocol = broker.url.partition(":")[0]
+    logger = f"penstock.{protocol}.connection"
+    async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
+        address = f"127.0.0.1:{proxy.port}"
+        async with penstock.connect(url, max_backoff=0.1) as client:
+            topic = broker.topic()
+            async with client.consumer(topic, "s") if protocol != "mqtt" else client.consumer(topic):
+                await until(lambda: kept.has(logger, f"connected to {address}"))
+                await proxy.deafen()
+                proxy.cut()
+                await until(lambda: kept.has(logger, f"the connection to {address} ended: "))
+                await until(lambda: kept.has(logger, f"attempt 2 to connect to {address} failed: "))
+                if protocol == "mqtt":
+                    assert kept.has(logger, "; the next one follows in ")
+                await proxy.listen()
+                await until(lambda: kept.has(logger, " attempts"))
+        await until(lambda: kept.has(logger, f"disconnected from {address}: the client was closed"))
+    assert {record.levelno for record in kept.records} <= {logging.DEBUG, logging.INFO}, kept.records
+
+
+async def test_a_client_that_gives_up_is_a_warning(embedded_mqtt: EmbeddedMqtt, kept: Kept) -> None:
+    first = await penstock.connect(embedded_mqtt.url, client_id="the-same")
+    async with penstock.connect(embedded_mqtt.url, client_id="the-same"):
+        await seek(first.events(), "gave_up")
+        logger = "penstock.mqtt.connection"
+        await until(lambda: kept.has(logger, "gave up: "))
+    await first.close()
+    told = [record for record in kept.records if record.getMessage().startswith("gave up: ")]
+    assert [record.levelno for record in told] == [logging.WARNING]
+
+
+async def test_no_secret_is_in_any_record(broker: Any, kept: Kept) -> None:
+    protocol = broker.url.partition(":")[0]
+    options: dict[str, Any] = {
+        "pulsar": {"token": CANARY},
+        "mqtt": {"username": f"{CANARY}-user", "password": f"{CANARY}-password"},
+        "tubemq": {"username": f"{CANARY}-user", "password": f"{CANARY}-password"},
+    }[protocol]
+    async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
+        async with penstock.connect(url, max_backoff=0.1, **options) as client:
+            topic = broker.topic()
+            async with client.consumer(topic, "s") if protocol != "mqtt" else client.consumer(topic):
+                proxy.cut()
+                await until(lambda: client.stats()["reconnects"])
+        # Refused by name, before anything is sent.
+        secret_url = url.replace("://", f"://{CANARY}:{CANARY}@")
+        with pytest.raises(errors.InvalidArgument) as refused:
+            await penstock.connect(secret_url)
+        assert CANARY not in str(refused.value)
+        with pytest.raises(errors.Error):
+            await penstock.connect(f"{protocol}://127.0.0.1:{free_port()}", connect_timeout=2, **options)
+        events = [repr(event) async for event in closed_events(url, options)]
+    await until(lambda: kept.has(f"penstock.{protocol}.connection", "the client was closed"))
+    shown = [f"{record.__dict__}" for record in kept.records] + events
+    assert shown and not [one for one in shown if CANARY in one]
+
+
+async def closed_events(url: str, options: dict[str, Any]) -> Any:
+    client = await penstock.connect(url, **options)
+    events = client.events()
+    await client.close()
+    async for event in events:
+        yield event
+
+
+async def test_a_refused_secret_is_not_in_the_record_of_the_refusal(kept: Kept) -> None:
+    with penstock.Broker(durability="memory", token_key="k" * 32) as broker:
+        with pytest.raises(errors.AuthenticationError):
+            await penstock.connect(broker.url, token=CANARY)
+        logger = "penstock.pulsar.connection"
+        await until(lambda: kept.has(logger, "attempt 1 to connect to "))
+    assert not [record for record in kept.records if CANARY in f"{record.__dict__}"]
+
+
+def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
+    embedded: PulsarService, kept: Kept
+) -> None:
+    """The queue is bounded, and the engine goes on."""
+    hangs = threading.Event()
+    stuck = threading.Event()
+    before = log_records_dropped()
+
+    class Hanging(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            stuck.set()
+            hangs.wait(60)
+
+    handler = Hanging()
+    logger = logging.getLogger("penstock.pulsar.connection")
+    logger.addHandler(handler)
+    dead = f"pulsar://127.0.0.1:{free_port()}"
+
+    async def fail_often() -> None:
+        async with penstock.connect(embedded.url):
+            await asyncio.to_thread(stuck.wait, 30)
+            for _ in range(12):
+                tries = [asyncio.ensure_future(attempt(dead)) for _ in range(100)]
+                await asyncio.gather(*tries)
+
+    async def attempt(url: str) -> None:
+        with pytest.raises(errors.ConnectFailed):
+            await penstock.connect(url)
+
+    try:
+        asyncio.run(fail_often())
+        assert log_records_dropped() - before >= 100
+    finally:
+        logger.removeHandler(handler)
+        hangs.set()
+    eventually(lambda: kept.has("penstock", "log records were dropped, because handlers were too slow"))
+
+
+def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) -> None:
+    program = """
+        import asyncio, logging, os, sys
+        import penstock
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+
+        async def main(url):
+            async with penstock.connect(url):
+                pass
+
+        asyncio.run(main(sys.argv[1]))
+        child = os.fork()
+        asyncio.run(main(sys.argv[1]))
+        if child:
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), embedded.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0 and not ran.stderr, ran
+    assert ran.stdout.count("penstock.pulsar.connection:connected to ") >= 2, ran.stdout
