@@ -340,6 +340,12 @@ class PulsarProducer(_ProducerOf[MessageIds]):
     def name(self) -> str:
         """The name of the producer, given or chosen by the broker."""
     @property
+    def partitions(self) -> int:
+        """Number of partitions now; 0 for a topic that is not partitioned."""
+    @property
+    def started_partitions(self) -> int:
+        """Number of partitions whose producers are open or being opened."""
+    @property
     def last_sequence_id(self) -> int:
         """Sequence id of the last message with a receipt; -1 without one."""
     def send(
@@ -352,6 +358,8 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         sequence_id: int | None = None,
         deliver_at: int | None = None,
         null_value: bool = False,
+        replicate_to: list[str] | None = None,
+        partition: int | None = None,
     ) -> Any:
         """Sends a message; the payload is copied before this returns.
 
@@ -364,6 +372,8 @@ class PulsarProducer(_ProducerOf[MessageIds]):
             sequence_id: for deduplication; the producer's own by default.
             deliver_at: milliseconds since 1970; at once by default.
             null_value: a tombstone; the payload is empty then.
+            replicate_to: the only clusters that get a copy; ``["__local__"]`` for none.
+            partition: the partition; by default the routing chooses it.
 
         Returns:
             Completes with the :class:`MessageId`. Cancelling it does not unsend.
@@ -385,6 +395,8 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         sequence_id: int | None = None,
         deliver_at: int | None = None,
         null_value: bool = False,
+        replicate_to: list[str] | None = None,
+        partition: int | None = None,
     ) -> None:
         """As :meth:`send`, without a result: :meth:`flush` reports failures.
 

@@ -198,7 +198,12 @@ pub struct Outgoing<'a> {
     pub deliver_at: Option<i64>,
     /// Tombstone: the message has no value, as opposed to an empty one.
     pub null_value: bool,
+    /// Names of the only clusters that get a copy; [`LOCAL_CLUSTER`] alone for none. Empty for all.
+    pub replicate_to: &'a [&'a str],
 }
+
+/// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.
+pub const LOCAL_CLUSTER: &str = "__local__";
 
 /// Properties that all messages of an entry share.
 #[derive(Clone, Debug, Default)]

@@ -21,7 +21,7 @@ pub mod pattern;
 pub mod producer;
 pub mod topic;
 
-pub use message::{EntryInfo, Message, MessageId, Outgoing};
+pub use message::{EntryInfo, LOCAL_CLUSTER, Message, MessageId, Outgoing};
 
 /// Protobuf messages of the protocol, generated from `proto/pulsar.proto`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]

@@ -203,6 +203,8 @@ pub enum Routing {
     RoundRobin,
     /// Send everything to one partition.
     Single,
+    /// Cycle through this many partitions, chosen at random, and send keys to them only.
+    Partial(u32),
 }
 
 /// Chooses a partition for each message.
@@ -213,6 +215,9 @@ pub struct Router {
     routing: Routing,
     /// Time for which keyless messages stay with one partition, so that they fill batches instead of scattering.
     stay: Duration,
+    /// The partitions in use with [`Routing::Partial`]; empty if all are.
+    chosen: Vec<u32>,
+    /// Place of the partition for keyless messages, among those in use.
     current: u32,
     switch_at: Option<Instant>,
 }
@@ -222,29 +227,69 @@ impl Router {
     /// with a partition for `stay`; without batching `stay` is zero and each message moves to the next one.
     pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, stay: Duration, seed: u64) -> Self {
         let partitions = partitions.max(1);
-        let current = (seed % u64::from(partitions)) as u32;
-        Self { partitions, hashing, routing, stay, current, switch_at: None }
+        let chosen = match routing {
+            Routing::Partial(limit) => choose(partitions, limit.max(1), seed),
+            Routing::RoundRobin | Routing::Single => Vec::new(),
+        };
+        let mut router = Self { partitions, hashing, routing, stay, chosen, current: 0, switch_at: None };
+        router.current = (seed % u64::from(router.in_use())) as u32;
+        router
     }
 
-    /// Spreads messages over `partitions` from now on.
+    /// Spreads messages over `partitions` from now on. With [`Routing::Partial`], new partitions are used if there
+    /// were fewer than its number.
     pub fn grow(&mut self, partitions: u32) {
-        self.partitions = self.partitions.max(partitions);
+        let new = self.partitions..self.partitions.max(partitions);
+        if let Routing::Partial(limit) = self.routing {
+            let room = (limit as usize).saturating_sub(self.chosen.len());
+            self.chosen.extend(new.clone().take(room));
+        }
+        self.partitions = new.end;
+    }
+
+    /// The partition of the next message without a key, if it is sent at once.
+    pub fn current(&self) -> u32 {
+        self.at(self.current)
     }
 
     /// Returns the partition for a message with this key.
     pub fn pick(&mut self, key: Option<&str>, now: Instant) -> u32 {
         if let Some(key) = key {
-            return self.hashing.hash(key) % self.partitions;
+            return self.at(self.hashing.hash(key) % self.in_use());
         }
-        if self.routing == Routing::RoundRobin {
+        if self.routing != Routing::Single {
             if self.switch_at.is_some_and(|at| at <= now) {
-                self.current = (self.current + 1) % self.partitions;
+                self.current = (self.current + 1) % self.in_use();
                 self.switch_at = None;
             }
             self.switch_at.get_or_insert(now + self.stay);
         }
-        self.current
+        self.at(self.current)
     }
+
+    /// Number of partitions in use.
+    fn in_use(&self) -> u32 {
+        if self.chosen.is_empty() { self.partitions } else { self.chosen.len() as u32 }
+    }
+
+    /// The partition at a place among those in use.
+    fn at(&self, place: u32) -> u32 {
+        self.chosen.get(place as usize).copied().unwrap_or(place)
+    }
+}
+
+/// Chooses at most `limit` of the partitions: the beginning of a shuffle of all.
+fn choose(partitions: u32, limit: u32, seed: u64) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..partitions).collect();
+    let mut bits = seed;
+    for place in 0..partitions.min(limit) as usize {
+        // Knuth's MMIX generator, whose upper bits are the good ones.
+        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let left = all.len() - place;
+        all.swap(place, place + (bits >> 33) as usize % left);
+    }
+    all.truncate(limit as usize);
+    all
 }
 
 #[cfg(test)]
@@ -332,6 +377,44 @@ mod tests {
         let mut single = Router::new(2, HashingScheme::default(), Routing::Single, Duration::ZERO, 1);
         single.grow(9);
         assert_eq!(single.pick(None, now), 1, "it stays where it was");
+    }
+
+    #[test]
+    fn a_partial_router_cycles_through_its_partitions_only() {
+        let (now, hashing) = (Instant::now(), HashingScheme::default());
+        let mut firsts = Vec::new();
+        for seed in 0..50_u64 {
+            let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut router = Router::new(9, hashing, Routing::Partial(3), Duration::ZERO, seed);
+            assert_eq!(router.current(), router.chosen[router.current as usize]);
+            let mut seen = [0; 12].map(|_| router.pick(None, now)).to_vec();
+            assert_eq!(seen[..3], seen[3..6], "in turn");
+            seen.extend((0..100).map(|n| router.pick(Some(&n.to_string()), now)));
+            assert_eq!(router.pick(Some("a"), now), router.pick(Some("a"), now));
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), 3);
+            assert!(seen.iter().all(|partition| *partition < 9));
+            firsts.push(seen[0]);
+        }
+        firsts.dedup();
+        assert!(firsts.len() > 1, "another seed chooses others");
+    }
+
+    #[test]
+    fn a_partial_router_takes_new_partitions_until_it_has_its_number() {
+        let now = Instant::now();
+        let mut router = Router::new(2, HashingScheme::default(), Routing::Partial(3), Duration::ZERO, 7);
+        router.grow(6);
+        let mut seen = [0; 9].map(|_| router.pick(None, now));
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        router.grow(9);
+        assert_eq!(router.in_use(), 3);
+        let mut all = Router::new(2, HashingScheme::default(), Routing::Partial(9), Duration::ZERO, 7);
+        assert_eq!(all.in_use(), 2);
+        all.grow(4);
+        assert_eq!((all.in_use(), all.partitions), (4, 4));
     }
 
     #[test]

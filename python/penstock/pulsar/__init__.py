@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .positions import MessageId as MessageId
     from .positions import MessageIds as MessageIds
     from .positions import PulsarMessage as PulsarMessage
+    from .routing import Router as Router
     from .table_view import PulsarTableView as PulsarTableView
 else:
     __getattr__, __dir__ = _lazy.attach(
@@ -43,6 +44,7 @@ else:
                 ("ConsumerInterceptor", "OutgoingMessage", "ProducerInterceptor"), "interceptors"
             ),
             "PulsarTableView": "table_view",
+            "Router": "routing",
             **dict.fromkeys(("MessageId", "MessageIds", "PulsarMessage"), "positions"),
         },
     )
@@ -64,6 +66,7 @@ __all__ = [
     "PulsarProducer",
     "PulsarProducerOptions",
     "PulsarTableView",
+    "Router",
     "blocking",
     "connect",
 ]

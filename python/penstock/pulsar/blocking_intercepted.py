@@ -1,5 +1,8 @@
 # Generated from penstock/pulsar/intercepted.py by tools/generate_blocking.py; do not edit.
-"""The verbs of producers and consumers with interceptors,, blocking: those without them pay nothing."""
+"""The verbs of producers and consumers with interceptors or a router,, blocking: those without them pay
+nothing.
+
+"""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from penstock._typing import NoFields
 from penstock.blocking._intercepting import InterceptedConsumerHandle, InterceptedProducerHandle, watched
 from penstock.errors import NotAllowed
 from penstock.pulsar.interceptors import Interceptors, OutgoingMessage
+from penstock.pulsar.routing import Router, clusters, partition_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -23,11 +27,12 @@ if TYPE_CHECKING:
 
 
 class InterceptedProducer(InterceptedProducerHandle):
-    """The verbs of a producer with interceptors."""
+    """The verbs of a producer with interceptors or a router."""
 
-    def __init__(self, native: Any, client: Any, chain: Sequence[Any]) -> None:
+    def __init__(self, native: Any, client: Any, chain: Sequence[Any], router: Router | None) -> None:
         super().__init__(native, client)
         self._interceptors = Interceptors(self, chain)
+        self._router, self._has_interceptors = router, bool(chain)
 
     @property
     def interceptor_errors(self) -> int:
@@ -47,15 +52,24 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None,
         deliver_after: Duration | None,
         null_value: bool,
+        replicate_to: Sequence[str] | None,
+        disable_replication: bool,
     ) -> OutgoingMessage:
         at = None if event_time is None else parse.epoch_ms(event_time)
         delivery = None
         if deliver_at is not None or deliver_after is not None:
             delivery = parse.deliver_ms(deliver_at, deliver_after)
         message = OutgoingMessage(
-            payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value
+            *(payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value),
+            clusters(replicate_to, disable_replication),
         )
         return self._interceptors.outgoing(message)
+
+    def _partition(self, message: OutgoingMessage) -> int | None:
+        # As in other clients, a topic without partitions leaves nothing to choose.
+        if not self._router or not (partitions := self._native.partitions):
+            return None
+        return partition_of(self._router, message.key, message.properties, partitions)
 
     def send(
         self,
@@ -69,6 +83,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> MessageId:
         self._check()
@@ -77,9 +93,10 @@ class InterceptedProducer(InterceptedProducerHandle):
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
         )
         try:
-            pending = self._native.send(*message.fields())
+            pending = self._native.send(*message.fields(), self._partition(message))
         except Exception as error:
             self._sent(message, None, error)
             raise
@@ -97,6 +114,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> None:
         if other:
@@ -104,20 +123,21 @@ class InterceptedProducer(InterceptedProducerHandle):
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
         )
-        self._native.send_nowait(*message.fields())
+        self._native.send_nowait(*message.fields(), self._partition(message))
+
+    def _one_by_one(self, verb: str) -> NotAllowed:
+        what = "interceptors, which see" if self._has_interceptors else "a router, which sees"
+        return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
 
     def submit_many(
         self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
     ) -> Waiter[MessageIds]:
-        raise NotAllowed(
-            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_many()"
-        )
+        raise self._one_by_one("send_many")
 
     def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
-        raise NotAllowed(
-            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_frame()"
-        )
+        raise self._one_by_one("send_frame")
 
 
 class InterceptedConsumer(InterceptedConsumerHandle):

@@ -23,6 +23,7 @@ from penstock.errors import InvalidArgument
 from penstock.pulsar.intercepted import InterceptedConsumer, InterceptedProducer
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
+from penstock.pulsar.routing import check_producer, clusters
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-_OF_THE_FACE = ("ack_receipt", "interceptors")
+_OF_THE_FACE = ("ack_receipt", "interceptors", "router")
 _NOT_OF_VIEWS = {
     *("type", "position", "start_inclusive", "durable", "priority", "subscription_properties"),
     *("ack_receipt", "ack_group_time", "batch_index_ack", "nack_delay", "ack_timeout", "dead_letter"),
@@ -79,20 +80,22 @@ class PulsarClient(Client):
             options: see :class:`penstock.pulsar.PulsarProducerOptions`.
 
         Raises:
-            InvalidArgument: an unknown option or a bad value, at once.
+            InvalidArgument: an unknown option, a bad value, or options that exclude each other, at once.
             Unsupported: an option of another protocol, at once.
             ProducerBusy: another producer has the name, or exclusive access (when awaited).
             TopicNotFound: the topic does not exist and is not created on first use (when awaited).
         """
         values = self._defaults.resolve("producer", options)
+        check_producer(values)
         return Opening(lambda: self._open_producer(topic, values))
 
     async def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer:
         self._check()
-        wanted = {name: value for name, value in values.items() if name != "interceptors"}
+        wanted = {name: value for name, value in values.items() if name not in _OF_THE_FACE}
         native = await self._native.producer(topic, wanted)
-        if chain := values.get("interceptors"):
-            return PulsarInterceptedProducer(native, self, chain)
+        chain, router = values.get("interceptors"), values.get("router")
+        if chain or router:
+            return PulsarInterceptedProducer(native, self, chain or (), router)
         return PulsarProducer(native, self)
 
     def consumer(
@@ -282,6 +285,12 @@ class PulsarProducer(Producer):
         return self._native.name
 
     @property
+    def started_partitions(self) -> int:
+        """Number of partitions whose producers are open at the broker or are being opened: all of them,
+        unless ``lazy_start`` leaves some for later. 1 for a topic without partitions."""
+        return self._native.started_partitions
+
+    @property
     def last_sequence_id(self) -> int:
         """Highest sequence id with a receipt; -1 before the first one."""
         return self._native.last_sequence_id
@@ -303,6 +312,8 @@ class PulsarProducer(Producer):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> asyncio.Future[MessageId]:
         """Sends a message. The payload is copied before this returns; the result is the message id of the
@@ -319,11 +330,14 @@ class PulsarProducer(Producer):
                 1970.
             deliver_after: the same as a delay in seconds from now.
             null_value: sends a tombstone, which compaction removes together with its key.
+            replicate_to: names of the only clusters that get a copy; by default the namespace decides.
+            disable_replication: keeps the message in this cluster.
 
         Raises:
             QueueFull: the send window and its overflow queue are full: await earlier sends first.
             MemoryLimit: the client's ``memory_limit`` is reached.
             MessageTooLarge: the message is larger than the broker accepts.
+            InvalidArgument: a bad value, or the ``router`` raised or returned no partition.
             Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
@@ -335,8 +349,11 @@ class PulsarProducer(Producer):
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
             deliver_at = parse.deliver_ms(deliver_at, deliver_after)
+        if replicate_to is not None or disable_replication:
+            replicate_to = clusters(replicate_to, disable_replication)
         return self._native.send(
-            payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value
+            *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
+            replicate_to,
         )
 
     def send_nowait(
@@ -351,6 +368,8 @@ class PulsarProducer(Producer):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
@@ -366,8 +385,11 @@ class PulsarProducer(Producer):
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
             deliver_at = parse.deliver_ms(deliver_at, deliver_after)
+        if replicate_to is not None or disable_replication:
+            replicate_to = clusters(replicate_to, disable_replication)
         self._native.send_nowait(
-            payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value
+            *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
+            replicate_to,
         )
 
     def send_many(

@@ -1,4 +1,5 @@
-"""The verbs of producers and consumers with interceptors, on asyncio: those without them pay nothing.
+"""The verbs of producers and consumers with interceptors or a router, on asyncio: those without them pay
+nothing.
 
 ``penstock/pulsar/blocking_intercepted.py`` is generated from this file.
 """
@@ -17,6 +18,7 @@ from penstock._native import PulsarMessage
 from penstock._typing import NoFields
 from penstock.errors import NotAllowed
 from penstock.pulsar.interceptors import Interceptors, OutgoingMessage
+from penstock.pulsar.routing import Router, clusters, partition_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
 
 
 class InterceptedProducer(InterceptedProducerHandle):
-    """The verbs of a producer with interceptors."""
+    """The verbs of a producer with interceptors or a router."""
 
-    def __init__(self, native: Any, client: Any, chain: Sequence[Any]) -> None:
+    def __init__(self, native: Any, client: Any, chain: Sequence[Any], router: Router | None) -> None:
         super().__init__(native, client)
         self._interceptors = Interceptors(self, chain)
+        self._router, self._has_interceptors = router, bool(chain)
 
     @property
     def interceptor_errors(self) -> int:
@@ -50,15 +53,24 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None,
         deliver_after: Duration | None,
         null_value: bool,
+        replicate_to: Sequence[str] | None,
+        disable_replication: bool,
     ) -> OutgoingMessage:
         at = None if event_time is None else parse.epoch_ms(event_time)
         delivery = None
         if deliver_at is not None or deliver_after is not None:
             delivery = parse.deliver_ms(deliver_at, deliver_after)
         message = OutgoingMessage(
-            payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value
+            *(payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value),
+            clusters(replicate_to, disable_replication),
         )
         return self._interceptors.outgoing(message)
+
+    def _partition(self, message: OutgoingMessage) -> int | None:
+        # As in other clients, a topic without partitions leaves nothing to choose.
+        if not self._router or not (partitions := self._native.partitions):
+            return None
+        return partition_of(self._router, message.key, message.properties, partitions)
 
     def send(
         self,
@@ -72,6 +84,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> asyncio.Future[MessageId]:
         self._check()
@@ -80,9 +94,10 @@ class InterceptedProducer(InterceptedProducerHandle):
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
         )
         try:
-            pending = self._native.send(*message.fields())
+            pending = self._native.send(*message.fields(), self._partition(message))
         except Exception as error:
             self._sent(message, None, error)
             raise
@@ -100,6 +115,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         deliver_at: Timestamp | None = None,
         deliver_after: Duration | None = None,
         null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
         **other: Unpack[NoFields],
     ) -> None:
         if other:
@@ -107,20 +124,21 @@ class InterceptedProducer(InterceptedProducerHandle):
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
         )
-        self._native.send_nowait(*message.fields())
+        self._native.send_nowait(*message.fields(), self._partition(message))
+
+    def _one_by_one(self, verb: str) -> NotAllowed:
+        what = "interceptors, which see" if self._has_interceptors else "a router, which sees"
+        return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
 
     def _submit_many(
         self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
     ) -> Pending[MessageIds]:
-        raise NotAllowed(
-            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_many()"
-        )
+        raise self._one_by_one("send_many")
 
     def _submit_rows(self, rows: FrameRows) -> Pending[Any]:
-        raise NotAllowed(
-            f"{self!r} has interceptors, which see messages one by one: use send() instead of send_frame()"
-        )
+        raise self._one_by_one("send_frame")
 
 
 class InterceptedConsumer(InterceptedConsumerHandle):

@@ -37,6 +37,8 @@ class OutgoingMessage:
     """Earliest delivery in milliseconds since 1970."""
     null_value: bool = False
     """Whether it is a tombstone."""
+    replicate_to: list[str] | None = None
+    """The only clusters that get a copy, ``["__local__"]`` for none; ``None`` for those of the namespace."""
 
     def copy(self) -> OutgoingMessage:
         """A copy with properties of its own."""
@@ -46,7 +48,7 @@ class OutgoingMessage:
         """The arguments of the engine."""
         return (
             *(self.payload, self.key, self.ordering_key, self.properties or None),
-            *(self.event_time, self.sequence_id, self.deliver_at, self.null_value),
+            *(self.event_time, self.sequence_id, self.deliver_at, self.null_value, self.replicate_to),
         )
 
 

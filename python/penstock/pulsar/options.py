@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from .interceptors import ConsumerInterceptor, ProducerInterceptor
     from .policies import Backoff, DeadLetterPolicy, KeySharedPolicy
+    from .routing import Router
 
 PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
 """URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
@@ -24,6 +25,12 @@ SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 
 _flag, _text = parse.boolean, parse.text
+
+
+def _chunk_size(value: Any) -> int:
+    if (size := parse.size(value)) < 1:
+        raise ValueError("expected at least 1 byte")
+    return size
 
 
 def _position(value: Any) -> Any:
@@ -129,6 +136,9 @@ class PulsarProducerOptions(TypedDict, total=False):
             parse.one_of("none", "lz4", "zlib", "zstd", "snappy"), "none", "Codec that compresses batches."
         ),
     ]
+    compression_min_size: Annotated[
+        Size, Option(parse.size, 0, "Batches and messages with fewer bytes than this are not compressed.")
+    ]
     send_timeout: Annotated[
         Duration, Option(parse.duration, 30.0, "Seconds to wait for a receipt; 0 waits forever.")
     ]
@@ -141,11 +151,38 @@ class PulsarProducerOptions(TypedDict, total=False):
         Option(parse.one_of("java", "murmur3", "boost"), "java", "Hash function from keys to partitions."),
     ]
     routing: Annotated[
-        Literal["round_robin", "single"],
+        Literal["round_robin", "single", "partial_round_robin"],
         Option(
-            parse.one_of("round_robin", "single"),
+            parse.one_of("round_robin", "single", "partial_round_robin"),
             "round_robin",
-            "Partition of messages without a key: in turn, or always the same.",
+            "Partition of messages without a key: in turn, always the same, or in turn among"
+            " `routing_partitions` chosen at random, to which keys are sent as well.",
+        ),
+    ]
+    routing_partitions: Annotated[
+        int,
+        Option(
+            parse.whole(1, 1 << 16),
+            None,
+            'Number of partitions that `routing="partial_round_robin"` uses at most.',
+        ),
+    ]
+    router: Annotated[
+        "Router",
+        Option(
+            parse.callable_,
+            None,
+            "Function that chooses the partition of each message, called with its key or `None`, its"
+            " properties, and the number of partitions. It must not block.",
+            face=True,
+        ),
+    ]
+    lazy_start: Annotated[
+        bool,
+        Option(
+            _flag,
+            False,
+            "Opens the producer of a partition when it gets its first message. Not with exclusive access.",
         ),
     ]
     initial_sequence_id: Annotated[
@@ -167,6 +204,12 @@ class PulsarProducerOptions(TypedDict, total=False):
     ]
     chunking: Annotated[
         bool, Option(_flag, False, "Splits messages that are larger than the broker's limit.")
+    ]
+    chunk_max_size: Annotated[
+        Size,
+        Option(
+            _chunk_size, None, "Largest chunk in bytes; by default as large as the broker's limit allows."
+        ),
     ]
     partitions_update_interval: Annotated[
         Duration,

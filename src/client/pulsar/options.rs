@@ -87,6 +87,8 @@ pub struct ProducerOptions {
     pub key_based_batching: bool,
     /// Compression of payloads.
     pub compression: Compression,
+    /// Entries with fewer bytes of payload are not compressed.
+    pub compression_min_size: usize,
     /// Time from push to receipt after which a send fails; `None` waits without limit.
     pub send_timeout: Option<Duration>,
     /// Limit on messages waiting for receipts, per partition; the overflow queue holds as many again.
@@ -101,6 +103,10 @@ pub struct ProducerOptions {
     pub access_mode: AccessMode,
     /// Whether messages over the broker's size limit are split into chunks.
     pub chunking: bool,
+    /// Largest chunk in bytes, within the broker's limit; `None` for as large as that allows.
+    pub chunk_max_size: Option<usize>,
+    /// Whether the producer of a partition is opened when its first message is sent.
+    pub lazy_start: bool,
     /// Properties shown in the broker's statistics.
     pub properties: Vec<(String, String)>,
     /// Subscription that is created with the topic.
@@ -119,6 +125,7 @@ impl Default for ProducerOptions {
             batching_delay: Duration::from_millis(1),
             key_based_batching: false,
             compression: Compression::None,
+            compression_min_size: 0,
             send_timeout: Some(Duration::from_secs(30)),
             max_pending: 1000,
             hashing: HashingScheme::JavaStringHash,
@@ -126,6 +133,8 @@ impl Default for ProducerOptions {
             initial_sequence_id: None,
             access_mode: AccessMode::Shared,
             chunking: false,
+            chunk_max_size: None,
+            lazy_start: false,
             properties: Vec::new(),
             initial_subscription: None,
             partitions_update_interval: UPDATE_INTERVAL,

@@ -238,13 +238,12 @@ pub(super) trait Supervised: Send + Sync {
 }
 
 /// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
-/// the first success or of the failure.
+/// the first success or of the failure. Without it the first open is tried on as a reconnect is.
 pub(super) async fn supervise(
     part: impl Supervised,
     options: ClientOptions,
-    ready: oneshot::Sender<Result<()>>,
+    mut ready: Option<oneshot::Sender<Result<()>>>,
 ) {
-    let mut ready = Some(ready);
     let mut warned = false;
     let mut backoff = Backoff::new(options.max_backoff);
     let first_deadline = clock::now() + options.operation_timeout;

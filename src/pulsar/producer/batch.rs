@@ -21,7 +21,17 @@ pub(super) struct Sender<'a> {
     pub(super) producer_id: u64,
     pub(super) name: &'a str,
     pub(super) compression: Compression,
+    pub(super) compression_min_size: usize,
     pub(super) max_message_size: usize,
+    /// Largest chunk of a message that is too large for one entry; `None` if messages are not split.
+    pub(super) chunks: Option<usize>,
+}
+
+impl Sender<'_> {
+    /// Compression of an entry with `size` bytes of payload.
+    fn compression(&self, size: usize) -> Compression {
+        if size < self.compression_min_size { Compression::None } else { self.compression }
+    }
 }
 
 /// A batch that still accepts messages.
@@ -83,7 +93,7 @@ impl OpenBatch {
     /// Encodes the batch. If compression fails the entry is marked `doomed`, and its messages fail in their turn.
     pub(super) fn close(mut self, sender: &Sender<'_>) -> Entry {
         let uncompressed = self.body.split().freeze();
-        let body = match sender.compression {
+        let body = match sender.compression(uncompressed.len()) {
             Compression::None => Ok(uncompressed.clone()),
             kind => compress(kind, &uncompressed),
         };
@@ -104,7 +114,7 @@ impl OpenBatch {
             partition_key_b64_encoded: self.key_is_base64.then_some(true),
             partition_key: self.key,
             ordering_key: self.ordering_key,
-            compression: compression_field(sender.compression),
+            compression: compression_field(sender.compression(uncompressed)),
             uncompressed_size: Some(uncompressed as u32),
             // The presence of this field, even with value 1, marks the batch format.
             num_messages_in_batch: Some(self.count as i32),
@@ -170,8 +180,8 @@ pub(super) fn single(
     wall_ms: u64,
     message: &Outgoing<'_>,
     sequence_id: u64,
-    chunking: bool,
 ) -> Result<Vec<Entry>> {
+    let compression = sender.compression(message.payload.len());
     let metadata = pb::MessageMetadata {
         producer_name: sender.name.into(),
         sequence_id,
@@ -184,14 +194,15 @@ pub(super) fn single(
         partition_key: message.key.map(str::to_owned),
         partition_key_b64_encoded: message.key_is_base64.then_some(true),
         ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
-        compression: compression_field(sender.compression),
+        compression: compression_field(compression),
         uncompressed_size: Some(message.payload.len() as u32),
         event_time: (message.event_time != 0).then_some(message.event_time),
         deliver_at_time: message.deliver_at,
         null_value: message.null_value.then_some(true),
+        replicate_to: message.replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
         ..Default::default()
     };
-    let body = compress(sender.compression, message.payload)?;
+    let body = compress(compression, message.payload)?;
     let command = hot::Send { producer_id: sender.producer_id, sequence_id, ..hot::Send::default() };
     let room = METADATA_ROOM + prost::Message::encoded_len(&metadata);
     let whole = |head, body| Entry {
@@ -206,10 +217,11 @@ pub(super) fn single(
         since: now,
         doomed: None,
     };
-    if body.len() + room - METADATA_ROOM <= sender.max_message_size {
+    let small_enough = sender.chunks.is_none_or(|largest| body.len() <= largest);
+    if body.len() + room - METADATA_ROOM <= sender.max_message_size && small_enough {
         return Ok(vec![whole(entry_head(&Command::Send(command), &metadata, &body), body)]);
     }
-    if !chunking || room >= sender.max_message_size {
+    let Some(largest) = sender.chunks.filter(|_| room < sender.max_message_size) else {
         return Err(Error::new(
             ErrorKind::MessageTooLarge,
             format!(
@@ -219,8 +231,8 @@ pub(super) fn single(
                 sender.max_message_size
             ),
         ));
-    }
-    let piece = sender.max_message_size - room;
+    };
+    let piece = (sender.max_message_size - room).min(largest).max(1);
     let count = body.len().div_ceil(piece);
     if message.payload.len().max(body.len()) > i32::MAX as usize || count > MAX_CHUNKS {
         return Err(Error::new(

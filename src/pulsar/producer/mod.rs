@@ -50,6 +50,8 @@ pub struct Options {
     pub batch_delay: Duration,
     /// Compression of entries.
     pub compression: Compression,
+    /// Entries with fewer bytes of payload are not compressed.
+    pub compression_min_size: usize,
     /// Time limit from push to receipt; `None` for no limit. Also runs while detached.
     pub send_timeout: Option<Duration>,
     /// Maximum number of messages in flight.
@@ -58,6 +60,8 @@ pub struct Options {
     pub initial_sequence_id: Option<i64>,
     /// Splits messages that exceed the broker's size limit into chunks.
     pub chunking: bool,
+    /// Largest chunk in bytes, within the broker's size limit; `None` for as large as that allows.
+    pub chunk_max_size: Option<usize>,
     /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
 }
@@ -70,10 +74,12 @@ impl Default for Options {
             batch_max_bytes: 128 << 10,
             batch_delay: Duration::from_millis(1),
             compression: Compression::None,
+            compression_min_size: 0,
             send_timeout: Some(Duration::from_secs(30)),
             max_pending: 1000,
             initial_sequence_id: None,
             chunking: false,
+            chunk_max_size: None,
             key_based: false,
         }
     }
@@ -208,11 +214,13 @@ impl Producer {
         let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
         let alone = !self.options.batching
             || message.deliver_at.is_some()
+            // They are of the entry, not of its messages.
+            || !message.replicate_to.is_empty()
             || may_be_duplicate
             || message.payload.len() + message_overhead(message) > self.batch_limit();
         if alone {
             // This fails before anything has changed, so a message that is too large leaves no gap.
-            let entries = single(&self.sender(), now, wall_ms, message, sequence_id, self.options.chunking)?;
+            let entries = single(&self.sender(), now, wall_ms, message, sequence_id)?;
             self.close_batch();
             self.window.extend(entries);
         } else {
@@ -447,12 +455,7 @@ impl Producer {
     }
 
     fn sender(&self) -> Sender<'_> {
-        Sender {
-            producer_id: self.id,
-            name: &self.name,
-            compression: self.options.compression,
-            max_message_size: self.max_message_size,
-        }
+        sender(self.id, &self.name, &self.options, self.max_message_size)
     }
 
     fn batch_limit(&self) -> usize {
@@ -460,12 +463,7 @@ impl Producer {
     }
 
     fn close_batch(&mut self) {
-        let sender = Sender {
-            producer_id: self.id,
-            name: &self.name,
-            compression: self.options.compression,
-            max_message_size: self.max_message_size,
-        };
+        let sender = sender(self.id, &self.name, &self.options, self.max_message_size);
         self.open.close(&sender, &mut self.window, &mut self.groups);
     }
 
@@ -542,6 +540,18 @@ impl Producer {
             assert_eq!((self.pending_messages, self.pending_bytes), held, "messages or bytes were lost");
             assert!(self.in_flight <= self.window.len());
         }
+    }
+}
+
+/// A function of the fields, so that the open batches can be changed beside it.
+fn sender<'a>(producer_id: u64, name: &'a str, options: &Options, max_message_size: usize) -> Sender<'a> {
+    Sender {
+        producer_id,
+        name,
+        compression: options.compression,
+        compression_min_size: options.compression_min_size,
+        max_message_size,
+        chunks: options.chunking.then_some(options.chunk_max_size.unwrap_or(usize::MAX)),
     }
 }
 

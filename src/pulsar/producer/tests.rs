@@ -818,6 +818,58 @@ fn small_messages_with_keys_and_properties_share_a_batch() {
 }
 
 #[test]
+fn messages_for_some_clusters_are_entries_of_their_own_and_keep_their_place() {
+    let mut p = producer(Options::default());
+    let now = Instant::now();
+    push(&mut p, b"a").unwrap();
+    let few = Outgoing { payload: b"b", replicate_to: &["east", "west"], ..Default::default() };
+    p.push(now, WALL, &few).unwrap();
+    push(&mut p, b"c").unwrap();
+    let none =
+        Outgoing { payload: b"d", replicate_to: &[crate::pulsar::LOCAL_CLUSTER], ..Default::default() };
+    p.push(now, WALL, &none).unwrap();
+    let sends = sends(&mut p);
+    let clusters: Vec<_> = sends.iter().map(|(_, metadata, _)| metadata.replicate_to.join(" ")).collect();
+    assert_eq!(clusters, ["", "east west", "", "__local__"]);
+    let batched = sends.iter().map(|(_, metadata, _)| metadata.num_messages_in_batch.is_some());
+    assert_eq!(batched.collect::<Vec<_>>(), [true, false, true, false]);
+}
+
+#[test]
+fn small_entries_are_not_compressed() {
+    let options =
+        || Options { compression: Compression::Lz4, compression_min_size: 100, ..Options::default() };
+    let mut p = producer(options());
+    let alone = |payload| Outgoing { payload, deliver_at: Some(1), ..Default::default() };
+    p.push(Instant::now(), WALL, &alone(&[7; 99])).unwrap();
+    p.push(Instant::now(), WALL, &alone(&[7; 100])).unwrap();
+    let [small, large] = sends(&mut p).try_into().unwrap();
+    assert_eq!((small.1.compression, small.2.len()), (None, 99));
+    assert_eq!(large.1.compression, Some(Compression::Lz4 as i32));
+    assert!(large.2.len() < 100);
+    let mut p = producer(options());
+    push(&mut p, b"small").unwrap();
+    assert_eq!(sends(&mut p)[0].1.compression, None, "a batch as a whole");
+    let mut p = producer(options());
+    for _ in 0..20 {
+        push(&mut p, b"small").unwrap();
+    }
+    let [batch] = sends(&mut p).try_into().unwrap();
+    assert_eq!((batch.1.compression, batch.1.num_messages_in_batch), (Some(1), Some(20)));
+}
+
+#[test]
+fn chunks_are_no_larger_than_they_may_be() {
+    let options =
+        Options { batching: false, chunking: true, chunk_max_size: Some(100), ..Options::default() };
+    let mut p = producer(options);
+    push(&mut p, &[7; 100]).unwrap();
+    push(&mut p, &[7; 250]).unwrap();
+    let sizes: Vec<_> = sends(&mut p).iter().map(|(send, _, body)| (send.is_chunk, body.len())).collect();
+    assert_eq!(sizes, [(None, 100), (Some(true), 100), (Some(true), 100), (Some(true), 50)]);
+}
+
+#[test]
 fn a_message_has_a_largest_number_of_chunks() {
     let chunked = |limit: usize, size: usize| {
         let options = Options { chunking: true, compression: Compression::None, ..Options::default() };

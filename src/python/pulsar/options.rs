@@ -49,6 +49,7 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
             raise(options.py(), &Error::new(ErrorKind::InvalidArgument, text))
         })?;
     }
+    fields.size("compression_min_size", &mut to.compression_min_size)?;
     let mut timeout = to.send_timeout.unwrap_or_default();
     fields.seconds("send_timeout", &mut timeout)?;
     to.send_timeout = (!timeout.is_zero()).then_some(timeout);
@@ -59,11 +60,14 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
         ("boost", HashingScheme::Boost),
     ];
     fields.word("hashing", &hashings, &mut to.hashing)?;
-    fields.word(
-        "routing",
-        &[("round_robin", Routing::RoundRobin), ("single", Routing::Single)],
-        &mut to.routing,
-    )?;
+    let limit = fields.raw("routing_partitions")?.map(|value| value.extract()).transpose()?.unwrap_or(1);
+    let routings = [
+        ("round_robin", Routing::RoundRobin),
+        ("single", Routing::Single),
+        ("partial_round_robin", Routing::Partial(limit)),
+    ];
+    fields.word("routing", &routings, &mut to.routing)?;
+    fields.flag("lazy_start", &mut to.lazy_start)?;
     to.initial_sequence_id = fields.raw("initial_sequence_id")?.map(|value| value.extract()).transpose()?;
     let modes = [
         ("shared", AccessMode::Shared),
@@ -73,6 +77,7 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
     ];
     fields.word("access_mode", &modes, &mut to.access_mode)?;
     fields.flag("chunking", &mut to.chunking)?;
+    to.chunk_max_size = fields.raw("chunk_max_size")?.map(|value| value.extract()).transpose()?;
     fields.seconds("partitions_update_interval", &mut to.partitions_update_interval)?;
     to.properties = fields.pairs("properties")?;
     Ok(to)

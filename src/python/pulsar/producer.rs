@@ -28,11 +28,23 @@ producer_class! {
         sequence_id: [Option<u64>] = None,
         deliver_at: [Option<i64>] = None,
         null_value: [bool] = false,
+        replicate_to: [Option<Vec<String>>] = None,
+        partition: [Option<u32>] = None,
     );
 
     #[getter]
     fn name(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.0.sink(py)?.name())
+    }
+
+    #[getter]
+    fn partitions(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.0.sink(py)?.partitions())
+    }
+
+    #[getter]
+    fn started_partitions(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.0.sink(py)?.started_partitions())
     }
 
     #[getter]
@@ -54,9 +66,12 @@ fn push(
     sequence_id: Option<u64>,
     deliver_at: Option<i64>,
     null_value: bool,
+    replicate_to: Option<Vec<String>>,
+    partition: Option<u32>,
 ) -> PyResult<()> {
     let payload = Payload::of(payload)?;
     let properties = pairs(properties)?;
+    let clusters: Vec<&str> = replicate_to.iter().flatten().map(String::as_str).collect();
     let message = Outgoing {
         payload: payload.bytes(),
         key,
@@ -66,9 +81,10 @@ fn push(
         sequence_id,
         deliver_at,
         null_value,
+        replicate_to: &clusters,
         ..Outgoing::default()
     };
-    sender.push(py, waiting, |native, park| native.push(&message, park))
+    sender.push(py, waiting, |native, park| native.push(&message, partition, park))
 }
 
 impl Receipts for native::Producer {

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock import errors
+
 from support.messages import gather, numbered, payloads, receive
 
 CODECS = ["lz4", "zlib", "zstd", "snappy"]
@@ -150,3 +152,79 @@ async def test_compression_lets_more_through_than_the_limit(client: Any, topic: 
     ):
         await producer.send(payload)
         assert bytes((await consumer.receive(timeout=20)).data) == payload
+
+
+async def test_a_batch_keeps_tombstones_apart_from_empty_messages(client: Any, topic: str) -> None:
+    async with (
+        client.consumer(topic, "s") as consumer,
+        client.producer(topic, batching_delay="20s") as producer,
+    ):
+        producer.send_nowait(b"", "a", null_value=True)
+        producer.send_nowait(b"", "b", properties={"p": "1"})
+        producer.send_nowait(b"x", event_time=5)
+        await producer.flush()
+        messages = await receive(consumer, 3)
+        assert [message.is_null for message in messages] == [True, False, False]
+        assert [message.key for message in messages] == ["a", "b", None]
+        assert [message.properties for message in messages] == [{}, {"p": "1"}, {}]
+        assert [message.event_time for message in messages] == [None, None, 5]
+        assert all(message.id.batch_size > 0 for message in messages)
+
+
+async def test_messages_for_some_clusters_keep_their_place(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await gather(
+            *[
+                producer.send(
+                    payload,
+                    replicate_to=["standalone"] if i % 3 == 1 else None,
+                    disable_replication=i % 3 == 2,
+                )
+                for i, payload in enumerate(numbered(30))
+            ]
+        )
+        assert payloads(await receive(consumer, 30)) == numbered(30)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"replicate_to": []},
+        {"replicate_to": "east"},
+        {"replicate_to": [""]},
+        {"replicate_to": [1]},
+        {"replicate_to": ["east"], "disable_replication": True},
+    ],
+)
+async def test_clusters_that_cannot_be_are_refused(client: Any, topic: str, fields: dict[str, Any]) -> None:
+    async with client.producer(topic) as producer:
+        with pytest.raises(errors.InvalidArgument, match="replicate_to"):
+            producer.send(b"x", **fields)
+        with pytest.raises(errors.InvalidArgument, match="replicate_to"):
+            producer.send_nowait(b"x", **fields)
+        await producer.send(b"good")
+
+
+async def test_small_batches_can_be_left_uncompressed(client: Any, topic: str) -> None:
+    sent = [b"small", bytes(5000), bytes(999), bytes(1000)]
+    async with (
+        client.consumer(topic, "s") as consumer,
+        client.producer(topic, compression="zstd", compression_min_size="1000", batching=False) as producer,
+    ):
+        for payload in sent:
+            await producer.send(payload)
+        assert payloads(await receive(consumer, 4)) == sent
+
+
+async def test_chunks_may_be_smaller_than_the_broker_allows(client: Any, topic: str) -> None:
+    sent = [os.urandom(100_000), b"small", os.urandom(20_000)]
+    async with (
+        client.consumer(topic, "s") as consumer,
+        client.producer(
+            topic, batching=False, chunking=True, chunk_max_size="16KiB", max_pending=1000
+        ) as producer,
+    ):
+        ids = await gather(*[producer.send(payload) for payload in sent])
+        messages = await receive(consumer, 3)
+        assert payloads(messages) == sent
+        assert [at.entry for at in ids] == [6, 7, 9], "the id of a chunked message is that of its last chunk"

@@ -453,8 +453,7 @@ def test_what_is_refused_is_an_option_or_a_verb() -> None:
     options = {*_options.CLIENT, *_options.PRODUCER, *_options.CONSUMER, *_options.READER}
     verbs = {name for name in _refusals.REFUSALS if name.partition(" ")[0] not in options}
     assert verbs == {
-        "service_url", "service_url (http)",
-        "replication_clusters", "disable_replication", "MessageBatch.parse_from",
+        "service_url", "service_url (http)", "MessageBatch.parse_from",
     }  # fmt: skip
 
 
@@ -472,9 +471,6 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
         ("schema", ours.schema.StringSchema()),
         ("encryption_key", "k"),
         ("crypto_key_reader", ours.CryptoKeyReader("a", "b")),
-        ("message_router", lambda message, partitions: 0),
-        ("message_routing_mode", ours.PartitionsRoutingMode.CustomPartition),
-        ("lazy_start_partitioned_producers", True),
     ],
     "subscribe": [
         ("schema", ours.schema.StringSchema()),

@@ -425,7 +425,7 @@ fn partitions_of_a_producer_that_closes_wait_for_receipts_side_by_side() {
         let options = ProducerOptions { batching: false, send_timeout: None, ..ProducerOptions::default() };
         let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
         for _ in 0..8 {
-            producer.push(&Outgoing { payload: b"x", ..Outgoing::default() }, false)?;
+            producer.push(&Outgoing { payload: b"x", ..Outgoing::default() }, None, false)?;
         }
         let began = Instant::now();
         assert_eq!(producer.close(true).await.unwrap_err().kind(), ErrorKind::Timeout);
@@ -444,7 +444,7 @@ fn a_producer_that_is_dropped_gives_the_memory_of_its_messages_back() {
             .await
             .unwrap();
         let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await.unwrap();
-        producer.push(&Outgoing { payload: &[7; 100], ..Outgoing::default() }, false).unwrap();
+        producer.push(&Outgoing { payload: &[7; 100], ..Outgoing::default() }, None, false).unwrap();
         assert_eq!(client.memory_used(), 100);
         drop(producer);
         assert_eq!(client.memory_used(), 0);

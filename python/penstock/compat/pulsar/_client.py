@@ -253,7 +253,9 @@ class Client:
             native = self._connected().producer(topic, values).wait()
         except errors.Error as error:
             raise translated(error) from None
-        producer = Producer(native, schema, limits(partitions), block_if_queue_full, self._forget_producer)
+        producer = Producer(
+            *(native, schema, limits(partitions), block_if_queue_full, self._forget_producer, message_router)
+        )
         self._producers.add(producer)
         return producer
 
@@ -464,12 +466,17 @@ def producer_check(given: Mapping[str, Any]) -> Callable[[int], int]:
     number of messages without an answer.
 
     Raises:
-        ValueError: a value of another type, or batching and chunking together.
+        ValueError: a value of another type, batching and chunking together, or no router for custom routing.
         OperationNotSupported: what the engine cannot do yet.
     """
     check_type(str, given["topic"], "topic")
     _options.check(_options.PRODUCER, given)
     if given["batching_enabled"] and given["chunking_enabled"]:
         raise ValueError("Batching and chunking of messages can't be enabled together.")
+    router = given["message_router"]
+    if router is not None and not callable(router):
+        raise ValueError("Argument message_router is expected to be a function of a message and a number")
+    if router is None and given["message_routing_mode"] == PartitionsRoutingMode.CustomPartition:
+        raise ValueError("Argument message_routing_mode: CustomPartition needs a message_router")
     each, all_of_them = _options.pending_limits(given)
     return lambda partitions: min(each * partitions, all_of_them) if partitions else each

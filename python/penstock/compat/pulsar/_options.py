@@ -139,10 +139,12 @@ PRODUCER: Mapping[str, Row] = {
             {
                 PartitionsRoutingMode.UseSinglePartition: "single",
                 PartitionsRoutingMode.RoundRobinDistribution: "round_robin",
+                # It needs a router, which the producer of this package calls.
+                PartitionsRoutingMode.CustomPartition: "round_robin",
             }
         ),
     ),
-    "lazy_start_partitioned_producers": Row(bool, note=_ONLY_DEFAULT),
+    "lazy_start_partitioned_producers": Row(bool, False, "lazy_start"),
     "properties": Row(dict, True, "properties", _texts),
     "batching_type": Row(
         BatchingType, False, "key_based_batching", lambda kind: kind == BatchingType.KeyBased
@@ -162,7 +164,7 @@ PRODUCER: Mapping[str, Row] = {
             }
         ),
     ),
-    "message_router": Row(None, True, note="refused: no custom routers yet"),
+    "message_router": Row(None, True, note="as there; native: `router`, which gets key and properties"),
 }
 """Keywords of ``Client.create_producer``."""
 
@@ -325,6 +327,9 @@ def producer(given: Mapping[str, Any], partitions: int) -> dict[str, Any]:
     limit, all_of_them = pending_limits(given)
     if partitions:
         limit = min(limit, max(all_of_them // partitions, 1))
+    if given["access_mode"] != ProducerAccessMode.Shared:
+        # It has no effect there.
+        given = {**given, "lazy_start_partitioned_producers": False}
     # Keys go to the same partitions as with the official module.
     return resolve("producer", PRODUCER, {**given, "max_pending_messages": limit}, hashing="boost")
 

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import errors
 
-from . import _refusals
 from ._calls import NO_ID, Callback, Callbacks
 from ._checks import check_type, check_type_or_none
 from ._enums import Result
 from ._ids import MessageId, identify
+from ._messages import Message, receive
 from .exceptions import make, result_of, translated
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId as NativeId
-    from penstock._engine import PulsarProducer, Waiter
+    from penstock._engine import PulsarMessage, PulsarProducer, Waiter
+
+Router = Callable[[Message, int], int]
+Fields = tuple[
+    bytes,
+    str | None,
+    bytes | None,
+    dict[str, str] | None,
+    int | None,
+    int | None,
+    int | None,
+    bool,
+    list[str] | None,
+]
+"""The arguments of the engine's ``send``."""
 
 
 def fields(
@@ -37,12 +52,11 @@ def fields(
     event_timestamp: int | None,
     deliver_at: int | None,
     deliver_after: timedelta | None,
-) -> tuple[bytes, str | None, bytes | None, dict[str, str] | None, int | None, int | None, int | None, bool]:
+) -> Fields:
     """The arguments of the engine's ``send`` for those of the official one.
 
     Raises:
         ValueError: an argument of another type.
-        OperationNotSupported: clusters, which cannot be chosen yet.
     """
     data = b""
     if content is not None:
@@ -59,10 +73,6 @@ def fields(
     check_type_or_none(timedelta, deliver_after, "deliver_after")
     if sequence_id is not None and sequence_id < 0:
         raise ValueError("sequenceId needs to be >= 0")
-    if replication_clusters or disable_replication:
-        _refusals.check(
-            {"replication_clusters": replication_clusters, "disable_replication": disable_replication}
-        )
     if deliver_after:
         deliver_at = round((time.time() + deliver_after.total_seconds()) * 1000)
     return (
@@ -74,7 +84,43 @@ def fields(
         sequence_id,
         deliver_at or None,
         content is None,
+        # It wins over the clusters, as there.
+        ["__local__"] if disable_replication else replication_clusters or None,
     )
+
+
+@dataclasses.dataclass
+class _Outgoing:
+    """A message that is about to be sent, with the attributes of one that was received."""
+
+    data: bytes
+    key: str | None
+    ordering_key: bytes | None
+    properties: dict[str, str]
+    event_time: int | None
+    is_null: bool
+    topic: str
+    publish_time: int = 0
+    redelivery_count: int = 0
+    schema_version: bytes | None = None
+    producer_name: str = ""
+
+
+def routed(router: Router, native: PulsarProducer, schema: Schema, arguments: Fields) -> tuple[Any, ...]:
+    """The arguments with the partition that ``router`` chooses; without it if the topic has no partitions.
+
+    Raises:
+        UnknownError: there is no such partition.
+        Exception: what the router raises, as there.
+    """
+    if not (partitions := native.partitions):
+        return arguments
+    data, key, ordering_key, properties, event_time, _, _, is_null, _ = arguments
+    message = _Outgoing(data, key, ordering_key, properties or {}, event_time, is_null, native.topic)
+    partition = int(router(receive(cast("PulsarMessage", message), schema), partitions))
+    if not 0 <= partition < partitions:
+        raise make(Result.UnknownError, f"message_router returned {partition} for {partitions} partitions")
+    return (*arguments, partition)
 
 
 def closed(*arguments: object) -> Any:
@@ -95,6 +141,7 @@ class Producer:
         limit: largest number of messages without an answer.
         block: whether a sender waits while there are as many.
         forget: takes this object off the list of its client, which it keeps alive.
+        router: chooses the partition of each message.
     """
 
     def __init__(
@@ -104,12 +151,14 @@ class Producer:
         limit: int,
         block: bool,
         forget: Callable[[Producer], None],
+        router: Router | None = None,
     ) -> None:
         self._native, self._schema, self._forget = native, schema, forget
         self._limit, self._block = limit, block
         self._send: Callable[..., Waiter[NativeId]] = native.send
         # Bytes are sent as they are: no call of the schema for each message.
-        self._plain = type(schema) is BytesSchema
+        self._plain = type(schema) is BytesSchema and router is None
+        self._router = router
         self._callbacks: Callbacks | None = None
         self._starting = threading.Lock()
         self._open = True
@@ -147,8 +196,8 @@ class Producer:
             partition_key: chooses the partition.
             ordering_key: chooses the consumer of a Key_Shared subscription.
             sequence_id: number for deduplication; must ascend.
-            replication_clusters: refused yet.
-            disable_replication: refused yet.
+            replication_clusters: names of the only clusters that get a copy.
+            disable_replication: keeps the message in this cluster.
             event_timestamp: when the event happened, in milliseconds since 1970.
             deliver_at: earliest delivery, in milliseconds since 1970.
             deliver_after: earliest delivery from now on.
@@ -157,7 +206,7 @@ class Producer:
             ValueError: an argument of another type.
             PulsarException: the message was not stored, or it is not known.
         """
-        arguments = fields(
+        arguments: tuple[Any, ...] = fields(
             self._schema,
             content,
             properties,
@@ -170,6 +219,8 @@ class Producer:
             deliver_at,
             deliver_after,
         )
+        if self._router:
+            arguments = routed(self._router, self._native, self._schema, arguments)
         while True:
             try:
                 return identify(self._send(*arguments).wait())
@@ -236,6 +287,8 @@ class Producer:
                 deliver_at,
                 deliver_after,
             )
+            if self._router:
+                arguments = routed(self._router, self._native, self._schema, arguments)
         callbacks = self._callbacks or self._start()
         # The thread has taken one message already.
         if callbacks.waiting() + 1 >= self._limit:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ._enums import (
     ConsumerCryptoFailureAction,
-    PartitionsRoutingMode,
     Result,
 )
 from .exceptions import PulsarException, make
@@ -64,17 +63,6 @@ REFUSALS: Mapping[str, Refusal] = {
     "crypto_key_reader": Refusal(_given, _ENCRYPTION),
     # Producer
     "encryption_key": Refusal(_given, _ENCRYPTION),
-    "message_router": Refusal(
-        _given, "custom routers are not supported yet: open a producer for each partition"
-    ),
-    "message_routing_mode": Refusal(
-        lambda mode: mode == PartitionsRoutingMode.CustomPartition, "custom routers are not supported yet"
-    ),
-    "lazy_start_partitioned_producers": Refusal(
-        _not(False), "the producers of all partitions are opened at once"
-    ),
-    "replication_clusters": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
-    "disable_replication": Refusal(bool, "the clusters of single messages cannot be chosen yet"),
     # Consumer and reader
     "receiver_queue_size": Refusal(lambda size: size == 0, "a queue of size 0 is not supported yet: use 1"),
     "replicate_subscription_state_enabled": Refusal(bool, "replicated subscriptions are not supported yet"),

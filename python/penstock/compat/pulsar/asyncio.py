@@ -33,7 +33,7 @@ from ._enums import (
 from ._ids import MessageId, identify
 from ._messages import Message, receive
 from ._policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
-from ._producer import fields
+from ._producer import Router, fields, routed
 from ._receiver import seek_target, target
 from .schema.schema import BytesSchema, Schema
 
@@ -82,10 +82,18 @@ class Producer:
         schema: encodes the messages.
         limit: largest number of messages without an answer.
         block: whether a sender waits while there are as many.
+        router: chooses the partition of each message.
     """
 
-    def __init__(self, producer: PulsarProducer, schema: Schema, limit: int = 0, block: bool = False) -> None:
-        self._producer, self._schema = producer, schema
+    def __init__(
+        self,
+        producer: PulsarProducer,
+        schema: Schema,
+        limit: int = 0,
+        block: bool = False,
+        router: Router | None = None,
+    ) -> None:
+        self._producer, self._schema, self._router = producer, schema, router
         self._limit, self._block = limit, block
         self._open = True
 
@@ -103,7 +111,7 @@ class Producer:
         deliver_after: timedelta | None = None,
     ) -> MessageId:
         """Sends a message and waits for the broker. The arguments are those of the blocking ``send``."""
-        arguments = fields(
+        arguments: tuple[Any, ...] = fields(
             self._schema,
             content,
             properties,
@@ -120,6 +128,11 @@ class Producer:
             if not self._block:
                 raise PulsarException(Result.ProducerQueueIsFull)
             await self.flush()
+        if self._router:
+            try:
+                arguments = routed(self._router, self._producer, self._schema, arguments)
+            except exceptions.UnknownError as error:
+                raise PulsarException(Result.UnknownError, str(error)) from None
         try:
             return identify(await self._producer.send(*arguments))
         except errors.Error as error:
@@ -376,7 +389,9 @@ class Client:
         partitions = await self._partitions(topic)
         native = await self._connected()
         opened = await _done(native.producer(topic, _options.producer(given, partitions)))
-        producer = Producer(opened, given["schema"], limits(partitions), block_if_queue_full)
+        producer = Producer(
+            *(opened, given["schema"], limits(partitions), block_if_queue_full, message_router)
+        )
         self._producers.add(producer)
         return producer
 

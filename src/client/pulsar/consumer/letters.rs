@@ -344,6 +344,7 @@ impl Letters {
             sequence_id: None,
             deliver_at,
             null_value: message.null_value,
+            replicate_to: &[],
         };
         let outcome = match sender.push_when_there_is_room(&copy).await {
             Ok(receipt) => receipt.await.unwrap_or_else(|_| Err(closed())),
@@ -468,7 +469,7 @@ impl Sender {
     fn push(&self, message: &Outgoing<'_>) -> Result<oneshot::Receiver<Result<()>>> {
         // Held across the push, or the outcome could come before its receiver is known.
         let mut slots = self.receipts.slots.lock();
-        let slot = self.producer.push(message, true)?;
+        let slot = self.producer.push(message, None, true)?;
         let (outcome, receiver) = oneshot::channel();
         slots.entry(slot).or_default().push_back(outcome);
         Ok(receiver)

@@ -243,7 +243,7 @@ impl Members {
             let (ready, opened) = oneshot::channel();
             let joins = join || self.others.endless;
             let supervisor = Supervisor::new(Arc::clone(&self.shared), Arc::clone(&part), options, joins);
-            part.start(tokio::spawn(supervise(supervisor, self.shared.options.clone(), ready)));
+            part.start(tokio::spawn(supervise(supervisor, self.shared.options.clone(), Some(ready))));
             (part, opened)
         };
         added.into_iter().map(opening).collect()

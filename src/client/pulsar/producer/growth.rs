@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::inner::Inner;
+use super::lazy::Starter;
 use super::part::{PartitionProducer, Supervisor};
 use crate::client::events::ProducerEvents;
 use crate::client::log;
@@ -41,6 +42,28 @@ pub(super) struct Opening {
 }
 
 impl Opening {
+    /// As [`Self::begin`], but opens only the partition in `first`; the others wait for [`Starter::start`].
+    pub(super) fn begin_lazily(
+        starter: &Starter,
+        places: Vec<Place>,
+        events: &Arc<dyn ProducerEvents>,
+        first: Option<usize>,
+    ) -> Self {
+        let mut opened = Vec::new();
+        let part = |Place { slot, topic, partition }| {
+            let (shared, options) = (&starter.shared, &starter.options);
+            let part =
+                Arc::new(PartitionProducer::new(shared, topic, partition, slot, options, Arc::clone(events)));
+            if first == Some(slot) {
+                let (ready, first_opened) = oneshot::channel();
+                starter.start(&part, Some(ready));
+                opened.push(first_opened);
+            }
+            part
+        };
+        Self { parts: places.into_iter().map(part).collect(), opened }
+    }
+
     pub(super) fn begin(
         shared: &Arc<Shared>,
         places: Vec<Place>,
@@ -56,7 +79,7 @@ impl Opening {
                 let (ready, opened) = oneshot::channel();
                 let supervisor =
                     Supervisor::new(Arc::clone(shared), Arc::clone(&part), options.clone(), joins);
-                part.start(tokio::spawn(supervise(supervisor, shared.options.clone(), ready)));
+                part.start(|| tokio::spawn(supervise(supervisor, shared.options.clone(), Some(ready))));
                 (part, opened)
             })
             .unzip();
@@ -114,7 +137,12 @@ async fn work(
         if count <= known {
             continue;
         }
-        let mut opening = Opening::begin(&shared, places(&topic, known..count), &options, &events, true);
+        let starter = producer.upgrade().and_then(|producer| producer.lazy.clone());
+        let places = places(&topic, known..count);
+        let mut opening = match &starter {
+            Some(starter) => Opening::begin_lazily(starter, places, &events, None),
+            None => Opening::begin(&shared, places, &options, &events, true),
+        };
         if let Err(error) = all_open(std::mem::take(&mut opening.opened)).await {
             if !std::mem::replace(&mut warned, true) {
                 log::warn(&format!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
+use super::lazy::Starter;
 use super::parts::Parts;
 use crate::pulsar::topic::Router;
 use crate::sync::Mutex;
@@ -13,6 +14,10 @@ use crate::sync::Mutex;
 pub(in crate::client) struct Inner {
     pub(super) topic: String,
     pub(super) parts: Parts,
+    /// Whether the topic has partitions, perhaps one only.
+    pub(super) is_partitioned: bool,
+    /// Opens the partitions that get their first message; `None` if all are opened from the beginning.
+    pub(super) lazy: Option<Starter>,
     /// Held while partitions are added, too.
     pub(super) router: Mutex<Router>,
     /// The task that asks for new partitions, if there may be some.

@@ -9,6 +9,9 @@
 //!      supervisor: lookup, connect, PRODUCER             └──► ProducerEvents::sent
 //! ```
 //!
+//! With `lazy_start`, the supervisor of a partition starts with its first message (`lazy`); only the first one that is
+//! used is opened with the producer, so that wrong names and missing permissions are noticed.
+//!
 //! The broker is asked from time to time whether the topic has got more partitions (`growth`). Keys are spread over them as soon as
 //! all of them are open.
 
@@ -19,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
-use crate::client::pulsar::options::ProducerOptions;
+use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
 use crate::clock::{self, wall_ms};
@@ -32,11 +35,14 @@ use crate::sync::{Mutex, MutexGuard};
 
 mod growth;
 mod inner;
+mod lazy;
 mod part;
 mod parts;
 
 use growth::{Opening, Place};
 use inner::Inner;
+use lazy::Starter;
+use part::PartitionProducer;
 use parts::Parts;
 
 /// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
@@ -62,6 +68,12 @@ impl Producer {
         options: ProducerOptions,
         events: Arc<dyn ProducerEvents>,
     ) -> Result<Self> {
+        if options.lazy_start && options.access_mode != AccessMode::Shared {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "lazy_start needs access_mode \"shared\": with any other mode the producer must have all partitions",
+            ));
+        }
         let name = topic.to_string();
         let count =
             if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
@@ -74,10 +86,15 @@ impl Producer {
         } else {
             growth::places(&topic, 0..count)
         };
-        let opening = Opening::begin(&shared, places, &options, &events, false);
         // Like the Java client, a message without a key stays with one partition for ten batching delays.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
         let router = Router::new(count, options.hashing, options.routing, stay, random::bits());
+        let lazy =
+            (options.lazy_start && count > 1).then(|| Starter::new(Arc::clone(&shared), options.clone()));
+        let opening = match &lazy {
+            Some(starter) => Opening::begin_lazily(starter, places, &events, Some(router.current() as usize)),
+            None => Opening::begin(&shared, places, &options, &events, false),
+        };
         let router = Mutex::leaf(router);
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
         let patience = options.send_timeout.is_none().then_some(shared.options.operation_timeout);
@@ -85,6 +102,8 @@ impl Producer {
         let producer = Self(Arc::new(Inner {
             topic: name,
             parts: Parts::new(parts),
+            is_partitioned: count > 0,
+            lazy,
             router,
             growth: Mutex::default(),
             patience,
@@ -100,13 +119,30 @@ impl Producer {
 
     /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
     /// `park`, a message beyond the window waits in the overflow queue, which holds as many as the window.
-    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
+    /// `partition` is used instead of the one that the routing would choose.
+    pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<usize> {
         self.check_open()?;
-        let slot = self.route(message, clock::now());
+        let slot = match partition {
+            None => self.route(message, clock::now()),
+            Some(partition) if (partition as usize) < self.0.parts.len() => partition as usize,
+            Some(partition) => {
+                let last = self.0.parts.len() - 1;
+                let text = format!("there is no partition {partition}: the last one is {last}");
+                return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(self.0.topic.as_str()));
+            }
+        };
         let part = self.0.parts.get(slot);
         part.push(&mut part.machine(), clock::now(), wall_ms(), message, park)?;
-        part.notify();
+        self.pushed(part);
         Ok(slot)
+    }
+
+    /// Has the messages sent that were pushed to `part`.
+    fn pushed(&self, part: &Arc<PartitionProducer>) {
+        if let Some(starter) = &self.0.lazy {
+            starter.start(part, None);
+        }
+        part.notify();
     }
 
     /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
@@ -127,7 +163,7 @@ impl Producer {
             if held.as_ref().is_none_or(|(current, _)| *current != slot) {
                 if let Some((last, machine)) = held.take() {
                     drop(machine);
-                    self.0.parts.get(last).notify();
+                    self.pushed(self.0.parts.get(last));
                 }
                 held = Some((slot, part.machine()));
             }
@@ -140,9 +176,19 @@ impl Producer {
         }
         if let Some((last, machine)) = held {
             drop(machine);
-            self.0.parts.get(last).notify();
+            self.pushed(self.0.parts.get(last));
         }
         result
+    }
+
+    /// Number of partitions now; 0 for a topic without partitions, and for one partition as a topic of its own.
+    pub fn partitions(&self) -> usize {
+        if self.0.is_partitioned { self.0.parts.len() } else { 0 }
+    }
+
+    /// Number of partitions whose producers are open at the broker, or are being opened.
+    pub fn started_partitions(&self) -> usize {
+        self.0.parts.iter().filter(|part| part.has_started()).count()
     }
 
     /// Number of slots: one per partition, at least one.
@@ -200,9 +246,9 @@ impl Producer {
         self.0.parts.iter().map(|part| part.machine().pending_messages()).sum()
     }
 
-    /// Name of the first partition's producer at the broker.
+    /// Name of the producer at the broker, of the first partition that is open.
     pub fn name(&self) -> String {
-        self.0.parts.get(0).name().unwrap_or_default()
+        self.0.parts.iter().find_map(|part| part.name()).unwrap_or_default()
     }
 
     /// Full name of the topic.

@@ -40,6 +40,7 @@ pub(super) struct PartitionProducer {
     state: PartWatch,
     registration: Mutex<Registration>,
     outcomes: Outcomes,
+    started: AtomicBool,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -68,10 +69,12 @@ impl PartitionProducer {
                 batch_max_bytes: options.batch_max_bytes,
                 batch_delay: options.batching_delay,
                 compression: options.compression,
+                compression_min_size: options.compression_min_size,
                 send_timeout: options.send_timeout,
                 max_pending: options.max_pending,
                 initial_sequence_id: options.initial_sequence_id,
                 chunking: options.chunking,
+                chunk_max_size: options.chunk_max_size,
                 key_based: options.key_based_batching,
             },
         );
@@ -85,13 +88,23 @@ impl PartitionProducer {
             state: PartWatch::new(),
             registration: Mutex::leaf(Registration { name: options.name.clone(), topic_epoch: None }),
             outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
+            started: AtomicBool::new(false),
             task: Mutex::default(),
         }
     }
 
-    /// Notes the supervisor's task, for [`Self::stop`].
-    pub(super) fn start(&self, task: JoinHandle<()>) {
-        *self.task.lock() = Some(task.abort_handle());
+    /// Starts the supervisor's task and notes it for [`Self::stop`], the first time.
+    pub(super) fn start(&self, spawn: impl FnOnce() -> JoinHandle<()>) {
+        let mut task = self.task.lock();
+        // A task that starts after the partition was closed sees that and ends.
+        if !self.started.swap(true, Ordering::AcqRel) {
+            *task = Some(spawn().abort_handle());
+        }
+    }
+
+    /// Whether [`Self::start`] has been called.
+    pub(super) fn has_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {

@@ -386,3 +386,71 @@ def test_several_threads_send(client: Any, topic: str, earliest: Any) -> None:
         name, number = map(int, consumer.receive(MS).data().split(b":"))
         found.setdefault(name, []).append(number)
     assert found == {name: list(range(50)) for name in range(4)}
+
+
+def test_a_router_chooses_the_partition(pulsar: Any, client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    seen: list[tuple[Any, ...]] = []
+
+    def router(message: Any, partitions: int) -> int:
+        seen.append((message.data(), message.partition_key(), message.properties(), partitions))
+        return int(message.properties()["to"])
+
+    producer = client.create_producer(topic, message_router=router)
+    sent = [producer.send(b"x", {"to": str(to)}, partition_key="k") for to in (2, 0, 1)]
+    assert [at.partition() for at in sent] == [2, 0, 1]
+    assert seen == [(b"x", "k", {"to": str(to)}, 3) for to in (2, 0, 1)]
+
+
+def test_a_router_beside_callbacks(pulsar: Any, client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    mode = pulsar.PartitionsRoutingMode.UseSinglePartition
+    producer = client.create_producer(
+        topic, message_router=lambda message, partitions: partitions - 1, message_routing_mode=mode
+    )
+    places: list[int] = []
+    for _ in range(10):
+        producer.send_async(b"x", lambda _result, at: places.append(at.partition()))
+    producer.flush()
+    assert places == [2] * 10
+
+
+def test_a_router_that_returns_no_partition(pulsar: Any, client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    producer = client.create_producer(
+        topic, message_router=lambda message, partitions: int(message.partition_key())
+    )
+    with pytest.raises(pulsar.UnknownError):
+        producer.send(b"x", partition_key="3")
+    assert producer.send(b"x", partition_key="1").partition() == 1
+
+
+def test_a_router_that_raises(pulsar: Any, client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    producer = client.create_producer(
+        topic, message_router=lambda message, partitions: {"a": 1}[message.partition_key()]
+    )
+    with pytest.raises(KeyError):
+        producer.send(b"x", partition_key="b")
+    assert producer.send(b"x", partition_key="a").partition() == 1
+
+
+def test_a_router_is_not_asked_for_a_topic_without_partitions(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic, message_router=lambda message, partitions: 1 // 0)
+    assert producer.send(b"x").partition() == -1
+
+
+def test_lazy_start(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=4)
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic, lazy_start_partitioned_producers=True)
+    places = {key: producer.send(b"x", partition_key=key).partition() for key in KEYS}
+    assert set(places.values()) == {0, 1, 2, 3}
+    assert {consumer.receive(MS).partition_key() for _ in KEYS} == set(KEYS)
+
+
+def test_clusters_of_a_message(client: Any, topic: str) -> None:
+    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
+    producer.send(b"few", replication_clusters=["standalone"])
+    producer.send(b"none", disable_replication=True)
+    assert [consumer.receive(MS).data() for _ in range(2)] == [b"few", b"none"]

@@ -90,7 +90,7 @@ impl Sender {
     fn push(&self, payload: &[u8]) -> Sent<usize> {
         match self {
             Self::Pulsar(producer) => {
-                producer.push(&penstock::pulsar::Outgoing { payload, ..Default::default() }, false)
+                producer.push(&penstock::pulsar::Outgoing { payload, ..Default::default() }, None, false)
             }
             Self::Mqtt(producer) => {
                 let qos = Some(QoS::AtLeastOnce);

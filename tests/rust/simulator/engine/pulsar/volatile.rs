@@ -119,7 +119,7 @@ impl World {
     fn push(producer: &Producer, sink: &Sink<Name>, pushed: &mut Pushed) -> bool {
         let name = (WHO, pushed.next);
         let bytes = payload(name, 20);
-        match producer.push(&Outgoing { payload: &bytes, ..Outgoing::default() }, true) {
+        match producer.push(&Outgoing { payload: &bytes, ..Outgoing::default() }, None, true) {
             Ok(slot) => {
                 pushed.next += 1;
                 pushed.settled.insert(name, false);

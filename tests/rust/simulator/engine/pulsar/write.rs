@@ -129,7 +129,7 @@ impl World {
                         deliver_at: due.map(|due| due as i64),
                         ..Outgoing::default()
                     };
-                    let Some(slot) = slot(&name, producer.push(&message, chance.percent(30))) else {
+                    let Some(slot) = slot(&name, producer.push(&message, None, chance.percent(30))) else {
                         full = true;
                         break;
                     };
