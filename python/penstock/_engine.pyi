@@ -466,6 +466,8 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
     @property
     def is_active(self) -> bool:
         """Whether this consumer is served in all its partitions."""
+    def set_paused(self, paused: bool) -> None:
+        """Stops asking the broker for messages, or goes on with it."""
     def active_change(self) -> _Pending[tuple[str, bool]]:
         """A partition, and whether this consumer of a Failover subscription is its active one now."""
     @property

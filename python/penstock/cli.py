@@ -115,6 +115,7 @@ def _topic(topic: argparse.ArgumentParser) -> None:
         ("ls", "list the topics of a namespace"),
         ("create", "create a topic"),
         ("rm", "delete a topic and its messages"),
+        ("grow", "add partitions to a partitioned topic of Pulsar"),
         ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
@@ -137,6 +138,8 @@ def _topic(topic: argparse.ArgumentParser) -> None:
             add("topic", help="name of the topic")
         if name == "create":
             add("-p", "--partitions", type=int, default=0, help="partitions; 0 makes a plain topic (default)")
+        if name == "grow":
+            add("-p", "--partitions", type=int, required=True, help="partitions that it has then")
 
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:

@@ -1,6 +1,5 @@
 """Verbs and fields of other protocols that Pulsar lacks, and what to use instead."""
 
-_PAUSE = "Pulsar has no pause() and resume(): stop receiving, and receiver_queue limits what is fetched ahead"
 _V5 = "Pulsar has no {}: put it into properties"
 
 LACKS = {
@@ -8,8 +7,6 @@ LACKS = {
     "publish": "Pulsar has no publish(): open a producer and use send()",
     "subscribe": "Pulsar has no subscribe(): open a consumer, or a reader that leaves nothing behind",
     "reauthenticate": "reauthenticate() is supported for MQTT 5 only; a Pulsar broker asks for it itself",
-    "pause": _PAUSE,
-    "resume": _PAUSE,
     "partitions": "Pulsar's consumers do not list partitions: use partitions(topic) of the client",
     "topic": "a Pulsar producer has one topic: open a producer for each topic",
     "topics": "a Pulsar producer has one topic: open a producer for each topic",

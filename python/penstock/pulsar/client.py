@@ -557,6 +557,22 @@ class PulsarConsumer(Consumer[PulsarMessage]):
         seconds = parse.seconds(delay) or 0.0
         await self._native.reconsume_later(message, seconds, properties, self._ack_receipt)
 
+    def pause(self) -> None:
+        """Stops asking the broker for messages. What was asked for before still comes: at most ``receiver_queue``
+        messages for each partition. Connection and subscription stay, so other consumers of a Shared subscription get
+        what this one does not ask for.
+
+        Raises:
+            Closed: the consumer is closed.
+        """
+        self._check()
+        self._native.set_paused(True)
+
+    def resume(self) -> None:
+        """Asks for messages again after :meth:`pause`; errors as there."""
+        self._check()
+        self._native.set_paused(False)
+
     def redeliver_unacknowledged(self) -> Awaitable[None]:
         """Has every message delivered again that was received and not acknowledged."""
         self._native.redeliver_unacknowledged()

@@ -256,7 +256,13 @@ class PulsarConsumerOptions(TypedDict, total=False):
     start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
     durable: Annotated[bool, Option(_flag, True, "Keeps the subscription when its consumers are gone.")]
     receiver_queue: Annotated[
-        int, Option(parse.whole(1, 1 << 20), 1000, "Maximum number of messages fetched ahead, per partition.")
+        int,
+        Option(
+            parse.whole(0, 1 << 20),
+            1000,
+            "Maximum number of messages fetched ahead, per partition. With 0 a message, or a batch, is asked for"
+            " when the application waits for it; for one topic without partitions.",
+        ),
     ]
     receive_buffer: Annotated[
         Size,

@@ -179,7 +179,7 @@ pub struct ConsumerOptions {
     pub start_inclusive: bool,
     /// Whether the subscription outlives its consumers. That of a reader does not.
     pub durable: bool,
-    /// Limit on messages fetched ahead, per partition.
+    /// Limit on messages fetched ahead, per partition. With 0 none are: one topic without partitions only.
     pub receiver_queue: u32,
     /// Limit on the bytes of messages fetched ahead, over all partitions, give or take a message of each.
     pub receive_buffer: usize,

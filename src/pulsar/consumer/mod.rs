@@ -11,7 +11,8 @@
 //! **Permits.** The unit is a message. For each entry the broker charges its number of messages less those
 //! already acknowledged; the consumer returns a permit when a message is taken, or dropped here (duplicate,
 //! before the start, compacted out, corrupt). At any time granted = charged + outstanding, and outstanding
-//! may fall below zero by at most one batch less one. All permits lapse when the connection ends.
+//! may fall below zero by at most one batch less one. All permits lapse when the connection ends. A paused consumer grants
+//! none, and one without a queue grants one when it is wanted.
 //!
 //! * `acks`: acknowledgements that have not been sent
 //! * `chunks`: messages in several entries
@@ -73,7 +74,7 @@ pub struct Options {
     pub kind: SubType,
     /// Whether the broker keeps the position; otherwise this consumer does.
     pub durable: bool,
-    /// Maximum number of messages to prefetch.
+    /// Maximum number of messages to prefetch. With 0 a message, or a batch, is asked for when the application waits for it.
     pub receiver_queue: u32,
     /// Maximum size of the messages to prefetch, in bytes, give or take what one permit brings.
     pub receive_buffer: usize,
@@ -258,6 +259,10 @@ pub struct Consumer {
     queue: VecDeque<Message>,
     permits: Permits,
     window: Window,
+    /// Whether no permits are granted.
+    paused: bool,
+    /// Whether the application waits for a message. Of interest without a queue.
+    wanted: bool,
     acks: Acks,
     ack_due: Option<Instant>,
     chunks: Chunks,
@@ -304,6 +309,8 @@ impl Consumer {
             queue: VecDeque::new(),
             permits: Permits::default(),
             window: Window::new(&options),
+            paused: false,
+            wanted: false,
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
             chunks: Chunks::new(options.max_chunked_message, !lists_redeliveries(options.kind)),
@@ -354,7 +361,20 @@ impl Consumer {
             dying.attached();
         }
         self.flush_acks();
-        self.grant(self.window.size);
+        let due = self.due_permits();
+        if due > 0 {
+            self.grant(due);
+        }
+    }
+
+    /// Stops granting permits, or goes on with it. What was granted before still comes.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Tells that the application waits for a message.
+    pub fn want(&mut self) {
+        self.wanted = true;
     }
 
     /// [`Self::attach`] for a topic that another broker has served until now. If that broker closed the consumer, it was to
@@ -430,6 +450,7 @@ impl Consumer {
     pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
         let n = max.min(self.queue.len());
         if n > 0 {
+            self.wanted = false;
             self.last_taken = Some(self.queue[n - 1].id);
             out.extend(self.queue.drain(..n).map(M::from));
             self.give_back(n as u32);
@@ -810,7 +831,7 @@ impl Consumer {
 
     /// Whether [`Self::poll_transmit`] has something to write.
     pub fn wants_transmit(&self) -> bool {
-        self.state != State::Detached && (!self.immediate.is_empty() || self.flow_is_due())
+        self.state != State::Detached && (!self.immediate.is_empty() || self.due_permits() > 0)
     }
 
     /// Writes the ACK, REDELIVER and FLOW frames that are due.
@@ -818,8 +839,9 @@ impl Consumer {
         if self.state == State::Detached {
             return;
         }
-        if self.flow_is_due() {
-            self.grant(self.room() as u32);
+        let due = self.due_permits();
+        if due > 0 {
+            self.grant(due);
         }
         while let Some(command) = self.immediate.pop_front() {
             out.append(|buffer| encode_command(&command, buffer));
@@ -831,9 +853,17 @@ impl Consumer {
         self.permits.granted as i64 - self.permits.charged as i64
     }
 
-    fn flow_is_due(&self) -> bool {
+    /// Permits to be granted now.
+    fn due_permits(&self) -> u32 {
+        if self.paused {
+            return 0;
+        }
+        if self.options.receiver_queue == 0 {
+            let is_empty = self.queue.is_empty() && self.outstanding_permits() <= 0;
+            return u32::from(self.wanted && is_empty);
+        }
         let room = self.room();
-        room > 0 && room >= i64::from(self.window.size / 2)
+        if room > 0 && room >= i64::from(self.window.size / 2) { room as u32 } else { 0 }
     }
 
     /// Permits that may be granted.

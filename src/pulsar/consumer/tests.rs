@@ -53,6 +53,15 @@ fn take(consumer: &mut Consumer) -> Vec<Message> {
     out
 }
 
+/// Permits that are granted now.
+fn granted(consumer: &mut Consumer) -> u32 {
+    let flows = written(consumer).into_iter().filter_map(|command| match command {
+        Command::Flow(flow) => Some(flow.permits),
+        _ => None,
+    });
+    flows.sum()
+}
+
 fn written(consumer: &mut Consumer) -> Vec<Command> {
     let mut out = Transmit::default();
     consumer.poll_transmit(&mut out);
@@ -1557,4 +1566,50 @@ fn the_end_of_the_topic_ends_with_a_seek_and_with_the_connection() {
     c.reached_end();
     c.attach();
     assert!(c.is_at_end(), "told before the answer to SUBSCRIBE was handled");
+}
+
+#[test]
+fn a_paused_consumer_grants_no_permits() {
+    let mut c = consumer(Options::default());
+    assert_eq!(granted(&mut c), 10);
+    c.set_paused(true);
+    for entry in 0..10 {
+        give(&mut c, entry, single("x")).unwrap();
+    }
+    assert_eq!((take(&mut c).len(), granted(&mut c)), (10, 0), "what was granted before still comes");
+    c.detach();
+    c.attach();
+    assert_eq!(granted(&mut c), 0, "on a new connection neither");
+    c.set_paused(false);
+    assert_eq!(granted(&mut c), 10);
+}
+
+#[test]
+fn a_consumer_without_a_queue_grants_a_permit_when_one_is_wanted() {
+    let mut c = Consumer::new(7, Options { receiver_queue: 0, ..Options::default() });
+    c.attach();
+    assert_eq!(granted(&mut c), 0);
+    c.want();
+    assert_eq!((granted(&mut c), granted(&mut c)), (1, 0));
+    c.want();
+    assert_eq!(granted(&mut c), 0, "one is under way");
+    // The connection is lost while the application waits.
+    c.detach();
+    c.attach();
+    assert_eq!(granted(&mut c), 1);
+    give(&mut c, 0, batch(3)).unwrap();
+    assert_eq!(granted(&mut c), 0);
+    let mut out: Vec<Message> = Vec::new();
+    c.take(2, &mut out);
+    c.want();
+    assert_eq!(granted(&mut c), 0, "there is one left");
+    c.take(2, &mut out);
+    assert_eq!((out.len(), granted(&mut c)), (3, 0), "nobody waits");
+    c.want();
+    assert_eq!(granted(&mut c), 1);
+    // What is dropped here does not end the wait.
+    let mut damaged = single("x");
+    damaged.checksum = Some(!damaged.checksum.unwrap_or_default());
+    give(&mut c, 1, damaged).unwrap_err();
+    assert_eq!(granted(&mut c), 1);
 }

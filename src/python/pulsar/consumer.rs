@@ -103,6 +103,10 @@ consumer_class! {
         self.0.run(py, |consumer| async move { consumer.unsubscribe(true).await })
     }
 
+    fn set_paused(&self, py: Python<'_>, paused: bool) -> PyResult<()> {
+        py_result(py, self.0.source(py)?.set_paused(paused))
+    }
+
     #[getter]
     fn is_active(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.0.source(py)?.is_active())

@@ -116,8 +116,8 @@ async def test_a_verb_that_is_missing_is_absent() -> None:
         with pytest.raises(errors.Unsupported, match="qos"):
             producer.send(b"x", qos=1)
     with blocking.connect("embedded:") as client, client.consumer("t", "s") as consumer:
-        with pytest.raises(errors.Unsupported, match="pause"):
-            consumer.pause()
+        with pytest.raises(errors.Unsupported, match="use partitions"):
+            consumer.partitions()
 
 
 @pytest.mark.parametrize(

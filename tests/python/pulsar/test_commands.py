@@ -85,7 +85,8 @@ def test_topics(url):
     assert any("parts" in name for name in names)
     stats = json.loads(run("topic", "stats", "parts", "-u", url, "--json"))
     assert stats["partitions"] == 3
-    run("topic", "create", "x", "-u", url, status=1)
+    for words in [("create", "x"), ("rm", "x"), ("grow", "parts", "-p", "4"), ("terminate", "x")]:
+        run("topic", *words, "-u", url, status=1)
 
 
 def test_topics_of_a_store(tmp_path):
@@ -93,6 +94,10 @@ def test_topics_of_a_store(tmp_path):
     run("topic", "create", "t", "-p", "2", *data)
     assert "persistent://public/default/t" in run("topic", "ls", *data)
     assert json.loads(run("topic", "stats", "t", "--json", *data))
+    run("topic", "grow", "t", "-p", "2", *data, status=1)
+    assert json.loads(run("topic", "grow", "t", "-p", "3", "--json", *data))["partitions"] == 3
+    assert json.loads(run("topic", "stats", "t", "--json", *data))["partitions"] == 3
+    run("topic", "terminate", "t", *data)
     run("topic", "rm", "t", *data)
     assert run("topic", "ls", *data).strip() == ""
 

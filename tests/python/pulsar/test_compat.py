@@ -475,13 +475,12 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
     "subscribe": [
         ("schema", ours.schema.StringSchema()),
         ("crypto_key_reader", ours.CryptoKeyReader("a", "b")),
-        ("receiver_queue_size", 0),
         ("replicate_subscription_state_enabled", True),
         ("max_pending_chunked_message", 1),
         ("auto_ack_oldest_chunked_message_on_queue_full", True),
         ("crypto_failure_action", ours.ConsumerCryptoFailureAction.CONSUME),
     ],
-    "create_reader": [("receiver_queue_size", 0), ("schema", ours.schema.StringSchema())],
+    "create_reader": [("schema", ours.schema.StringSchema())],
     "create_table_view": [("schema", ours.schema.StringSchema())],
 }
 

@@ -20,6 +20,7 @@ class Place(Protocol):
     def ls(self, namespace: str) -> list[str]: ...
     def create(self, topic: str, partitions: int) -> None: ...
     def rm(self, topic: str) -> None: ...
+    def grow(self, topic: str, partitions: int) -> None: ...
     def terminate(self, topic: str) -> None: ...
     def stats(self, topic: str) -> dict[str, Any]: ...
 
@@ -55,6 +56,10 @@ def _act(given: argparse.Namespace, place: Place) -> int:
         place.rm(given.topic)
         if given.json:
             print(json.dumps({"deleted": given.topic}))
+    elif given.action == "grow":
+        place.grow(given.topic, given.partitions)
+        if given.json:
+            print(json.dumps({"grown": given.topic, "partitions": given.partitions}))
     elif given.action == "terminate":
         place.terminate(given.topic)
         if given.json:
@@ -101,6 +106,9 @@ class _Store:
 
     def rm(self, topic: str) -> None:
         self._broker.delete_topic(topic)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._broker.grow_topic(topic, partitions)
 
     def terminate(self, topic: str) -> None:
         self._broker.terminate_topic(topic)

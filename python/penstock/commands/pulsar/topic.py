@@ -55,6 +55,11 @@ class _Wire:
             "Pulsar's protocol cannot delete topics: use --admin URL (Pulsar) or --data DIR (embedded broker)"
         )
 
+    def grow(self, topic: str, partitions: int) -> None:
+        raise Unsupported(
+            "Pulsar's protocol cannot add partitions: use --admin URL (Pulsar) or --data DIR (embedded broker)"
+        )
+
     def terminate(self, topic: str) -> None:
         raise Unsupported(
             "Pulsar's protocol cannot terminate topics: use --admin URL (Pulsar) or --data DIR (embedded"
@@ -117,6 +122,9 @@ class _Admin:
     def rm(self, topic: str) -> None:
         suffix = "/partitions" if self._partitioned(topic) else ""
         self._call("DELETE", f"{self._path(topic)}{suffix}?force=true")
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._call("POST", f"{self._path(topic)}/partitions", partitions)
 
     def terminate(self, topic: str) -> None:
         suffix = "/terminate/partitions" if self._partitioned(topic) else "/terminate"

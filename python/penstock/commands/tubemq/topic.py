@@ -64,6 +64,9 @@ class _Wire:
     def rm(self, topic: str) -> None:
         _refuse(self._given)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        raise Unsupported(f"{topic!r} is a TubeMQ topic: only topics of Pulsar can grow")
+
     def terminate(self, topic: str) -> None:
         raise Unsupported(f"{topic!r} is a TubeMQ topic: only topics of Pulsar can be terminated")
 

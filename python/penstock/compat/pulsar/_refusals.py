@@ -64,7 +64,6 @@ REFUSALS: Mapping[str, Refusal] = {
     # Producer
     "encryption_key": Refusal(_given, _ENCRYPTION),
     # Consumer and reader
-    "receiver_queue_size": Refusal(lambda size: size == 0, "a queue of size 0 is not supported yet: use 1"),
     "replicate_subscription_state_enabled": Refusal(bool, "replicated subscriptions are not supported yet"),
     "max_pending_chunked_message": Refusal(
         _not(10), "chunked messages under way are limited by size, not by number"

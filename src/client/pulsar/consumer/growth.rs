@@ -40,6 +40,11 @@ impl Family {
         Ok(Self { topic, own, partitions })
     }
 
+    /// Whether it is a topic without partitions, or one partition.
+    pub(super) fn is_whole(&self) -> bool {
+        self.partitions == 0
+    }
+
     /// Its partitions, or the topic itself.
     pub(super) fn places(&self) -> Vec<Place> {
         let place = |topic: &TopicName| Place {

@@ -132,6 +132,7 @@ pub(super) struct Members {
     pub(super) ends: Arc<Ends>,
     /// Partitions that this consumer has become or ceased to be the active one of.
     pub(super) active: Arc<ActiveChanges>,
+    paused: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -168,6 +169,7 @@ impl Members {
             recalled: Arc::default(),
             ends: Arc::default(),
             active: Arc::default(),
+            paused: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -237,6 +239,7 @@ impl Members {
             let mut state = self.state.lock();
             state.gone = state.gone + replaced;
         }
+        added.iter().for_each(|(_, part, _)| self.tell_pause(part));
         self.others.alive.fetch_add(added.len(), Ordering::AcqRel);
         self.share(&before, count);
         let opening = |(_, part, options): (bool, Arc<PartitionConsumer>, ConsumerOptions)| {
@@ -270,6 +273,17 @@ impl Members {
         // All others may be at the end of their topics.
         self.ends.changed.notify_waiters();
         self.signal.ring();
+    }
+
+    /// Has all partitions stop fetching, or go on with it, those that join later as well.
+    pub(super) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Release);
+        self.now().iter().for_each(|part| self.tell_pause(part));
+    }
+
+    fn tell_pause(&self, part: &PartitionConsumer) {
+        // Read under the machine's lock: the last who tells it tells what holds.
+        part.change(|machine| machine.set_paused(self.paused.load(Ordering::Acquire)));
     }
 
     /// Adds none any more. Returns those that are to be closed.

@@ -55,6 +55,8 @@ pub(in crate::client) struct Inner {
     closed: AtomicBool,
     /// Whether acknowledgements have a time limit.
     limits_acks: bool,
+    /// Whether it asks for messages when the application waits for one, and not ahead.
+    asks: bool,
     letters: Option<(Arc<Letters>, Undertaker)>,
     /// The task that asks for new partitions and topics, if there may be some.
     growth: Mutex<Option<AbortHandle>>,
@@ -170,6 +172,12 @@ impl Consumer {
         if let Some(retry) = letters.as_ref().and_then(|topics| topics.retry.clone()) {
             families.push(Family::find(&shared, retry, false).await?);
         }
+        let is_one = matches!(&families[..], [family] if family.is_whole()) && !is_pattern;
+        if options.receiver_queue == 0 && !is_one {
+            let text = "receiver_queue=0 is for a consumer of one topic without partitions: take at least 1, or open a consumer \
+                        for each partition by its name (...-partition-N)";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(title));
+        }
         let signal = Arc::new(Signal::new(events));
         let members = Members::new(&shared, several, is_pattern, &subscription, &options, &signal);
         let opening = members.add(families.iter().flat_map(Family::places).collect(), false);
@@ -188,6 +196,7 @@ impl Consumer {
             closed: AtomicBool::new(false),
             limits_acks: options.ack_timeout.is_some(),
             letters,
+            asks: options.receiver_queue == 0,
             growth: Mutex::default(),
         }));
         for (part, opened) in opening {
@@ -254,6 +263,9 @@ impl Consumer {
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
     /// already: a message or the end.
     pub fn arm(&self) -> bool {
+        if self.0.asks && self.available() == 0 {
+            self.parts().iter().for_each(|part| part.change(Machine::want));
+        }
         self.0
             .signal
             .arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
@@ -614,6 +626,13 @@ impl Consumer {
             return Ok(true);
         }
         answers.into_iter().try_fold(false, |any, (_, more)| Ok(any | more?))
+    }
+
+    /// Stops fetching messages, or goes on with it. What was asked for before still comes.
+    pub fn set_paused(&self, paused: bool) -> Result<()> {
+        self.check_open()?;
+        self.0.members.set_paused(paused);
+        Ok(())
     }
 
     /// The topics as they were requested, joined by commas.

@@ -1,0 +1,124 @@
+"""What a consumer fetches ahead: pause and resume, and a queue of size 0."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from penstock import errors
+
+from support.messages import nothing, payloads, receive
+from support.pulsar.harness import PulsarService
+
+
+async def send(client: Any, topic: str, count: int, **options: Any) -> None:
+    async with client.producer(topic, **options) as producer:
+        await producer.send_many([b"%d" % i for i in range(count)])
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+async def test_a_paused_consumer_fetches_nothing_until_it_resumes(
+    client: Any, service: PulsarService, partitions: int
+) -> None:
+    topic = service.topic(partitions=partitions)
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await producer.send(b"before")
+        assert payloads(await receive(consumer, 1)) == [b"before"]
+        consumer.pause()
+        sent = [b"%d" % i for i in range(3000)]
+        await producer.send_many(sent)
+        # What was asked for before comes.
+        got = []
+        while more := await consumer.receive_many(1000, timeout=1):
+            got += more
+        assert len(got) < len(sent)
+        consumer.resume()
+        got += await receive(consumer, len(sent) - len(got))
+        assert sorted(payloads(got)) == sorted(sent)
+        await consumer.ack_many(got)
+    with pytest.raises(errors.Closed):
+        consumer.pause()
+
+
+async def test_others_get_what_a_paused_consumer_does_not_ask_for(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s", type="shared") as paused:
+        paused.pause()
+        async with client.consumer(topic, "s", type="shared") as other:
+            await send(client, topic, 2000)
+            # The first of them may have asked for some before it was paused.
+            got = [*await receive(other, 900), *await other.receive_many(2000, timeout=1)]
+            left = 2000 - len(got)
+            while left and (more := await other.receive_many(2000, timeout=0.5)):
+                left -= len(more)
+        kept = 0
+        while more := await paused.receive_many(2000, timeout=0.5):
+            kept += len(more)
+        assert left <= kept <= 1000
+
+
+async def test_partitions_that_come_later_are_paused_too(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=1)
+    async with client.consumer(topic, "s", partitions_update_interval=0.1) as consumer:
+        consumer.pause()
+        service.grow_topic(topic, 2)
+        async with asyncio.timeout(20):
+            while len(await consumer.last_message_ids()) < 2:
+                await asyncio.sleep(0.05)
+        await send(client, f"{topic}-partition-1", 10)
+        await nothing(consumer)
+        consumer.resume()
+        await receive(consumer, 10)
+
+
+async def test_a_consumer_without_a_queue_leaves_messages_to_the_others(client: Any, topic: str) -> None:
+    options: dict[str, Any] = {"type": "shared", "receiver_queue": 0}
+    async with (
+        client.consumer(topic, "s", **options) as idle,
+        client.consumer(topic, "s", **options) as busy,
+    ):
+        await send(client, topic, 20, batching=False)
+        got = [await busy.receive(timeout=10) for _ in range(19)]
+        assert payloads(got) == [b"%d" % i for i in range(19)]
+        # A slow consumer delays no message that it has not asked for.
+        assert payloads([await idle.receive(timeout=10)]) == [b"19"]
+        await nothing(busy)
+
+
+async def test_a_wait_without_a_queue_is_served_by_the_next_message(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s", receiver_queue=0) as consumer:
+        waits = [asyncio.ensure_future(consumer.receive()) for _ in range(3)]
+        with pytest.raises(errors.Timeout):
+            await consumer.receive(timeout=0.05)
+        await send(client, topic, 5, batching=False)
+        assert payloads(await asyncio.gather(*waits)) == [b"0", b"1", b"2"]
+        assert payloads(await receive(consumer, 2)) == [b"3", b"4"]
+
+
+async def test_a_batch_is_handed_out_one_by_one_without_a_queue(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s", receiver_queue=0) as consumer:
+        await send(client, topic, 10)
+        assert payloads([await consumer.receive(timeout=10) for _ in range(10)]) == [
+            b"%d" % i for i in range(10)
+        ]
+        await send(client, topic, 3)
+        iterated = []
+        async for message in consumer:
+            iterated.append(message)
+            if len(iterated) == 3:
+                break
+        assert payloads(iterated) == [b"0", b"1", b"2"]
+
+
+async def test_a_queue_of_size_0_is_for_one_topic_without_partitions(
+    client: Any, service: PulsarService
+) -> None:
+    topic, partitioned = service.topic(), service.topic(partitions=2)
+    for topics in [partitioned, [topic, f"{topic}-b"], re.compile(f"{topic}.*")]:
+        with pytest.raises(errors.InvalidArgument, match="receiver_queue=0"):
+            await client.consumer(topics, "s", receiver_queue=0)
+    async with client.consumer(f"{partitioned}-partition-1", "s", receiver_queue=0) as consumer:
+        await send(client, f"{partitioned}-partition-1", 1)
+        await receive(consumer, 1)
