@@ -558,9 +558,9 @@ class PulsarConsumer(Consumer[PulsarMessage]):
         await self._native.reconsume_later(message, seconds, properties, self._ack_receipt)
 
     def pause(self) -> None:
-        """Stops asking the broker for messages. What was asked for before still comes: at most ``receiver_queue``
-        messages for each partition. Connection and subscription stay, so other consumers of a Shared subscription get
-        what this one does not ask for.
+        """Stops asking the broker for messages. What was asked for before still comes: at most
+        ``receiver_queue`` messages for each partition. Connection and subscription stay; other consumers of a
+        Shared subscription get what this one does not ask for.
 
         Raises:
             Closed: the consumer is closed.

@@ -260,8 +260,8 @@ class PulsarConsumerOptions(TypedDict, total=False):
         Option(
             parse.whole(0, 1 << 20),
             1000,
-            "Maximum number of messages fetched ahead, per partition. With 0 a message, or a batch, is asked for"
-            " when the application waits for it; for one topic without partitions.",
+            "Maximum number of messages fetched ahead, per partition. With 0 a message, or a batch, is asked"
+            " for when the application waits for it; for one topic without partitions.",
         ),
     ]
     receive_buffer: Annotated[

@@ -1604,7 +1604,7 @@ fn a_consumer_without_a_queue_grants_a_permit_when_one_is_wanted() {
     c.want();
     assert_eq!(granted(&mut c), 0, "there is one left");
     c.take(2, &mut out);
-    assert_eq!((out.len(), granted(&mut c)), (3, 0), "nobody waits");
+    assert_eq!((out.len(), granted(&mut c)), (3, 0), "no receive waits");
     c.want();
     assert_eq!(granted(&mut c), 1);
     // What is dropped here does not end the wait.

@@ -57,7 +57,8 @@ class _Wire:
 
     def grow(self, topic: str, partitions: int) -> None:
         raise Unsupported(
-            "Pulsar's protocol cannot add partitions: use --admin URL (Pulsar) or --data DIR (embedded broker)"
+            "Pulsar's protocol cannot add partitions: use --admin URL (Pulsar) or --data DIR (embedded"
+            " broker)"
         )
 
     def terminate(self, topic: str) -> None:
