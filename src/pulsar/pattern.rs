@@ -69,14 +69,18 @@ impl Pattern {
         let spelled = namespace.replace('.', "\\.");
         // An alternative may repeat the namespace.
         let names = local.replace(&format!("|{namespace}/"), "|");
-        let regex = RegexBuilder::new(&format!("{inline}\\A{spelled}/(?:{names})\\z"))
+        // A comment ends with its line.
+        let end = if flags.contains('x') { "\n" } else { "" };
+        let regex = RegexBuilder::new(&format!("{inline}\\A{spelled}/(?:{names}{end})\\z"))
             .size_limit(PROGRAM)
             .dfa_size_limit(PROGRAM)
             .build()
             .map_err(|error| refused(format!("cannot be used: {}", one_line(&error.to_string()))))?;
         let mut wire = format!("persistent://{namespace}/{local}");
-        // Brokers know no flags, anchor differently, and refuse to watch for long patterns: they are asked for all names.
-        if !inline.is_empty() || local.contains(['^', '$', '|']) || wire.len() > BROKERS_LIMIT {
+        // Brokers know no flags, anchor differently, take classes such as \w for ASCII, and refuse to watch for long patterns:
+        // they are asked for all names.
+        let is_other = local.contains(['^', '$', '|']) || has_class(local);
+        if !inline.is_empty() || is_other || wire.len() > BROKERS_LIMIT {
             wire = format!("persistent://{namespace}/.*");
         }
         Ok(Self { text: text.to_owned(), wire, namespace, domain, regex })
@@ -131,6 +135,16 @@ pub fn hash_of<'a>(sorted: impl IntoIterator<Item = &'a str>) -> String {
 pub fn without_domain(name: &str) -> &str {
     let rest = name.strip_prefix("non-").unwrap_or(name);
     rest.strip_prefix("persistent://").unwrap_or(name)
+}
+
+/// Whether a pattern has a class of characters or a boundary of words that depends on what a letter is.
+fn has_class(pattern: &str) -> bool {
+    let mut escaped = false;
+    pattern.chars().any(|c| {
+        let is_class = escaped && "wWdDsSbBpP".contains(c);
+        escaped = c == '\\' && !escaped;
+        is_class
+    })
 }
 
 /// Says where the syntax is wrong.
@@ -199,9 +213,14 @@ mod tests {
         assert_eq!(wire("t/n/a.*", "i"), "persistent://t/n/.*");
         assert_eq!(wire("^t/n/a$", ""), "persistent://t/n/.*");
         assert_eq!(wire("t/n/a|b", ""), "persistent://t/n/.*");
+        assert_eq!(wire(r"t/n/a\w", ""), "persistent://t/n/.*", "a letter is another thing to brokers");
+        assert_eq!(wire(r"t/n/a\.b", ""), r"persistent://t/n/a\.b");
+        assert_eq!(wire(r"t/n/a\\w", ""), r"persistent://t/n/a\\w");
         assert_eq!(wire(&format!("t/n/{}", "a".repeat(50)), ""), "persistent://t/n/.*");
         let pattern = Pattern::parse("t/n/A.*", "i", None).unwrap();
         assert!(pattern.matches(&TopicName::parse("t/n/abc").unwrap()));
+        let pattern = Pattern::parse("a # | b", "x", None).unwrap();
+        assert!(pattern.matches(&TopicName::parse("a").unwrap()), "a comment ends before the pattern does");
     }
 
     #[test]

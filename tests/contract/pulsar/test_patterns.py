@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidArgument, NotAllowed
+from penstock.errors import ConsumerBusy, InvalidArgument, NotAllowed
 from penstock.pulsar import DeadLetterPolicy
 
 from support.messages import nothing, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import until
 
 OFTEN = {"pattern_update_interval": 0.2, "partitions_update_interval": 0.2}
 
@@ -154,3 +155,23 @@ async def test_a_message_is_no_position_of_a_pattern(client: Any, topic: str) ->
         message_id = await producer.send(b"x")
     with pytest.raises(InvalidArgument, match="a pattern stands for many topics"):
         await client.consumer(re.compile(topic), "s", position=message_id)
+
+
+async def test_a_topic_that_cannot_be_subscribed_at_first_is_consumed_later(
+    client: Any, name: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client.consumer(re.compile(name(".*")), "s", **OFTEN) as consumer:
+        for number in range(20):
+            topic = name(str(number))
+            try:
+                other = await client.consumer(topic, "s")
+                break
+            except ConsumerBusy:
+                # The consumer of the pattern was faster.
+                pass
+        else:
+            pytest.fail("every topic went to the consumer of the pattern at once")
+        await until(lambda: any("is tried again" in record.getMessage() for record in caplog.records))
+        await other.close()
+        await send(client, topic, b"x")
+        assert payloads(await receive(consumer, 1)) == [b"x"]

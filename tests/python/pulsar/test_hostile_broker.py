@@ -337,9 +337,12 @@ async def test_an_entry_that_cannot_be_read_is_told(
     options: Any = {"receiver_queue": 10, "unreadable": policy, "ack_group_time": 0}
     with lying({wire.FLOW: deliver, wire.ACK: ack}) as broker:
         async with connect(broker.url) as client, client.consumer("t", "s", **options) as consumer:
+            end = asyncio.ensure_future(consumer.wait_for_end())
             first = await consumer.receive(timeout=PATIENCE)
             assert first.data == b"before"
             if policy == "fail":
+                with pytest.raises(kind, match="cannot be read"):
+                    await asyncio.wait_for(end, PATIENCE)
                 with pytest.raises(kind, match="cannot be read"):
                     await consumer.receive(timeout=PATIENCE)
             else:
@@ -347,6 +350,7 @@ async def test_an_entry_that_cannot_be_read_is_told(
                 assert last.data == b"behind"
                 await consumer.ack_cumulative(last)
                 await until(lambda: len(acked) == (1 if policy == "skip" else 2))
+                end.cancel()
             assert client.stats()["unreadable_entries"] == 1
             await until(lambda: any("cannot be read" in record.message for record in caplog.records))
     entries = [parse(one[3][0])[2][0] for one in acked]

@@ -1,5 +1,6 @@
 //! One partition of a consumer, how its supervisor subscribes it, and seek.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use crate::pulsar::consumer::{Consumer as Machine, Counts, FIRST_PERMITS, Option
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::{InitialPosition as Position, SubType};
 use crate::pulsar::{MessageId, hot, pb};
+use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
 
@@ -117,16 +119,24 @@ pub(super) struct News {
 /// again stands with its latest state.
 #[derive(Debug, Default)]
 pub(super) struct ActiveChanges {
-    changes: Mutex<Vec<(Arc<str>, bool)>>,
+    changes: Mutex<Changes>,
     pub(super) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    states: HashMap<Arc<str>, bool>,
+    /// In order of their first change that was not asked for.
+    order: VecDeque<Arc<str>>,
 }
 
 impl ActiveChanges {
     fn note(&self, topic: &Arc<str>, active: bool) {
         {
             let mut changes = self.changes.lock();
-            changes.retain(|(other, _)| other != topic);
-            changes.push((Arc::clone(topic), active));
+            if changes.states.insert(Arc::clone(topic), active).is_none() {
+                changes.order.push_back(Arc::clone(topic));
+            }
         }
         self.changed.notify_waiters();
     }
@@ -134,7 +144,9 @@ impl ActiveChanges {
     /// The oldest change, which is forgotten.
     pub(super) fn next(&self) -> Option<(Arc<str>, bool)> {
         let mut changes = self.changes.lock();
-        (!changes.is_empty()).then(|| changes.remove(0))
+        let topic = changes.order.pop_front()?;
+        let active = changes.states.remove(&topic)?;
+        Some((topic, active))
     }
 }
 
@@ -306,10 +318,15 @@ impl PartitionConsumer {
         }
     }
 
-    fn end_consumer(&self, error: Error) {
-        self.signal.end(error);
+    /// Has those that wait for news of the consumer look whether it has ended.
+    fn tell_waits(&self) {
         self.news.ends.changed.notify_waiters();
         self.news.active.changed.notify_waiters();
+    }
+
+    fn end_consumer(&self, error: Error) {
+        self.signal.end(error);
+        self.tell_waits();
     }
 
     /// Notes that it has ended while the consumer goes on. Returns the number of those that have not; `None` if it had before.
@@ -456,6 +473,9 @@ impl ConsumerRoute for PartitionConsumer {
         drop(machine);
         if let Err(error) = handled {
             self.unreadable(error);
+        }
+        if failed {
+            self.tell_waits();
         }
         if readable {
             self.signal.ring();
