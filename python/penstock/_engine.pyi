@@ -39,6 +39,7 @@ __all__ = [
     "set_missing_factory",
     "set_reason_codes",
     "set_seconds_parser",
+    "log_records_dropped",
     "template_columns",
     "topic_matches",
 ]
@@ -209,6 +210,8 @@ class _ProducerOf(Generic[_Receipts_co]):
             Error: the first error of the messages sent with ``send_nowait``, with their number (when
                 awaited).
         """
+    def stats(self) -> dict[str, Any]:
+        """Counters of what was sent, and ``messages_pending``."""
     def drain(self) -> _Pending[None]:
         """As :meth:`flush`, before :meth:`close`: gives up when no outcome comes any more.
 
@@ -270,6 +273,8 @@ class _ConsumerOf(Generic[_Message, _Target_contra]):
         """
     def ack(self, message: _Target_contra) -> None:
         """Acknowledges a message; returns at once."""
+    def stats(self) -> dict[str, Any]:
+        """Counters of what was received, and those of the protocol."""
     def ack_many(self, messages: Iterable[_Target_contra]) -> None:
         """Acknowledges each of the messages; returns at once."""
     def unsubscribe(self) -> _Pending[None]:
@@ -457,8 +462,6 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
         Raises:
             NotAllowed: there is no such topic (when awaited).
         """
-    def stats(self) -> dict[str, int]:
-        """Messages that were delivered again, and why."""
     def has_message_available(self) -> _Pending[bool]:
         """Whether there are messages behind the last one that was received."""
     def unsubscribe_by_force(self) -> _Pending[None]:

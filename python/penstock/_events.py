@@ -45,8 +45,10 @@ class ConnectionEvent:
     TubeMQ connects again when one of its producers or consumers needs the broker."""
 
 
-def made(fields: Mapping[str, Any]) -> ConnectionEvent:
-    """The event of the engine's fields."""
+def made(fields: Mapping[str, Any], number: int, failed_before: int) -> ConnectionEvent:
+    """The event of the engine's fields. ``failed_before``: attempts before the client's own."""
+    if number == 0 and fields["kind"] == "connected":
+        fields = {**fields, "attempts": fields["attempts"] + failed_before}
     at: dict[str, Any] = {"time": datetime.fromtimestamp(fields["time"], UTC)}
     return ConnectionEvent(**{**fields, **at})
 

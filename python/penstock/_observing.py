@@ -19,6 +19,8 @@ class Feed:
     def __init__(self, native: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._native = native
         self._loop = loop
+        self.failed_before = 0
+        """Attempts that ``retry_first`` made before the client existed."""
         self._closed = False
         self._due: asyncio.Future[None] | None = None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -32,7 +34,7 @@ class Feed:
     def event(self, number: int) -> tuple[int, ConnectionEvent] | None:
         """The first event that is kept from ``number`` on, with its number."""
         found = self._native.event(number)
-        return found and (found[0], made(found[1]))
+        return found and (found[0], made(found[1], found[0], self.failed_before))
 
     async def changed(self, number: int) -> None:
         """Waits until there may be an event from ``number`` on. All who wait have seen what there is."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native, options, protocols
 from ._handle import Opening
+from ._retrying import Retries
+from .errors import Error
 
 if TYPE_CHECKING:
     from ._base import Client
@@ -37,16 +39,24 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
 
             broker = await asyncio.to_thread(lambda: Broker(data=data) if data else Broker())
         loop = asyncio.get_running_loop()
+        retries = Retries(row.key, values)
         bridge = _native.Loop(loop)
         try:
-            native = await row.native_client_class().connect(
-                broker.url if broker else base, options.to_engine(row.tables["client"], values), bridge
-            )
+            address = broker.url if broker else base
+            given_to_engine = options.to_engine(row.tables["client"], values)
+            native = None
+            while native is None:
+                try:
+                    native = await row.native_client_class().connect(address, given_to_engine, bridge)
+                except Error as error:
+                    await asyncio.sleep(retries.pause(error))
         except BaseException:
             bridge.close()
             if broker:
                 await asyncio.to_thread(broker.stop)
             raise
-        return row.client_class()(native, loop, bridge, base, defaults, broker)
+        client = row.client_class()(native, loop, bridge, base, defaults, broker)
+        client._feed.failed_before = retries.failed
+        return client
 
     return Opening(start)

@@ -86,6 +86,19 @@ def boolean(value: Any) -> bool:
     raise ValueError(f"expected true or false, not {value!r}")
 
 
+def boolean_or_duration(value: Any) -> bool | float:
+    """A boolean, or a duration as :func:`duration`."""
+    if isinstance(value, bool | str):
+        try:
+            return boolean(value)
+        except ValueError:
+            pass
+    try:
+        return duration(value)
+    except ValueError:
+        raise ValueError(f"expected true, false or a duration, not {value!r}") from None
+
+
 def text(value: Any) -> str:
     """Text, not empty."""
     if not isinstance(value, str) or not value:

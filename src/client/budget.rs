@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::client::events::ProducerEvents;
+use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 
@@ -15,6 +16,8 @@ pub(super) struct Budget {
     /// Producers that were refused. They are notified when bytes are released.
     refused: Mutex<Vec<Weak<dyn ProducerEvents>>>,
     any_refused: AtomicBool,
+    /// Totals of the client.
+    traffic: Arc<Traffic>,
 }
 
 impl Budget {
@@ -24,7 +27,13 @@ impl Budget {
             used: AtomicUsize::new(0),
             refused: Mutex::default(),
             any_refused: AtomicBool::new(false),
+            traffic: Arc::default(),
         }
+    }
+
+    /// Totals of the client.
+    pub(super) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     pub(super) fn used(&self) -> usize {

@@ -6,6 +6,7 @@
 //! * [`journal`]: the connection events of a client
 //! * [`log`]: records of what belongs to no call
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
+//! * [`traffic`]: counters of messages
 //! * `registry`: what a client has open
 //!
 //! An [`Engine`] owns one named thread with a current-thread tokio runtime. On two cores that beats a multi-threaded
@@ -29,6 +30,7 @@ pub mod mqtt;
 mod outcomes;
 pub mod pulsar;
 mod registry;
+pub mod traffic;
 pub mod tubemq;
 
 /// The thread that all clients of a process share.

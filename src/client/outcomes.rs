@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::client::budget::Budget;
 use crate::client::events::{ProducerEvents, SendOutcome};
+use crate::client::traffic::{Probe, SendCounters, SendCounts};
 use crate::client::until;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,17 +20,36 @@ pub(super) struct Outcomes {
     /// A push was refused because the window is full; [`ProducerEvents::room`] is owed.
     refused: AtomicBool,
     idle: Notify,
+    counters: SendCounters,
+    probe: Probe,
+}
+
+/// Bytes of messages that have an outcome.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Freed {
+    /// Of those that the broker has.
+    pub(super) stored: usize,
+    /// Of those that failed.
+    pub(super) failed: usize,
 }
 
 impl Outcomes {
     pub(super) fn new(budget: Arc<Budget>, events: Arc<dyn ProducerEvents>) -> Self {
-        Self { budget, events, refused: AtomicBool::new(false), idle: Notify::new() }
+        Self {
+            budget,
+            events,
+            refused: AtomicBool::new(false),
+            idle: Notify::new(),
+            counters: SendCounters::default(),
+            probe: Probe::default(),
+        }
     }
 
-    /// Charges `bytes` for a message that `push` hands to the machine. A refused message is refunded.
+    /// Charges `bytes` for a message that `push` hands to the machine, which the caller has locked. A refused message is
+    /// refunded.
     pub(super) fn admit<T>(&self, bytes: usize, push: impl FnOnce() -> Result<T>) -> Result<T> {
         self.budget.acquire(bytes, &self.events)?;
-        push().inspect_err(|error| {
+        push().inspect(|_| self.probe.pushed()).inspect_err(|error| {
             self.budget.release(bytes);
             if error.kind() == ErrorKind::QueueFull {
                 self.refused.store(true, Ordering::Release);
@@ -37,13 +57,14 @@ impl Outcomes {
         })
     }
 
-    /// Reports outcomes, each with its slot, and refunds `bytes`. The machine's lock must have been released; `idle`
+    /// Reports outcomes, each with its slot, and refunds the bytes that they have freed. The machine's lock must have been released; `idle`
     /// says whether the machine had nothing pending any more.
-    pub(super) fn deliver(&self, outcomes: Vec<(usize, SendOutcome)>, bytes: usize, idle: bool) {
+    pub(super) fn deliver(&self, outcomes: Vec<(usize, SendOutcome)>, freed: Freed, idle: bool) {
         if outcomes.is_empty() {
             return;
         }
-        self.budget.release(bytes);
+        self.budget.release(freed.stored + freed.failed);
+        self.count(&outcomes, freed.stored);
         for (slot, outcome) in outcomes {
             self.events.sent(slot, outcome);
         }
@@ -53,6 +74,30 @@ impl Outcomes {
         if self.refused.swap(false, Ordering::AcqRel) {
             self.events.room();
         }
+    }
+
+    fn count(&self, outcomes: &[(usize, SendOutcome)], bytes: usize) {
+        let (mut stored, mut failed) = (0, 0);
+        for (_, outcome) in outcomes {
+            match outcome {
+                SendOutcome::Stored { count, .. } => stored += u64::from(*count),
+                SendOutcome::Failed { count, .. } => failed += u64::from(*count),
+            }
+        }
+        let latency = self.probe.ended(stored + failed);
+        for counters in [&self.counters, &self.budget.traffic().sends] {
+            counters.acknowledged(stored, bytes);
+            if failed > 0 {
+                counters.failed(failed);
+            } else if let Some(latency) = latency {
+                counters.latency(latency);
+            }
+        }
+    }
+
+    /// Counters of this queue.
+    pub(super) fn counts(&self) -> SendCounts {
+        self.counters.counts()
     }
 
     /// Refunds `bytes` of messages whose outcome is not reported: the handle was dropped.

@@ -296,6 +296,14 @@ impl Producer {
         queue.push_back(Queued { owner, publish, expires });
     }
 
+    /// As [`Self::push`], ahead of all publications that have not been sent.
+    pub fn push_first(&mut self, owner: u64, publish: Publish) {
+        debug_assert!(publish.packet_id.is_none(), "identifiers are assigned on entering the window");
+        self.pending_messages += 1;
+        let queue = if publish.qos == QoS::AtMostOnce { &mut self.at_most_once } else { &mut self.queue };
+        queue.push_front(Queued { owner, publish, expires: None });
+    }
+
     /// Fails the oldest unsent publication to make room for a newer one. Its bytes are freed immediately; its failure
     /// is reported after the outcomes of the publications that were in flight before it. Returns false if none may
     /// be dropped.

@@ -7,15 +7,16 @@ use pyo3::types::PyDict;
 
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::journal::Journal;
+use crate::client::traffic::Traffic;
 use crate::error::Result;
 use crate::python::bridge::Loop;
-use crate::python::consumer::{Receiver, Subscription};
+use crate::python::consumer::{Receiver, Subscription, add_receives};
 use crate::python::convert::{py_result, threads};
 use crate::python::journal::numbered;
 use crate::python::promise::Caller;
 use crate::python::receives::{self, Receives};
 use crate::python::runtime::Native;
-use crate::python::sender::{Sender, Sink};
+use crate::python::sender::{Sender, Sink, add_sends};
 use crate::python::sends::{self, Sends};
 use crate::python::value::IntoPython;
 
@@ -32,6 +33,9 @@ pub(super) trait Connection: Clone + Send + Sync + 'static {
 
     /// The events of the connections.
     fn journal(&self) -> &Arc<Journal>;
+
+    /// Totals of what was sent and received.
+    fn traffic(&self) -> &Arc<Traffic>;
 
     /// Adds the protocol's own counters.
     fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -76,6 +80,8 @@ impl<C: Connection> Connected<C> {
         let client = self.native(py)?;
         let stats = PyDict::new(py);
         stats.set_item("memory_used_bytes", client.memory_used())?;
+        add_sends(&stats, &client.traffic().sends.counts())?;
+        add_receives(&stats, &client.traffic().receives.counts())?;
         let connections = client.journal().counts();
         stats.set_item("connections_opened", connections.opened)?;
         stats.set_item("connections_closed", connections.closed)?;
@@ -166,9 +172,10 @@ impl<C: Connection> Connected<C> {
     {
         let events = receives::Events::<S>::new();
         let opening = open(self.native(py)?.clone(), Arc::clone(&events) as Arc<dyn ConsumerEvents>);
+        let traffic = Arc::clone(self.native(py)?.traffic());
         let caller = self.caller.clone();
         self.caller.run(py, 1, async move {
-            let receives = Receives::new(opening.await?, caller.clone());
+            let receives = Receives::new(opening.await?, caller.clone(), traffic);
             events.connect(&receives);
             Ok(Receiver::new(receives, caller))
         })

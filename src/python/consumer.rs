@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
+use crate::client::traffic::ReceiveCounts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::convert::{py_result, raise, seconds};
 use crate::python::message::{Many, Message, One};
@@ -38,6 +40,11 @@ pub(super) trait Subscription: Source + Clone {
 
     /// Closes the consumer.
     fn close(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Adds the protocol's own counters.
+    fn add_stats(&self, _stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        Ok(())
+    }
 }
 
 /// The verbs of protocols that can redeliver.
@@ -205,6 +212,24 @@ impl<S: Subscription> Receiver<S> {
         })
     }
 
+    /// Acknowledges messages.
+    pub(super) fn ack(&self, py: Python<'_>, targets: &[S::Target]) -> PyResult<()> {
+        let receives = self.receives(py)?;
+        py_result(py, Subscription::ack(&receives.source, targets))?;
+        receives.count_acknowledged(targets.len());
+        Ok(())
+    }
+
+    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let receives = self.receives(py)?;
+        let (counts, ahead) = receives.counts();
+        let stats = PyDict::new(py);
+        add_receives(&stats, &counts)?;
+        stats.set_item("messages_prefetched", ahead)?;
+        receives.source.add_stats(&stats)?;
+        Ok(stats)
+    }
+
     /// Runs an operation on the engine.
     pub(super) fn run<T: IntoPython, F>(
         &self,
@@ -248,7 +273,16 @@ impl<S: Redeliver> Receiver<S> {
     pub(super) fn nack(&self, py: Python<'_>, targets: &[S::Target], delay: Option<f64>) -> PyResult<()> {
         let receives = self.receives(py)?;
         receives.forget_where(|message| S::comes_again(message, targets));
-        py_result(py, receives.source.nack(targets, delay.map(seconds)))
+        py_result(py, receives.source.nack(targets, delay.map(seconds)))?;
+        receives.count_refused(targets.len());
+        Ok(())
+    }
+
+    pub(super) fn ack_cumulative(&self, py: Python<'_>, target: &S::Target) -> PyResult<()> {
+        let receives = self.receives(py)?;
+        py_result(py, receives.source.ack_cumulative(target))?;
+        receives.count_acknowledged(1);
+        Ok(())
     }
 
     pub(super) fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
@@ -265,6 +299,15 @@ pub(super) fn ends_iteration(py: Python<'_>, error: PyErr) -> PyErr {
         return PyStopIteration::new_err(());
     }
     error
+}
+
+/// Adds the counters of what was received.
+pub(super) fn add_receives(stats: &Bound<'_, PyDict>, counts: &ReceiveCounts) -> PyResult<()> {
+    stats.set_item("messages_received", counts.messages)?;
+    stats.set_item("bytes_received", counts.bytes)?;
+    stats.set_item("messages_acknowledged", counts.acknowledged)?;
+    stats.set_item("messages_refused", counts.refused)?;
+    stats.set_item("redelivered", counts.redelivered)
 }
 
 /// The targets of several objects.
@@ -286,7 +329,7 @@ macro_rules! consumer_class {
 
             fn ack_cumulative(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
                 let target = <$source as Subscription>::target(message)?;
-                py_result(py, Redeliver::ack_cumulative(self.0.source(py)?, &target))
+                self.0.ack_cumulative(py, &target)
             }
 
             #[pyo3(signature = (message, delay))]
@@ -389,12 +432,19 @@ macro_rules! consumer_class {
 
             fn ack(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {
                 let target = <$source as Subscription>::target(message)?;
-                py_result(py, Subscription::ack(self.0.source(py)?, &[target]))
+                self.0.ack(py, &[target])
             }
 
             fn ack_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
                 let targets = targets::<$source>(messages)?;
-                py_result(py, Subscription::ack(self.0.source(py)?, &targets))
+                self.0.ack(py, &targets)
+            }
+
+            fn stats<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
+                self.0.stats(py)
             }
 
             fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

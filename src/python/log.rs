@@ -30,10 +30,11 @@ const MOST: usize = 1024;
 const FRESH: Duration = Duration::from_millis(100);
 
 /// The loggers that the engine writes to.
-const LOGGERS: [&str; 12] = [
+const LOGGERS: [&str; 13] = [
     "penstock",
     "penstock.credentials",
     "penstock.mqtt",
+    "penstock.mqtt.birth",
     "penstock.mqtt.connection",
     "penstock.pulsar",
     "penstock.pulsar.connection",

@@ -12,6 +12,12 @@ pub(super) trait Message: Clone + Send + 'static {
 
     /// The message of an object of its class; `None` for any other object.
     fn of(object: &Bound<'_, PyAny>) -> Option<Self>;
+
+    /// Bytes of its payload.
+    fn size(&self) -> usize;
+
+    /// Whether the broker marks it as delivered before.
+    fn is_redelivered(&self) -> bool;
 }
 
 /// One message as a result.

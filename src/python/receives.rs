@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::client::events::ConsumerEvents;
+use crate::client::traffic::{ReceiveCounters, ReceiveCounts, Traffic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::arrow::ArrowBatch;
 use crate::python::bridge::Serve;
@@ -116,13 +117,49 @@ pub(super) struct Receives<S: Source> {
     pub(super) source: S,
     caller: Caller,
     state: Mutex<State<S::Message>>,
+    counters: ReceiveCounters,
+    /// Totals of the client.
+    traffic: Arc<Traffic>,
 }
 
 impl<S: Source> Receives<S> {
-    pub(super) fn new(source: S, caller: Caller) -> Arc<Self> {
+    pub(super) fn new(source: S, caller: Caller, traffic: Arc<Traffic>) -> Arc<Self> {
         let (waits, ahead) = (VecDeque::new(), VecDeque::new());
         let state = State { waits, ahead, next_number: 0, any_expired: false };
-        Arc::new(Self { source, caller, state: Mutex::new(Rank::Receives, state) })
+        let counters = ReceiveCounters::default();
+        Arc::new(Self { source, caller, state: Mutex::new(Rank::Receives, state), counters, traffic })
+    }
+
+    /// Counters of this consumer, and the number of messages that were taken ahead.
+    pub(super) fn counts(&self) -> (ReceiveCounts, usize) {
+        (self.counters.counts(), self.state().ahead.len())
+    }
+
+    /// Counts messages that were just taken from the source.
+    fn count_taken(&self, messages: &[S::Message]) {
+        if messages.is_empty() {
+            return;
+        }
+        let (mut bytes, mut again) = (0, 0);
+        for message in messages {
+            bytes += message.size() as u64;
+            again += u64::from(message.is_redelivered());
+        }
+        for counters in [&self.counters, &self.traffic.receives] {
+            counters.received(messages.len() as u64, bytes, again);
+        }
+    }
+
+    /// Counts acknowledgements of the application.
+    pub(super) fn count_acknowledged(&self, messages: usize) {
+        self.counters.acknowledged(messages as u64);
+        self.traffic.receives.acknowledged(messages as u64);
+    }
+
+    /// Counts negative acknowledgements of the application.
+    pub(super) fn count_refused(&self, messages: usize) {
+        self.counters.refused(messages as u64);
+        self.traffic.receives.refused(messages as u64);
     }
 
     fn state(&self) -> MutexGuard<'_, State<S::Message>> {
@@ -140,6 +177,7 @@ impl<S: Source> Receives<S> {
         if state.ahead.is_empty() {
             let mut out = Vec::new();
             self.source.take(PREFETCH, &mut out)?;
+            self.count_taken(&out);
             state.ahead = out.into();
         }
         let next = state.ahead.pop_front();
@@ -346,10 +384,12 @@ impl<S: Source> Receives<S> {
         let (before, n) = (out.len(), max.min(state.ahead.len()));
         out.extend(state.ahead.drain(..n));
         if n < max {
+            let ahead = out.len();
             match self.source.take(max - n, out) {
                 Err(error) if out.is_empty() => return Err(error),
                 _ => {}
             }
+            self.count_taken(&out[ahead..]);
         }
         self.source.handed_out(&out[before..]);
         Ok(())

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::client::traffic::SendCounts;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Cursor, RowRef, Rows};
@@ -25,6 +26,9 @@ pub(super) trait Sink: Receipts + Clone {
 
     /// Messages without an outcome.
     fn pending(&self) -> usize;
+
+    /// Counters of what was sent.
+    fn counts(&self) -> SendCounts;
 
     /// Number of slots: within one, outcomes arrive in the order of the pushes.
     fn slots(&self) -> usize;
@@ -204,6 +208,14 @@ impl<S: Sink> Sender<S> {
         Ok(pending)
     }
 
+    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let sink = self.sink(py)?;
+        let stats = PyDict::new(py);
+        add_sends(&stats, &sink.counts())?;
+        stats.set_item("messages_pending", sink.pending())?;
+        Ok(stats)
+    }
+
     pub(super) fn close(&self, py: Python<'_>, wait: bool) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?.clone();
         let wait = wait && !self.stalled.load(Ordering::Acquire);
@@ -230,6 +242,25 @@ fn texts(texts: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Option<String>>> 
         )));
     }
     texts.try_iter()?.map(|text| text?.extract()).collect()
+}
+
+/// Adds the counters of what was sent.
+pub(super) fn add_sends(stats: &Bound<'_, PyDict>, counts: &SendCounts) -> PyResult<()> {
+    stats.set_item("messages_sent", counts.acknowledged)?;
+    stats.set_item("bytes_sent", counts.bytes)?;
+    stats.set_item("messages_failed", counts.failed)?;
+    let (measured, sum) = counts.latencies();
+    stats.set_item("send_latency_count", measured)?;
+    stats.set_item("send_latency_sum", sum.as_secs_f64())?;
+    for (name, share) in [
+        ("send_latency_p50", 0.5),
+        ("send_latency_p90", 0.9),
+        ("send_latency_p99", 0.99),
+        ("send_latency_p999", 0.999),
+    ] {
+        stats.set_item(name, counts.percentile(share).map(|latency| latency.as_secs_f64()))?;
+    }
+    Ok(())
 }
 
 /// A dictionary of texts.
@@ -349,6 +380,10 @@ macro_rules! producer_class {
 
             fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
                 self.0.flush(py)
+            }
+
+            fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                self.0.stats(py)
             }
 
             fn drain(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

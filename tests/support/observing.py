@@ -94,3 +94,21 @@ async def raise_in_callbacks(client: Any, caplog: Any) -> None:
     assert len(seen) == callback.failed >= 2
     told = [record for record in caplog.records if record.name == "penstock.events"]
     assert len(told) == len(seen) and "of the callback" in told[0].getMessage()
+
+
+def check_latency(sent: dict[str, Any]) -> None:
+    """The latencies of a producer that has sent something."""
+    shares = [sent[f"send_latency_{share}"] for share in ("p50", "p90", "p99", "p999")]
+    assert sent["send_latency_count"] >= 1 and sent["send_latency_sum"] > 0
+    assert shares == sorted(shares) and shares[0] > 0 and shares[-1] < PATIENCE
+
+
+def check_sums(client: Any, producers: list[Any], consumers: list[Any]) -> None:
+    """A client's counters are the sums of those of its handles."""
+    total = client.stats()
+    for name, handles in {
+        **dict.fromkeys(("messages_sent", "bytes_sent", "messages_failed"), producers),
+        **dict.fromkeys(("messages_received", "bytes_received", "messages_acknowledged"), consumers),
+        "messages_refused": consumers,
+    }.items():
+        assert total[name] == sum(handle.stats()[name] for handle in handles), name

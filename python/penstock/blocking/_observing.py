@@ -36,6 +36,8 @@ class Feed:
 
     def __init__(self, native: Any) -> None:
         self.native = native
+        self.failed_before = 0
+        """Attempts that ``retry_first`` made before the client existed."""
         self.callbacks: weakref.WeakSet[EventCallback] = weakref.WeakSet()
 
     def finish(self) -> None:
@@ -55,6 +57,7 @@ class ConnectionEvents:
     """
 
     def __init__(self, feed: Feed) -> None:
+        self._feed = feed
         self._native = feed.native
         self._next = 0
         self._missed = 0
@@ -93,7 +96,7 @@ class ConnectionEvents:
                 number, fields = found
                 self._missed += number - self._next
                 self._next = number + 1
-                return made(fields)
+                return made(fields, number, self._feed.failed_before)
             if ended:
                 return None
             # Kept when the time runs out: each has a task of the engine until the next event.

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import options, protocols
+from penstock._retrying import Retries
+from penstock.errors import Error
 
 if TYPE_CHECKING:
     from penstock.broker import Broker
@@ -23,6 +26,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
     """
     base, values, defaults = protocols.for_connection(url, given, only)
     row = defaults.protocol
+    retries = Retries(row.key, values)
     broker: Broker | None = None
     data = protocols.embedded_data(base)
     if data is not None:
@@ -30,13 +34,18 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
 
         broker = Broker(data=data) if data else Broker()
     try:
-        native = (
-            row.native_client_class()
-            .connect(broker.url if broker else base, options.to_engine(row.tables["client"], values), None)
-            .wait()
-        )
+        address = broker.url if broker else base
+        given_to_engine = options.to_engine(row.tables["client"], values)
+        native = None
+        while native is None:
+            try:
+                native = row.native_client_class().connect(address, given_to_engine, None).wait()
+            except Error as error:
+                time.sleep(retries.pause(error))
     except BaseException:
         if broker:
             broker.stop()
         raise
-    return row.blocking_client_class()(native, base, defaults, broker)
+    client = row.blocking_client_class()(native, base, defaults, broker)
+    client._feed.failed_before = retries.failed
+    return client

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .client import MqttConsumer as MqttConsumer
     from .client import MqttProducer as MqttProducer
     from .client import connect as connect
+    from .fields import Birth as Birth
     from .fields import Fields as Fields
     from .fields import MqttMessage as MqttMessage
     from .fields import PublishFields as PublishFields
@@ -34,13 +35,15 @@ else:
             "blocking": "",
             **dict.fromkeys(("MqttClient", "MqttConsumer", "MqttProducer", "connect"), "client"),
             **dict.fromkeys(
-                ("Fields", "MqttMessage", "PublishFields", "QoS", "ReasonCode", "Will", "matches"), "fields"
+                ("Birth", "Fields", "MqttMessage", "PublishFields", "QoS", "ReasonCode", "Will", "matches"),
+                "fields",
             ),
             **dict.fromkeys(("MqttClientOptions", "MqttConsumerOptions", "MqttProducerOptions"), "options"),
         },
     )
 
 __all__ = [
+    "Birth",
     "Fields",
     "MqttClient",
     "MqttClientOptions",

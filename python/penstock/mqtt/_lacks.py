@@ -32,7 +32,6 @@ LACKS = {
     "nack_many": _REDELIVERY,
     "redeliver_unacknowledged": _REDELIVERY,
     "reconsume_later": "MQTT has no topic of retries: publish the message again",
-    "stats": "MQTT counts for the client: use stats() of the client",
     "seek": "MQTT has no seek: brokers keep no log",
     "last_message_ids": _IDS,
     "has_message_available": "MQTT has no log to look ahead in: use receive with a timeout",

@@ -133,6 +133,10 @@ class MqttClient(Client):
         self._check()
         return self._native.unsubscribe(filter).wait()
 
+    def _open_producers(self) -> list[Any]:
+        # That of `publish`, too.
+        return [*super()._open_producers(), *([self._publisher] if self._publisher else [])]
+
     def reauthenticate(self) -> None:
         """Starts a new extended authentication (MQTT 5, 4.12.1).
 

@@ -144,6 +144,10 @@ class MqttClient(Client):
         self._check()
         return await self._native.unsubscribe(filter)
 
+    def _open_producers(self) -> list[Any]:
+        # That of `publish`, too.
+        return [*super()._open_producers(), *([self._publisher] if self._publisher else [])]
+
     async def reauthenticate(self) -> None:
         """Starts a new extended authentication (MQTT 5, 4.12.1).
 

@@ -140,8 +140,24 @@ class Will(TypedDict, total=False):
     is_text: bool
 
 
+class Birth(TypedDict, total=False):
+    """Message that the client publishes after each connect."""
+
+    topic: str
+    payload: bytes | str
+    qos: QoS
+    retain: bool
+    properties: Mapping[str, str] | Sequence[tuple[str, str]]
+    content_type: str
+    response_topic: str
+    correlation_data: bytes
+    message_expiry: Duration
+    is_text: bool
+
+
 _FIELDS = frozenset(Fields.__annotations__)
 _WILL = frozenset(Will.__annotations__)
+_BIRTH = frozenset(Birth.__annotations__)
 
 
 def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,12 +182,21 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def will(value: Any) -> dict[str, Any]:
     """Parser of the option ``will``."""
+    return _message("will", _WILL, value)
+
+
+def birth(value: Any) -> dict[str, Any]:
+    """Parser of the option ``birth``."""
+    return _message("birth message", _BIRTH, value)
+
+
+def _message(what: str, fields: frozenset[str], value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or "topic" not in value:
         raise ValueError("expected a mapping with topic and payload")
     values: dict[str, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
     for name in values:
-        if name not in _WILL:
-            raise ValueError(f"a will has no field {name!r}{parse.did_you_mean(name, sorted(_WILL))}")
+        if name not in fields:
+            raise ValueError(f"a {what} has no field {name!r}{parse.did_you_mean(name, sorted(fields))}")
     if isinstance(values.get("payload"), str):
         values["payload"] = values["payload"].encode()
     for name in ("delay", "message_expiry"):

@@ -8,7 +8,7 @@ from penstock import parse
 from penstock.options import Duration, Option, Pem, Secret, Size
 
 if TYPE_CHECKING:
-    from .fields import Will
+    from .fields import Birth, Will
 
 MqttUrl = Literal[
     "mqtt://localhost",
@@ -29,11 +29,28 @@ def _will(value: Any) -> Any:
     return will(value)
 
 
+def _birth(value: Any) -> Any:
+    from .fields import birth
+
+    return birth(value)
+
+
 class MqttClientOptions(TypedDict, total=False):
     """Options of :func:`penstock.connect` with an MQTT URL."""
 
     connect_timeout: Annotated[
         Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
+    ]
+    retry_first: Annotated[
+        bool | Duration,
+        Option(
+            parse.boolean_or_duration,
+            False,
+            "Retries the first connect, without end or for so many seconds, with growing pauses up to "
+            "`max_backoff`; `connect_timeout` limits each attempt. Errors that another attempt cannot mend, "
+            "such as wrong credentials, end it.",
+            face=True,
+        ),
     ]
     operation_timeout: Annotated[
         Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, unsubscribe and close.")
@@ -90,6 +107,15 @@ class MqttClientOptions(TypedDict, total=False):
     will: Annotated[
         "Will",
         Option(_will, None, "Message that the broker publishes when the connection ends without DISCONNECT."),
+    ]
+    birth: Annotated[
+        "Birth",
+        Option(
+            _birth,
+            None,
+            "Message that the client publishes after each connect, before messages that have not been sent. "
+            "A refusal is logged and counted (`births_refused` in `stats()`), and the client goes on.",
+        ),
     ]
     authentication_method: Annotated[
         str, Option(_text, None, "Method of extended authentication (MQTT 5, 4.12).")

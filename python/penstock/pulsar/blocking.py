@@ -591,8 +591,8 @@ class PulsarConsumer(Consumer[PulsarMessage]):
             return self._native.seek_each(positions, inclusive).wait()
         return self._native.seek(seek_target(position), inclusive).wait()
 
-    def stats(self) -> dict[str, int]:
-        """Counters of this consumer since it was opened:
+    def stats(self) -> dict[str, Any]:
+        """Counters of this consumer since it was opened: those of :meth:`penstock.Consumer.stats`, and:
 
         * ``redelivered``: messages that came again; brokers count this on Shared and Key_Shared
           subscriptions only.

@@ -603,8 +603,8 @@ class PulsarConsumer(Consumer[PulsarMessage]):
             return self._native.seek_each(positions, inclusive)
         return self._native.seek(seek_target(position), inclusive)
 
-    def stats(self) -> dict[str, int]:
-        """Counters of this consumer since it was opened:
+    def stats(self) -> dict[str, Any]:
+        """Counters of this consumer since it was opened: those of :meth:`penstock.Consumer.stats`, and:
 
         * ``redelivered``: messages that came again; brokers count this on Shared and Key_Shared
           subscriptions only.

@@ -82,6 +82,17 @@ class PulsarClientOptions(TypedDict, total=False):
     connect_timeout: Annotated[
         Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
     ]
+    retry_first: Annotated[
+        bool | Duration,
+        Option(
+            parse.boolean_or_duration,
+            False,
+            "Retries the first connect, without end or for so many seconds, with growing pauses up to "
+            "`max_backoff`; `connect_timeout` limits each attempt. Errors that another attempt cannot mend, "
+            "such as wrong credentials, end it.",
+            face=True,
+        ),
+    ]
     operation_timeout: Annotated[
         Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, seek, close and lookups.")
     ]

@@ -48,7 +48,6 @@ LACKS = {
     "received_time": "TubeMQ has no received_time: use event_time",
     "packet_id": "TubeMQ has no packet identifiers: use id",
     "reconsume_later": "TubeMQ has no topic of retries: nack() has the pack delivered again",
-    "stats": "TubeMQ counts for the client: use stats() of the client, and partitions() for the progress",
     "dup": "TubeMQ has no dup flag: use redelivery_count",
     "subscription_ids": "TubeMQ has no subscription identifiers",
 }

@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::journal::{Attempts, Line};
 use crate::client::log;
+use crate::client::mqtt::birth::BIRTH;
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::shared::{Link, Server, Shared};
 use crate::clock;
@@ -109,6 +110,14 @@ impl Attached {
         session.attach(ack.session_present);
         self.events.extend(std::iter::from_fn(|| session.poll_event()));
         drop(session);
+        if shared.options.birth.is_some() {
+            // One that was lost with its session has its outcome now.
+            let mut events = std::mem::take(&mut self.events);
+            shared.dispatch(&mut events);
+            if let Some(birth) = shared.birth.due(&shared.options, self.protocol.version()) {
+                shared.session().producer().push_first(BIRTH, birth);
+            }
+        }
         shared.carry_out(shared.unclaimed.attached(clock::now(), ack.session_present));
         let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
         consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));

@@ -1,6 +1,7 @@
 //! The MQTT client: one session over one connection at a time, with any number of producers and consumers.
 //!
 //! * [`options`]: options with their defaults
+//! * `birth`: the message that is published after each connect
 //! * `connection`: the socket's protocol in front of the session, and the supervisor that reconnects
 //! * `shared`: the session, and what producers, consumers and connections share
 //! * [`producer`], [`consumer`]: handles; `publisher` and `subscription` are what the client knows of them
@@ -22,6 +23,7 @@ use tokio::task::AbortHandle;
 use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::journal::Journal;
+use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
@@ -29,6 +31,7 @@ use crate::mqtt::topic::{Filter, check_name};
 use crate::net::spawn_blocking;
 use crate::net::url::Protocol;
 
+mod birth;
 mod connection;
 pub mod consumer;
 pub mod options;
@@ -40,6 +43,7 @@ mod shared;
 mod subscription;
 mod unclaimed;
 
+pub use birth::BirthCounts;
 use connection::{Connector, supervise};
 pub use consumer::Consumer;
 pub use options::random_client_id;
@@ -169,6 +173,16 @@ impl Client {
     pub async fn reauthenticate(&self) -> Result<()> {
         self.0.shared.check_open()?;
         connection::reauthenticate(&self.0.shared).await
+    }
+
+    /// Totals of what was sent and received.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        self.0.shared.budget.traffic()
+    }
+
+    /// Outcomes of the birth message.
+    pub fn births(&self) -> BirthCounts {
+        self.0.shared.birth.counts()
     }
 
     /// The events of the connections.

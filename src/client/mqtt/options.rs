@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::client::credentials::{Callback, Secret};
 use crate::client::mqtt::outbox::OutboxOptions;
-use crate::mqtt::packet::{SubscribeOptions, Will};
+use crate::mqtt::packet::{Publish, SubscribeOptions, Will};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Properties, QoS, Version};
 use crate::net::tls::TlsOptions;
@@ -64,6 +64,8 @@ pub struct ClientOptions {
     pub password: Option<Secret>,
     /// Message that the server publishes when the connection ends without DISCONNECT.
     pub will: Option<Will>,
+    /// Message that the client publishes after each connect, before messages that have not been sent.
+    pub birth: Option<Publish>,
     /// Additional properties of CONNECT: user properties, request response information.
     pub properties: Properties,
     /// Method and steps of extended authentication. MQTT 5 only.
@@ -116,6 +118,7 @@ impl Default for ClientOptions {
             username: None,
             password: None,
             will: None,
+            birth: None,
             properties: Properties::new(),
             authentication: None,
             connect_timeout: Duration::from_secs(10),

@@ -11,6 +11,7 @@ use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
 use crate::client::mqtt::outbox::session::OutboxSession;
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::shared::Shared;
+use crate::client::traffic::SendCounts;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::mqtt::packet::Publish;
@@ -57,7 +58,13 @@ impl Producer {
         options: ProducerOptions,
         events: Arc<dyn ProducerEvents>,
     ) -> Self {
-        let publisher = Arc::new(Publisher::new(shared.next_owner(), topic, options, events));
+        let publisher = Arc::new(Publisher::new(
+            shared.next_owner(),
+            topic,
+            options,
+            events,
+            Arc::clone(shared.budget.traffic()),
+        ));
         shared.producers.lock().insert(publisher.owner, Arc::clone(&publisher));
         Self(Arc::new(Handle { publisher, shared }))
     }
@@ -110,7 +117,7 @@ impl Producer {
                         }
                         dropped.extend(std::iter::from_fn(|| session.poll_event()));
                     }
-                    publisher.add();
+                    publisher.add(publish.qos);
                     session.producer().push(now, publisher.owner, publish);
                     each(slot);
                     Ok(())
@@ -135,6 +142,11 @@ impl Producer {
     /// Number of slots: one for each QoS.
     pub fn slots(&self) -> usize {
         3
+    }
+
+    /// Counters of what was sent.
+    pub fn counts(&self) -> SendCounts {
+        self.0.publisher.counts()
     }
 
     /// Number of publications without an outcome.
@@ -218,8 +230,9 @@ fn keep(
         let text = format!("{limit} messages wait for the disk: await some of them, or raise max_pending");
         Err(Error::new(ErrorKind::QueueFull, text))
     } else {
-        publisher.add();
-        outbox.push(publisher.owner, publish).inspect_err(|_| publisher.withdraw())
+        // Its outcome cannot come before the session is released, which the caller has locked.
+        let qos = publish.qos;
+        outbox.push(publisher.owner, publish).inspect(|()| publisher.add(qos))
     };
     taken.inspect_err(|_| {
         shared.budget.release(bytes);

@@ -7,7 +7,9 @@ use bytestring::ByteString;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::mqtt::options::ProducerOptions;
+use crate::client::traffic::{Probe, SendCounters, SendCounts, Traffic};
 use crate::error::Error;
+use crate::mqtt::QoS;
 use crate::mqtt::producer::Outcome;
 
 /// A producer, as the session's outcomes reach it.
@@ -23,6 +25,11 @@ pub(super) struct Publisher {
     refused: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) events: Arc<dyn ProducerEvents>,
+    counters: SendCounters,
+    /// By QoS: outcomes come in the order of the pushes within one.
+    probes: [Probe; 3],
+    /// Totals of the client.
+    traffic: Arc<Traffic>,
 }
 
 impl Publisher {
@@ -31,6 +38,7 @@ impl Publisher {
         topic: &str,
         options: ProducerOptions,
         events: Arc<dyn ProducerEvents>,
+        traffic: Arc<Traffic>,
     ) -> Self {
         Self {
             owner,
@@ -40,21 +48,25 @@ impl Publisher {
             refused: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             events,
+            counters: SendCounters::default(),
+            probes: Default::default(),
+            traffic,
         }
+    }
+
+    /// Counters of what was sent.
+    pub(super) fn counts(&self) -> SendCounts {
+        self.counters.counts()
     }
 
     pub(super) fn pending(&self) -> usize {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// A publication is on its way.
-    pub(super) fn add(&self) {
+    /// A publication is on its way. The session is locked.
+    pub(super) fn add(&self, qos: QoS) {
         self.pending.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A publication that was added is not on its way after all.
-    pub(super) fn withdraw(&self) {
-        self.pending.fetch_sub(1, Ordering::AcqRel);
+        self.probes[qos as usize].pushed();
     }
 
     pub(super) fn refuse(&self) {
@@ -65,6 +77,7 @@ impl Publisher {
     pub(super) fn settle(&self, outcome: Outcome) {
         self.pending.fetch_sub(outcome.count as usize, Ordering::AcqRel);
         let count = outcome.count;
+        self.count(&outcome);
         self.events.sent(
             outcome.qos as usize,
             match outcome.result {
@@ -77,6 +90,22 @@ impl Publisher {
             },
         );
         self.retry();
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        let count = u64::from(outcome.count);
+        let latency = self.probes[outcome.qos as usize].ended(count);
+        for counters in [&self.counters, &self.traffic.sends] {
+            match &outcome.result {
+                Ok(_) => {
+                    counters.acknowledged(count, outcome.bytes);
+                    if let Some(latency) = latency {
+                        counters.latency(latency);
+                    }
+                }
+                Err(_) => counters.failed(count),
+            }
+        }
     }
 
     pub(super) fn was_refused(&self) -> bool {

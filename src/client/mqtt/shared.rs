@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
 use crate::client::journal::Journal;
+use crate::client::mqtt::birth::{BIRTH, Birth};
 use crate::client::mqtt::options::ClientOptions;
 use crate::client::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
 use crate::client::mqtt::publisher::Publisher;
@@ -82,6 +83,7 @@ pub(super) struct Shared {
     /// Callers that wait for SUBACK and UNSUBACK.
     answers: Mutex<HashMap<u32, oneshot::Sender<Result<Vec<Reason>>>>>,
     pub(super) budget: Arc<Budget>,
+    pub(super) birth: Birth,
     /// Bytes of messages that have not been taken.
     pub(super) unread: Arc<AtomicUsize>,
     /// The socket is not read until some of them are taken.
@@ -129,6 +131,7 @@ impl Shared {
             abandoned,
             answers: Mutex::default(),
             budget: Arc::new(Budget::new(options.memory_limit)),
+            birth: Birth::default(),
             unread: Arc::default(),
             paused: AtomicBool::new(false),
             was_full: AtomicBool::new(false),
@@ -211,6 +214,10 @@ impl Shared {
 
     /// Reports the outcome of publications to their producer.
     fn published(&self, outcome: Outcome) {
+        if outcome.owner == BIRTH {
+            // Not of the application: it has no producer, and is not charged.
+            return self.birth.ended(&outcome);
+        }
         self.budget.release(outcome.bytes);
         if outcome.count == 0 {
             return;

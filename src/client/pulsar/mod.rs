@@ -15,6 +15,7 @@ use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::journal::Journal;
 use crate::client::registry::Registry;
+use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
 use crate::pulsar::pattern::Pattern;
@@ -145,6 +146,11 @@ impl Client {
     /// Number of topics, or partitions of them, that ended while their consumer went on with its other topics.
     pub fn ended_topics(&self) -> u64 {
         self.0.shared.ended_topics.load(Ordering::Relaxed)
+    }
+
+    /// Totals of what was sent and received.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        self.0.shared.budget.traffic()
     }
 
     /// The events of the connections.

@@ -25,6 +25,7 @@ use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::journal::Journal;
 use crate::client::registry::Registry;
+use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
 use crate::tubemq::master::TopicState;
@@ -136,6 +137,11 @@ impl Client {
             TopicState::Topic(known) => Ok(known.partitions.len() as u32),
             TopicState::Missing | TopicState::NotYet => Ok(0),
         }
+    }
+
+    /// Totals of what was sent and received.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        self.0.shared.budget.traffic()
     }
 
     /// The events of the connections.

@@ -14,8 +14,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::outcomes::Outcomes;
+use crate::client::outcomes::{Freed, Outcomes};
 use crate::client::registry;
+use crate::client::traffic::SendCounts;
 use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
 use crate::client::tubemq::shared::{Published, Shared};
@@ -199,6 +200,11 @@ impl Producer {
         self.0.core.machine().pending_messages()
     }
 
+    /// Counters of what was sent.
+    pub fn counts(&self) -> SendCounts {
+        self.0.core.outcomes.counts()
+    }
+
     /// The topic.
     pub fn topic(&self) -> &str {
         &self.0.core.topic
@@ -284,16 +290,16 @@ impl Core {
         self.note_wants(&mut machine);
         let mut outcomes = Vec::new();
         let mut refresh = false;
-        let mut bytes = 0;
+        let mut freed = Freed::default();
         while let Some(event) = machine.poll_event() {
             match event {
-                Event::Stored { position, bytes: freed } => {
-                    bytes += freed;
+                Event::Stored { position, bytes } => {
+                    freed.stored += bytes;
                     outcomes
                         .push((0, SendOutcome::Stored { count: 1, receipt: Receipt::Position(position) }));
                 }
-                Event::Failed { error, bytes: freed } => {
-                    bytes += freed;
+                Event::Failed { error, bytes } => {
+                    freed.failed += bytes;
                     let error = error.with_topic(Arc::clone(&self.topic));
                     outcomes.push((0, SendOutcome::Failed { count: 1, error }));
                 }
@@ -305,7 +311,7 @@ impl Core {
         if refresh {
             self.shared.refresh();
         }
-        self.outcomes.deliver(outcomes, bytes, idle);
+        self.outcomes.deliver(outcomes, freed, idle);
     }
 
     /// Applies the send timeouts.

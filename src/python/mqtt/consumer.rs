@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::client::mqtt::{Consumer, Message};
 use crate::error::Result;
 use crate::python::consumer::{Receiver, Subscription, consumer_class, targets};
-use crate::python::convert::{py_result, wrong_target};
+use crate::python::convert::wrong_target;
 use crate::python::message::Message as _;
 use crate::python::mqtt::message::to_batch;
 use crate::python::receives::Source;

@@ -30,6 +30,14 @@ impl Message for native::Message {
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<MqttMessage>().ok()?.get().0.clone())
     }
+
+    fn size(&self) -> usize {
+        self.publish().payload.len()
+    }
+
+    fn is_redelivered(&self) -> bool {
+        self.publish().dup
+    }
 }
 
 impl MqttMessage {

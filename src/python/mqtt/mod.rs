@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use crate::client::journal::Journal;
 use crate::client::mqtt as native;
+use crate::client::traffic::Traffic;
 use crate::error::Result;
 use crate::mqtt::topic::{self, Filter};
 use crate::python::bridge::Loop;
@@ -91,11 +92,18 @@ impl Connection for native::Client {
         self.journal()
     }
 
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
+    }
+
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         stats.set_item("connected", self.is_connected())?;
         let unclaimed = self.unclaimed();
         stats.set_item("unclaimed_messages", unclaimed.messages)?;
         stats.set_item("unclaimed_dropped", unclaimed.dropped)?;
+        let births = self.births();
+        stats.set_item("births", births.published)?;
+        stats.set_item("births_refused", births.refused)?;
         if let Some(outbox) = self.outbox() {
             stats.set_item("outbox_messages", outbox.messages)?;
             stats.set_item("outbox_bytes", outbox.bytes)?;

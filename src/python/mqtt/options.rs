@@ -10,7 +10,7 @@ use crate::client::mqtt::options::{
 };
 use crate::client::mqtt::outbox::OutboxOptions;
 use crate::error::{Error, ErrorKind};
-use crate::mqtt::packet::{RetainHandling, SubscribeOptions, Will};
+use crate::mqtt::packet::{Publish, RetainHandling, SubscribeOptions, Will};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{Properties, Property, QoS, Version};
 use crate::python::convert::{Fields, py_result, raise, secret, tls};
@@ -55,6 +55,13 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     to.will = match fields.raw("will")? {
         None => None,
         Some(will) => Some(will_of(py, will.cast::<PyDict>()?)?),
+    };
+    to.birth = match fields.raw("birth")? {
+        None => None,
+        Some(birth) => {
+            let Will { qos, retain, properties, topic, payload } = will_of(py, birth.cast::<PyDict>()?)?;
+            Some(Publish { qos, retain, properties, topic, payload, ..Publish::default() })
+        }
     };
     for (name, value) in fields.pairs("connect_properties")? {
         to.properties.push(Property::User(name.into(), value.into()));
@@ -113,6 +120,9 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
             py,
             "offline=\"spill\" keeps publications on disk: give the file with outbox=PATH",
         ));
+    }
+    if to.outbox.is_some() && to.birth.as_ref().is_some_and(|birth| birth.qos == QoS::ExactlyOnce) {
+        return Err(invalid(py, "a birth message with QoS 2 would be in the outbox: give it QoS 0 or 1"));
     }
     to.tls = tls(&fields)?;
     if let Some(alpn) = fields.text("tls_alpn")? {

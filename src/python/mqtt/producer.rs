@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use crate::client::events::Receipt;
 use crate::client::mqtt::{Outgoing, Producer};
+use crate::client::traffic::SendCounts;
 use crate::error::Result;
 use crate::frame::RowRef;
 use crate::mqtt::Property;
@@ -64,6 +65,10 @@ impl Sink for Producer {
 
     fn pending(&self) -> usize {
         self.pending()
+    }
+
+    fn counts(&self) -> SendCounts {
+        self.counts()
     }
 
     fn slots(&self) -> usize {

@@ -81,18 +81,6 @@ consumer_class! {
         self.0.run(py, |consumer| async move { consumer.reconsume_later(&message, delay, &properties, receipt).await })
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.0.source(py)?.counts();
-        let stats = PyDict::new(py);
-        stats.set_item("redelivered", counts.redelivered)?;
-        stats.set_item("ack_timeouts", counts.ack_timeouts)?;
-        stats.set_item("orphaned_chunks", counts.orphaned_chunks)?;
-        stats.set_item("dead_letters", counts.dead_letters)?;
-        stats.set_item("dead_letters_failed", counts.dead_letters_failed)?;
-        stats.set_item("retried", counts.retried)?;
-        Ok(stats)
-    }
-
     fn has_message_available(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let ahead = self.0.receives(py)?.has_ahead();
         self.0.run(py, move |consumer| async move { Ok(ahead || consumer.has_message_available().await?) })
@@ -218,6 +206,16 @@ impl Subscription for native::Consumer {
 
     async fn unsubscribe(&self) -> Result<()> {
         self.unsubscribe(false).await
+    }
+
+    fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        let counts = self.counts();
+        stats.set_item("redelivered", counts.redelivered)?;
+        stats.set_item("ack_timeouts", counts.ack_timeouts)?;
+        stats.set_item("orphaned_chunks", counts.orphaned_chunks)?;
+        stats.set_item("dead_letters", counts.dead_letters)?;
+        stats.set_item("dead_letters_failed", counts.dead_letters_failed)?;
+        stats.set_item("retried", counts.retried)
     }
 
     async fn close(&self) -> Result<()> {

@@ -28,6 +28,14 @@ impl Message for core::Message {
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<PulsarMessage>().ok()?.get().0.clone())
     }
+
+    fn size(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn is_redelivered(&self) -> bool {
+        self.entry.redelivery_count > 0
+    }
 }
 
 #[pymethods]

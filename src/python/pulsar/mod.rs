@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use crate::client::journal::Journal;
 use crate::client::pulsar as native;
+use crate::client::traffic::Traffic;
 use crate::error::Result;
 use crate::pulsar::pattern::Pattern;
 use crate::python::bridge::Loop;
@@ -94,6 +95,10 @@ impl Connection for native::Client {
 
     fn journal(&self) -> &Arc<Journal> {
         self.journal()
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use crate::client::events::Receipt;
 use crate::client::pulsar as native;
+use crate::client::traffic::SendCounts;
 use crate::error::Result;
 use crate::frame::RowRef;
 use crate::pulsar::Outgoing;
@@ -113,6 +114,10 @@ impl Sink for native::Producer {
 
     fn pending(&self) -> usize {
         self.pending()
+    }
+
+    fn counts(&self) -> SendCounts {
+        self.counts()
     }
 
     fn slots(&self) -> usize {

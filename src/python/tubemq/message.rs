@@ -31,6 +31,14 @@ impl Message for core::Message {
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<TubeMqMessage>().ok()?.get().0.clone())
     }
+
+    fn size(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn is_redelivered(&self) -> bool {
+        self.pack.redelivered > 0
+    }
 }
 
 #[pymethods]

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::client::journal::Journal;
+use crate::client::traffic::Traffic;
 use crate::client::tubemq as native;
 use crate::error::Result;
 use crate::python::bridge::Loop;
@@ -71,6 +72,10 @@ impl Connection for native::Client {
 
     fn journal(&self) -> &Arc<Journal> {
         self.journal()
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        self.traffic()
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::client::events::Receipt;
+use crate::client::traffic::SendCounts;
 use crate::client::tubemq::{Outgoing, Producer};
 use crate::error::Result;
 use crate::frame::RowRef;
@@ -66,6 +67,10 @@ impl Sink for Producer {
 
     fn pending(&self) -> usize {
         self.pending()
+    }
+
+    fn counts(&self) -> SendCounts {
+        self.counts()
     }
 
     fn slots(&self) -> usize {

@@ -25,6 +25,7 @@ use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
+use crate::client::traffic::SendCounts;
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::Outgoing;
@@ -239,6 +240,11 @@ impl Producer {
     /// Longest time without an outcome for which [`Self::close`] waits: `None` if the send timeout limits it.
     pub fn patience(&self) -> Option<Duration> {
         self.0.patience
+    }
+
+    /// Counters of what was sent, over all partitions.
+    pub fn counts(&self) -> SendCounts {
+        self.0.parts.iter().fold(SendCounts::default(), |sum, part| sum.plus(&part.counts()))
     }
 
     /// Number of messages without a receipt.

@@ -9,11 +9,12 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::journal::Journal;
-use crate::client::outcomes::Outcomes;
+use crate::client::outcomes::{Freed, Outcomes};
 use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::shared::{Shared, key_values};
+use crate::client::traffic::SendCounts;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::pulsar::command::Command;
@@ -155,26 +156,32 @@ impl PartitionProducer {
     /// Reports the machine's events after releasing its lock.
     fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
         let mut outcomes = Vec::new();
-        let mut bytes = 0;
+        let mut freed = Freed::default();
         while let Some(event) = machine.poll_event() {
-            let (freed, outcome) = match event {
+            let outcome = match event {
                 Event::Stored { count, ledger, entry, batch, bytes } => {
                     let mut id = MessageId::new(ledger, entry).in_partition(self.partition);
                     if let Some((first, size)) = batch {
                         id = id.in_batch(first as i32, size as i32);
                     }
-                    (bytes, SendOutcome::Stored { count, receipt: Receipt::Id(id) })
+                    freed.stored += bytes;
+                    SendOutcome::Stored { count, receipt: Receipt::Id(id) }
                 }
                 Event::Failed { count, error, bytes } => {
-                    (bytes, SendOutcome::Failed { count, error: error.with_topic(self.topic.as_str()) })
+                    freed.failed += bytes;
+                    SendOutcome::Failed { count, error: error.with_topic(self.topic.as_str()) }
                 }
             };
-            bytes += freed;
             outcomes.push((self.slot, outcome));
         }
         let idle = machine.is_idle();
         drop(machine);
-        self.outcomes.deliver(outcomes, bytes, idle);
+        self.outcomes.deliver(outcomes, freed, idle);
+    }
+
+    /// Counters of this partition.
+    pub(super) fn counts(&self) -> SendCounts {
+        self.outcomes.counts()
     }
 
     /// Resolves when nothing is pending, or when no message has had an outcome for `patience`.

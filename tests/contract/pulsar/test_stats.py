@@ -1,0 +1,80 @@
+"""Counters of clients, producers and consumers: what their docstrings promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+from penstock.blocking import connect as connect_blocking
+
+from support.messages import receive
+from support.observing import behind, check_latency, check_sums
+from support.pulsar.harness import PulsarService
+from support.waiting import until
+
+
+async def test_what_is_sent_and_received_is_counted(service: PulsarService, topic: str) -> None:
+    async with penstock.connect(service.url) as client:
+        async with client.producer(topic) as producer, client.consumer(topic, "s", type="shared") as consumer:
+            await producer.send_many([b"12345"] * 100)
+            sent = producer.stats()
+            assert (sent["messages_sent"], sent["bytes_sent"], sent["messages_failed"]) == (100, 500, 0)
+            assert sent["messages_pending"] == 0
+            check_latency(sent)
+            messages = await receive(consumer, 100)
+            await consumer.ack_many(messages[:60])
+            await consumer.nack_many(messages[60:], delay=0)
+            again = await receive(consumer, 40)
+            await consumer.ack_many(again)
+            got = consumer.stats()
+            assert (got["messages_received"], got["bytes_received"]) == (140, 700)
+            assert (got["messages_acknowledged"], got["messages_refused"]) == (100, 40)
+            assert got["redelivered"] == 40
+            with pytest.raises(errors.MessageTooLarge):
+                await producer.send(b"x" * (64 << 20))
+            check_sums(client, [producer], [consumer])
+        # Of handles that are closed, too.
+        assert client.stats()["messages_sent"] == 100
+        assert client.stats()["messages_received"] == 140
+
+
+async def test_counters_go_on_over_reconnects(service: PulsarService, topic: str) -> None:
+    async with (
+        behind(service.url, told=True) as (proxy, url),
+        penstock.connect(url, max_backoff=0.2) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, "s") as consumer,
+    ):
+        seen: list[dict[str, Any]] = []
+        for turn in range(3):
+            await producer.send_many([b"x"] * 10)
+            await consumer.ack_many(await receive(consumer, 10))
+            seen.append(client.stats())
+            proxy.cut()
+            await until(lambda turn=turn: client.stats()["reconnects"] > turn)
+        assert [one["messages_sent"] for one in seen] == [10, 20, 30]
+        assert seen[-1]["messages_received"] >= 30 and seen[-1]["messages_acknowledged"] == 30
+
+
+async def test_messages_that_fail_are_counted(service: PulsarService, topic: str) -> None:
+    async with behind(service.url, told=True) as (proxy, url), penstock.connect(url) as client:
+        producer = await client.producer(topic, send_timeout=0.2)
+        await proxy.deafen()
+        proxy.cut()
+        with pytest.raises(errors.Timeout):
+            await producer.send(b"lost")
+        assert (producer.stats()["messages_failed"], producer.stats()["messages_sent"]) == (1, 0)
+        await producer.close()
+
+
+def test_the_blocking_face(service: PulsarService, topic: str) -> None:
+    with connect_blocking(service.url) as client:
+        with client.producer(topic) as producer, client.consumer(topic, "s") as consumer:
+            producer.send(b"abc")
+            consumer.ack(consumer.receive(timeout=10))
+            assert producer.stats()["bytes_sent"] == 3
+            assert consumer.stats()["messages_acknowledged"] == 1
+            check_sums(client, [producer], [consumer])

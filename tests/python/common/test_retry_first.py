@@ -1,0 +1,86 @@
+"""The option ``retry_first``: a client that starts before its broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import errors
+from penstock.blocking import connect as connect_blocking
+
+from support.observing import behind
+from support.scripts import free_port
+
+
+@pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
+def broker(request: pytest.FixtureRequest) -> Any:
+    """The embedded broker, by each protocol."""
+    name = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[request.param]
+    return request.getfixturevalue(name)
+
+
+async def test_the_first_connect_is_retried_until_there_is_a_broker(broker: Any) -> None:
+    async with behind(broker.url, told=not broker.url.startswith("mqtt")) as (proxy, url):
+        await proxy.deafen()
+        connecting = asyncio.ensure_future(start(url))
+        await asyncio.sleep(0.2)
+        assert not connecting.done()
+        await proxy.listen()
+        client = await asyncio.wait_for(connecting, 30)
+        first = await anext(client.events())
+        assert first.kind == "connected" and first.attempts > 1
+        await client.close()
+
+
+async def start(url: str, **options: Any) -> Any:
+    return await penstock.connect(url, **{"retry_first": True, "max_backoff": 0.1, **options})
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+async def test_without_the_option_and_after_its_time_the_error_is_raised(protocol: str) -> None:
+    url = f"{protocol}://127.0.0.1:{free_port()}"
+    with pytest.raises(errors.ConnectFailed):
+        await penstock.connect(url)
+    began = time.monotonic()
+    with pytest.raises(errors.ConnectFailed):
+        await start(url, retry_first="300ms")
+    assert time.monotonic() - began < 20
+
+
+async def test_an_error_that_cannot_be_mended_ends_it() -> None:
+    with penstock.Broker(durability="memory", token_key="k" * 32) as broker:
+        with pytest.raises(errors.AuthenticationError):
+            await asyncio.wait_for(start(broker.url, token="wrong"), 30)
+
+
+async def test_it_may_be_cancelled() -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(start(f"pulsar://127.0.0.1:{free_port()}"), 0.3)
+
+
+async def test_values_that_are_neither() -> None:
+    with pytest.raises(errors.InvalidArgument, match="retry_first"):
+        penstock.connect("pulsar://127.0.0.1:6650", retry_first="perhaps")
+    for value in (True, "true", 3, "3s"):
+        penstock.connect("pulsar://127.0.0.1:6650", retry_first=value)
+
+
+def test_the_blocking_face(broker: Any) -> None:
+    """One that gives up after its time, and one whose broker is there."""
+    clients: list[Any] = []
+    with pytest.raises(errors.ConnectFailed):
+        connect_blocking(f"mqtt://127.0.0.1:{free_port()}", retry_first=0.2, max_backoff=0.1)
+
+    def run() -> None:
+        clients.append(connect_blocking(broker.url, retry_first=True))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    assert next(clients[0].events()).attempts == 1
+    clients[0].close()

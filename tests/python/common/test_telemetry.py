@@ -1,0 +1,153 @@
+"""OpenTelemetry, which is not in the environment of the tests: with a stand-in, and without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import telemetry
+
+STAND_IN = Path(__file__).resolve().parents[2] / "support" / "otel"
+
+
+def run(program: str, *arguments: str, stand_in: bool = True) -> str:
+    paths = [str(Path(penstock.__file__).parents[1]), *([str(STAND_IN)] if stand_in else [])]
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(program), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0 and not ran.stderr, ran
+    return ran.stdout
+
+
+def test_without_it_nothing_is_imported_and_messages_are_as_they_are(embedded: Any) -> None:
+    program = """
+        import sys, penstock
+        from penstock import telemetry
+        with penstock.blocking.connect(sys.argv[1]) as client:
+            with client.consumer(sys.argv[2], "s") as consumer, client.producer(sys.argv[2]) as producer:
+                producer.send(b"x", properties=telemetry.inject({"a": "b"}))
+                message = consumer.receive(timeout=10)
+                assert message.properties == {"a": "b"} and telemetry.extract(message) is None
+                with telemetry.processing(message) as span:
+                    assert span is None
+                for absent in (lambda: telemetry.instrument(client), telemetry.ProducerTracing):
+                    try:
+                        absent()
+                    except ImportError as error:
+                        assert "opentelemetry" in str(error)
+                    else:
+                        raise AssertionError("it is not installed")
+        assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+        print("done")
+    """
+    assert run(program, embedded.url, embedded.topic(), stand_in=False) == "done\n"
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_the_context_travels_in_the_properties(request: pytest.FixtureRequest, protocol: str) -> None:
+    fixture = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[protocol]
+    broker = request.getfixturevalue(fixture)
+    program = """
+        import sys, penstock
+        from penstock import telemetry
+        from opentelemetry import trace
+        url, topic, protocol = sys.argv[1:]
+        options = {} if protocol == "mqtt" else {"subscription": "s"}
+        if protocol == "tubemq":
+            options["position"] = "first"
+        with penstock.blocking.connect(url) as client:
+            with client.consumer(topic, **options) as consumer, client.producer(topic) as producer:
+                tracer = trace.get_tracer("penstock")
+                with tracer.start_as_current_span("order", None, trace.SpanKind.PRODUCER, {}) as order:
+                    producer.send(b"abc", properties=telemetry.inject({"a": "b"}))
+                producer.send(b"alone", properties=telemetry.inject())
+                message = consumer.receive(timeout=10)
+                assert message.properties["a"] == "b" and message.properties["traceparent"].startswith("00-")
+                assert telemetry.extract(message) is order
+                with telemetry.processing(message) as span:
+                    assert trace.CURRENT.get() is span and span.parent is order
+                assert span.ended and span.name == f"process {message.topic}"
+                assert span.attributes["messaging.message.body.size"] == 3
+                consumer.ack(message)
+                later = consumer.receive(timeout=10)
+                assert "traceparent" not in later.properties and telemetry.extract(later) is None
+                consumer.ack(later)
+        print("done")
+    """
+    assert run(program, broker.url, broker.topic(), protocol) == "done\n"
+
+
+def test_a_producer_of_pulsar_has_a_span_for_each_send(embedded: Any) -> None:
+    program = """
+        import sys, penstock
+        from penstock import errors, telemetry
+        from opentelemetry import trace
+        url, topic = sys.argv[1:]
+        with penstock.blocking.connect(url) as client:
+            consumer = client.consumer(topic, "s")
+            with client.producer(topic, interceptors=telemetry.ProducerTracing()) as producer:
+                producer.send(b"abc", properties={"a": "b"})
+                sent = trace.SPANS[-1]
+                assert sent.ended and sent.status is None and sent.kind is trace.SpanKind.PRODUCER
+                assert sent.name == f"send {producer.topic}"
+                assert sent.attributes["messaging.system"] == "pulsar"
+                assert sent.attributes["messaging.message.id"]
+                message = consumer.receive(timeout=10)
+                assert telemetry.extract(message) is sent and message.properties["a"] == "b"
+                try:
+                    producer.send(b"x" * (64 << 20))
+                except errors.MessageTooLarge:
+                    failed = trace.SPANS[-1]
+                    assert failed.ended and failed.status is trace.StatusCode.ERROR
+                    assert failed.attributes["error.type"] == "message_too_large"
+                producer.send_nowait(b"no result")
+                producer.flush()
+                assert producer.interceptor_errors == 0
+            assert all(span.ended for span in trace.SPANS), "also that without a result"
+            consumer.close()
+        print("done")
+    """
+    assert run(program, embedded.url, embedded.topic()) == "done\n"
+
+
+def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> None:
+    program = """
+        import sys, penstock
+        from penstock import telemetry
+        from opentelemetry.metrics import INSTRUMENTS
+        url, topic = sys.argv[1:]
+        with penstock.blocking.connect(url) as client:
+            telemetry.instrument(client)
+            with client.producer(topic) as producer:
+                producer.send(b"abc")
+            def read(name):
+                return INSTRUMENTS[name][1](None)
+            (sent,) = read("messaging.client.sent.messages")
+            assert sent.value == 1 and sent.attributes == {"messaging.system": "pulsar"}
+            assert read("pulsar.client.connection.opened")[0].value >= 1
+            assert read("pulsar.client.producer.message.send.size")[0].value == 3
+            assert INSTRUMENTS["pulsar.client.memory.used"][0] == "gauge"
+            for name in INSTRUMENTS:
+                (one,) = read(name)
+                assert one.value >= 0
+        assert read("messaging.client.sent.messages") == []
+        print("done")
+    """
+    assert run(program, embedded.url, embedded.topic()) == "done\n"
+
+
+def test_the_properties_are_not_changed() -> None:
+    properties = {"a": "b"}
+    assert telemetry.inject(properties) == properties and telemetry.inject(properties) is not properties
