@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ._engine import FrameRows
-    from ._typing import Duration, Pending
+    from ._typing import Duration, Pending, Size
 
 
 class Client(ClientHandle):
@@ -261,6 +261,26 @@ class Consumer(ConsumerHandle[M_co]):
         """
         self._check()
         return self._native.receive_many(max, parse.seconds(timeout))
+
+    def receive_batch(
+        self, max: int = 1000, *, max_bytes: Size | None = None, timeout: Duration | None = 1.0
+    ) -> Awaitable[list[M_co]]:
+        """Waits for a batch of messages: until ``max`` messages or ``max_bytes`` of payload have arrived, or
+        the time is over. :meth:`receive_many` does not wait for more than one.
+
+        Args:
+            max: number of messages of a full batch.
+            max_bytes: size of a full batch in bytes, or text such as ``"1MiB"``; a batch has more only if
+                its one message has. No limit by default.
+            timeout: longest wait in seconds; after it the batch has what has arrived, perhaps nothing.
+                ``None`` is no limit.
+
+        Raises:
+            ValueError: a limit of 0.
+        """
+        self._check()
+        size = None if max_bytes is None else parse.size(max_bytes)
+        return self._native.receive_batch(max, size, parse.seconds(timeout))
 
     async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
         """Messages as an Arrow table, without a Python object per message. Rows cannot be acknowledged one by

@@ -264,6 +264,17 @@ class _ConsumerOf(Generic[_Message, _Target_contra]):
             max: maximum number of messages.
             timeout: seconds until the list is returned empty; ``None`` is no limit.
         """
+    def receive_batch(
+        self, max: int, max_bytes: int | None, timeout: float | None
+    ) -> _Pending[list[_Message]]:
+        """Messages until a limit is reached.
+
+        Args:
+            max: completes with this many messages ...
+            max_bytes: ... or before their payloads have more bytes, which one message alone may; ``None`` is
+                no limit ...
+            timeout: ... or after this many seconds, with the messages so far; ``None`` is no limit.
+        """
     def read_arrow(self, max_rows: int, timeout: float | None) -> _Pending[ArrowBatch]:
         """Messages as columns, without a Python object for each.
 

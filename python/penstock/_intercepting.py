@@ -12,7 +12,7 @@ from . import parse
 from ._handle import ConsumerHandle, ProducerHandle
 
 if TYPE_CHECKING:
-    from ._typing import Duration
+    from ._typing import Duration, Size
 
 Told = Callable[[Any, BaseException | None], None]
 
@@ -77,6 +77,14 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
     def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> Awaitable[list[Any]]:
         self._check()
         pending = self._native.receive_many(max, parse.seconds(timeout))
+        return watched(pending, self._many_came)
+
+    def receive_batch(
+        self, max: int = 1000, *, max_bytes: Size | None = None, timeout: Duration | None = 1.0
+    ) -> Awaitable[list[Any]]:
+        self._check()
+        size = None if max_bytes is None else parse.size(max_bytes)
+        pending = self._native.receive_batch(max, size, parse.seconds(timeout))
         return watched(pending, self._many_came)
 
     async def _leave(self, failed: bool) -> None:

@@ -174,6 +174,20 @@ impl<S: Subscription> Receiver<S> {
         self.caller.ready(py, Many(messages).into_python(py))
     }
 
+    pub(super) fn receive_batch(
+        &self,
+        py: Python<'_>,
+        messages: usize,
+        bytes: Option<usize>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        if messages == 0 || bytes == Some(0) {
+            return Err(PyValueError::new_err("max and max_bytes must be at least 1"));
+        }
+        let want = Want::Batch { messages, bytes: bytes.unwrap_or(usize::MAX) };
+        self.wait(py, want, timeout.map(seconds))
+    }
+
     pub(super) fn read_arrow(
         &self,
         py: Python<'_>,
@@ -418,6 +432,17 @@ macro_rules! consumer_class {
             #[pyo3(signature = (max, timeout))]
             fn receive_many(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
                 self.0.receive_many(py, max, timeout)
+            }
+
+            #[pyo3(signature = (max, max_bytes, timeout))]
+            fn receive_batch(
+                &self,
+                py: Python<'_>,
+                max: usize,
+                max_bytes: Option<usize>,
+                timeout: Option<f64>,
+            ) -> PyResult<Py<PyAny>> {
+                self.0.receive_batch(py, max, max_bytes, timeout)
             }
 
             #[pyo3(signature = (max_rows, timeout))]

@@ -89,6 +89,13 @@ pub(super) enum Want {
     Next,
     /// At least one and at most this many; none if the time runs out.
     Many(usize),
+    /// This many messages or payload bytes, whatever is reached first, or those that have arrived when the time runs out.
+    Batch {
+        /// Maximum number of messages.
+        messages: usize,
+        /// Maximum size of their payloads, which one message alone may exceed.
+        bytes: usize,
+    },
     /// This many rows, or those that have arrived when the time runs out.
     Rows(usize),
 }
@@ -98,9 +105,17 @@ struct Wait<M> {
     want: Want,
     promise: Promise,
     collected: Vec<M>,
+    /// Size of the payloads of a batch so far.
+    size: usize,
     timer: Option<AbortHandle>,
     /// Its time has run out.
     expired: bool,
+}
+
+impl<M> Wait<M> {
+    fn new(number: u64, want: Want, promise: Promise, timer: Option<AbortHandle>) -> Self {
+        Self { number, want, promise, collected: Vec::new(), size: 0, timer, expired: false }
+    }
 }
 
 struct State<M> {
@@ -199,6 +214,7 @@ impl<S: Source> Receives<S> {
             state.ahead.retain(|message| self.source.is_wanted(message));
             for wait in &mut state.waits {
                 wait.collected.retain(|message| self.source.is_wanted(message));
+                wait.size = if wait.size > 0 { wait.collected.iter().map(Message::size).sum() } else { 0 };
             }
             self.source.forget_recalls();
         }
@@ -238,7 +254,7 @@ impl<S: Source> Receives<S> {
             })
         });
         let timer = timer.map(|timer| timer.abort_handle());
-        state.waits.push_back(Wait { number, want, promise, collected: Vec::new(), timer, expired: false });
+        state.waits.push_back(Wait::new(number, want, promise, timer));
         drop(state);
         self.serve(py);
     }
@@ -249,8 +265,7 @@ impl<S: Source> Receives<S> {
             let mut state = self.state();
             let number = state.next_number;
             state.next_number += 1;
-            let (want, collected) = (Want::Next, Vec::new());
-            state.waits.push_back(Wait { number, want, promise, collected, timer: None, expired: false });
+            state.waits.push_back(Wait::new(number, Want::Next, promise, None));
         }
         self.wake();
     }
@@ -340,12 +355,18 @@ impl<S: Source> Receives<S> {
                     end_wait(wait, Err(Error::new(ErrorKind::Cancelled, "cancelled")), &mut done);
                     continue;
                 }
-                let max = match wait.want {
-                    Want::One | Want::Next => 1,
-                    Want::Many(max) => max,
-                    Want::Rows(rows) => rows - wait.collected.len(),
+                let filled = match wait.want {
+                    Want::One | Want::Next => self.fill(&mut state, 1, &mut wait.collected),
+                    Want::Many(max) => self.fill(&mut state, max, &mut wait.collected),
+                    Want::Batch { messages, bytes } => {
+                        self.fill_batch(&mut state, messages, bytes, &mut wait)
+                    }
+                    Want::Rows(rows) => {
+                        let max = rows - wait.collected.len();
+                        self.fill(&mut state, max, &mut wait.collected)
+                    }
                 };
-                if let Err(error) = self.fill(&mut state, max, &mut wait.collected) {
+                if let Err(error) = filled {
                     ended = true;
                     if wait.collected.is_empty() {
                         end_wait(wait, Err(error), &mut done);
@@ -356,6 +377,11 @@ impl<S: Source> Receives<S> {
                 }
                 let enough = match wait.want {
                     Want::One | Want::Next | Want::Many(_) => !wait.collected.is_empty(),
+                    Want::Batch { messages, bytes } => {
+                        wait.collected.len() >= messages
+                            || wait.size >= bytes
+                            || !wait.collected.is_empty() && !state.ahead.is_empty()
+                    }
                     Want::Rows(rows) => wait.collected.len() >= rows,
                 };
                 if enough || wait.expired {
@@ -395,6 +421,33 @@ impl<S: Source> Receives<S> {
         Ok(())
     }
 
+    /// Adds messages to a batch. What would exceed its size stays ahead.
+    fn fill_batch(
+        &self,
+        state: &mut State<S::Message>,
+        messages: usize,
+        bytes: usize,
+        wait: &mut Wait<S::Message>,
+    ) -> Result<()> {
+        let before = wait.collected.len();
+        let mut result = Ok(());
+        while wait.collected.len() < messages && wait.size < bytes {
+            if state.ahead.is_empty() {
+                let mut out = Vec::new();
+                result = self.source.take(PREFETCH.min(messages - wait.collected.len()), &mut out);
+                state.ahead = out.into();
+            }
+            let Some(size) = state.ahead.front().map(Message::size) else { break };
+            if !wait.collected.is_empty() && size > bytes - wait.size {
+                break;
+            }
+            wait.collected.extend(state.ahead.pop_front());
+            wait.size += size;
+        }
+        self.source.handed_out(&wait.collected[before..]);
+        if wait.collected.len() == before { result } else { Ok(()) }
+    }
+
     /// Expires a wait. It ends on the thread that may touch futures, so that the messages it had collected are not
     /// lost if it is cancelled at the same moment.
     fn expire(self: &Arc<Self>, number: u64) {
@@ -416,7 +469,7 @@ impl<S: Source> Receives<S> {
                 None => Err(Error::new(ErrorKind::Timeout, "no message in time; nothing was lost")
                     .with_topic(self.source.topic())),
             },
-            Want::Many(_) => Ok(Value::new(Many(collected))),
+            Want::Many(_) | Want::Batch { .. } => Ok(Value::new(Many(collected))),
             Want::Rows(_) => S::to_batch(&collected).map(|batch| Value::new(ArrowBatch::new(batch))),
         };
         end_wait(wait, outcome, done);

@@ -63,7 +63,7 @@ async def pulsar(url: str) -> None:
             assert_type(message, PulsarMessage)
             assert_type(message.id, MessageId)
             message.qos  # type: ignore[attr-defined]
-            consumer.pause()  # type: ignore[attr-defined]
+            consumer.partitions()  # type: ignore[attr-defined]
 
             async def handle(message: PulsarMessage) -> None: ...
 

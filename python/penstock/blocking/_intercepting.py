@@ -13,7 +13,7 @@ from penstock.errors import Timeout
 from ._handle import ConsumerHandle, ProducerHandle
 
 if TYPE_CHECKING:
-    from penstock._typing import Duration
+    from penstock._typing import Duration, Size
 
 Told = Callable[[Any, BaseException | None], None]
 
@@ -83,6 +83,15 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
     def receive_many(self, max: int = 1000, timeout: Duration | None = None) -> list[Any]:
         self._check()
         messages = self._native.receive_many(max, parse.seconds(timeout)).wait()
+        self._came(messages)
+        return messages
+
+    def receive_batch(
+        self, max: int = 1000, *, max_bytes: Size | None = None, timeout: Duration | None = 1.0
+    ) -> list[Any]:
+        self._check()
+        size = None if max_bytes is None else parse.size(max_bytes)
+        messages = self._native.receive_batch(max, size, parse.seconds(timeout)).wait()
         self._came(messages)
         return messages
 

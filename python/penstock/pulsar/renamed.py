@@ -72,7 +72,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "max_pending_chunked_message": "max_chunked_message=, a size in bytes",
         "auto_ack_oldest_chunked_message_on_queue_full": "max_chunked_message=, a size in bytes",
         "start_message_id_inclusive": "start_inclusive=, and inclusive= of seek",
-        "batch_receive_policy": "receive_many(max, timeout)",
+        "batch_receive_policy": "receive_batch(max, max_bytes, timeout)",
         "key_shared_policy": "key_shared=, a penstock.pulsar.KeySharedPolicy",
         "batch_index_ack_enabled": "batch_index_ack=",
         "regex_subscription_mode": 'topics_domain="persistent", "non-persistent" or "all"',

@@ -1,4 +1,4 @@
-"""What a consumer fetches ahead: pause and resume, and a queue of size 0."""
+"""How a consumer fetches: pause and resume, a queue of size 0, and batches."""
 
 from __future__ import annotations
 
@@ -122,3 +122,34 @@ async def test_a_queue_of_size_0_is_for_one_topic_without_partitions(
     async with client.consumer(f"{partitioned}-partition-1", "s", receiver_queue=0) as consumer:
         await send(client, f"{partitioned}-partition-1", 1)
         await receive(consumer, 1)
+
+
+async def test_a_batch_is_full_by_number_by_size_or_in_time(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        waiting = asyncio.ensure_future(consumer.receive_batch(6, timeout=None))
+        await producer.send_many([b"0", b"1"])
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await producer.send_many([b"%d" % i for i in range(2, 10)])
+        assert payloads(await asyncio.wait_for(waiting, 10)) == [b"%d" % i for i in range(6)]
+        # The others are fewer than a batch.
+        assert payloads(await consumer.receive_batch(100, timeout=0.5)) == [b"%d" % i for i in range(6, 10)]
+        assert await consumer.receive_batch(timeout=0.1) == []
+        sizes = [400, 400, 400, 2000, 100]
+        await producer.send_many([bytes(size) for size in sizes])
+        batches = [await consumer.receive_batch(max_bytes=1000, timeout=10) for _ in range(3)]
+        assert [[len(message.data) for message in batch] for batch in batches] == [[400, 400], [400], [2000]]
+        assert [len(message.data) for message in await consumer.receive_many(timeout=10)] == [100]
+    for wrong in [{"max": 0}, {"max_bytes": 0}]:
+        async with client.consumer(topic, "s") as consumer:
+            with pytest.raises(ValueError, match="at least 1"):
+                await consumer.receive_batch(**wrong)
+
+
+async def test_a_batch_that_is_cancelled_loses_nothing(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        waiting = asyncio.ensure_future(consumer.receive_batch(100, timeout=None))
+        await producer.send_many([b"0", b"1", b"2"])
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        assert payloads(await receive(consumer, 3)) == [b"0", b"1", b"2"]

@@ -217,7 +217,7 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
             ]
             first = consumer.receive(timeout=10)
             second = next(iter(consumer))
-            third = consumer.receive_many(1, timeout=10)
+            third = consumer.receive_batch(1, timeout=10)
             assert payloads([first, second, *third]) == numbered(3)
             consumer.ack(first)
             consumer.ack_many([second])

@@ -211,7 +211,9 @@ CONSUMER: Mapping[str, Row] = {
     "max_pending_chunked_message": Row(int, note=_ONLY_DEFAULT),
     "auto_ack_oldest_chunked_message_on_queue_full": Row(bool, note=_ONLY_DEFAULT),
     "start_message_id_inclusive": Row(bool, False, "start_inclusive"),
-    "batch_receive_policy": Row(ConsumerBatchReceivePolicy, True, note="native: receive_many(max, timeout)"),
+    "batch_receive_policy": Row(
+        ConsumerBatchReceivePolicy, True, note="native: receive_batch(max, max_bytes, timeout)"
+    ),
     "key_shared_policy": Row(ConsumerKeySharedPolicy, True, "key_shared", _key_shared),
     "batch_index_ack_enabled": Row(bool, False, "batch_index_ack"),
     "regex_subscription_mode": Row(
