@@ -88,6 +88,32 @@ def pulsar() -> None:
         seed("pulsar_message_id", data)
 
 
+def avro() -> None:
+    """Two definitions and data: the lengths of the definitions come first."""
+    node = {
+        "type": "record",
+        "name": "N",
+        "fields": [{"name": "next", "type": ["null", "N"], "default": None}],
+    }
+    letters = {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": "A"}
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [
+        {"name": "e", "type": letters},
+        {"name": "m", "type": {"type": "map", "values": "double"}, "default": {}},
+    ]
+    wide = {"type": "record", "name": "W", "fields": [{"name": "at", "type": at}, *fields]}
+    fixed = {"type": "array", "items": {"type": "fixed", "name": "F", "size": 2}}
+    for writer, reader, data in (
+        (node, node, b"\x02\x02\x00"),
+        (wide, {**wide, "fields": fields}, b"\x02\x02\x02\x02x" + bytes(8) + b"\x00"),
+        ({"type": "record", "name": "W", "fields": fields[:1]}, wide, b"\x02"),
+        (fixed, fixed, b"\x03\x08abcd\x00"),
+        ("int", ["null", "double"], b"\x06"),
+    ):
+        first, second = json.dumps(writer).encode(), json.dumps(reader).encode()
+        seed("avro", len(first).to_bytes(2) + len(second).to_bytes(2) + first + second + data)
+
+
 def pieces(stream: bytes, peer: int) -> bytes:
     """The script of mqtt_broker in which a connected client sends this stream."""
     script = b""
@@ -271,5 +297,6 @@ def scripts() -> None:
 if __name__ == "__main__":
     scripts()
     pulsar()
+    avro()
     mqtt()
     tubemq()

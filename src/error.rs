@@ -113,6 +113,8 @@ kinds! {
     QueueFull = "queue_full", Local, true;
     /// The backlog quota or the size limit of the store was reached.
     QuotaExceeded = "quota_exceeded", Peer, true;
+    /// A value or a payload does not fit its schema, or a definition cannot be used.
+    Schema = "schema", Config, false;
     /// The broker is not ready for the operation yet.
     ServiceNotReady = "service_not_ready", Peer, true;
     /// Another connection has taken over the client identifier.

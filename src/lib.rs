@@ -9,7 +9,7 @@
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for all protocols
 //! pulsar mqtt tubemq    sans-IO cores: frames and state machines
-//! wire checksum compression transmit machine error sync clock random    shared foundations
+//! avro wire checksum compression transmit machine error sync clock random    shared foundations
 //! ```
 //!
 //! `pulsar`, `mqtt` and `tubemq` are siblings with the same file names and verbs.
@@ -20,6 +20,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod avro;
 pub mod checksum;
 pub mod clock;
 pub mod compression;

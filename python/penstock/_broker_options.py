@@ -1,12 +1,24 @@
 """Options of the embedded broker; public as :class:`penstock.broker.BrokerOptions`."""
 
 import os
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, get_args
 
 from . import parse
 from .options import Duration, Option, Pem, Secret, Size
 
 _flag, _text = parse.boolean, parse.text
+
+
+SchemaCompatibility = Literal[
+    "always_compatible",
+    "always_incompatible",
+    "backward",
+    "forward",
+    "full",
+    "backward_transitive",
+    "forward_transitive",
+    "full_transitive",
+]
 
 
 class BrokerOptions(TypedDict, total=False):
@@ -93,6 +105,14 @@ class BrokerOptions(TypedDict, total=False):
         ),
     ]
     deduplicate: Annotated[bool, Option(_flag, True, "Drops duplicates of named producers.")]
+    schema_compatibility: Annotated[
+        SchemaCompatibility,
+        Option(
+            parse.one_of(*get_args(SchemaCompatibility)),
+            "full",
+            "Which schema may follow another on a topic, by the names of Pulsar's strategies.",
+        ),
+    ]
     mqtt_port: Annotated[
         int,
         Option(

@@ -27,6 +27,7 @@ __all__ = [
     "PulsarConsumer",
     "PulsarMessage",
     "PulsarProducer",
+    "PulsarSchema",
     "TubeMqClient",
     "TubeMqConsumer",
     "TubeMqMessage",
@@ -346,6 +347,10 @@ class PulsarClient(_ClientOf[PulsarClient]):
         """Opens a consumer of the topics that a pattern matches."""
     def partitions(self, topic: str) -> _Pending[int]:
         """Number of partitions of a topic; 0 for a topic that is not partitioned."""
+    def schema(
+        self, topic: str, version: bytes | None
+    ) -> _Pending[tuple[str, str, bytes, list[tuple[str, str]]]]:
+        """Type, name, definition and properties of a schema of a topic: of a version, or of the latest."""
     def topics(self, namespace: str) -> _Pending[list[str]]:
         """The names of a namespace's topics."""
 
@@ -366,7 +371,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         """Sequence id of the last message with a receipt; -1 without one."""
     def send(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         ordering_key: bytes | None = None,
         properties: dict[str, str] | None = None,
@@ -380,7 +385,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         """Sends a message; the payload is copied before this returns.
 
         Args:
-            payload: bytes-like.
+            payload: bytes-like, or a value of the producer's schema.
             key: chooses the partition.
             ordering_key: chooses the Key_Shared consumer instead of ``key``.
             properties: text to text.
@@ -403,7 +408,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         """
     def send_nowait(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         ordering_key: bytes | None = None,
         properties: dict[str, str] | None = None,
@@ -502,6 +507,15 @@ class PulsarMessage(_AnyMessage):
     @property
     def id(self) -> MessageId: ...
     @property
+    def value(self) -> Any:
+        """The value, by the schema of the consumer; the payload, if it has none; ``None`` for a tombstone.
+        Decoded each time.
+
+        Raises:
+            SchemaError: the payload does not fit its schema, or the schema could not be got.
+            IncompatibleSchema: the consumer's schema cannot read what was written with the message's.
+        """
+    @property
     def key(self) -> str | None: ...
     @property
     def ordering_key(self) -> bytes | None: ...
@@ -532,6 +546,19 @@ class PulsarMessage(_AnyMessage):
         """Its number in the topic, if brokers report it."""
     @property
     def schema_version(self) -> bytes | None: ...
+
+@final
+class PulsarSchema:
+    def __new__(
+        cls,
+        kind: str,
+        name: str,
+        definition: bytes | None,
+        properties: Sequence[tuple[str, str]],
+        classes: Sequence[tuple[str, type]],
+    ) -> Self: ...
+    def encode(self, value: Any) -> bytes: ...
+    def decode(self, payload: bytes) -> Any: ...
 
 @final
 class MessageId:

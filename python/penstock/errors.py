@@ -49,6 +49,7 @@ __all__ = [
     "ProtocolError",
     "QueueFull",
     "QuotaExceeded",
+    "SchemaError",
     "ServiceNotReady",
     "SessionTakenOver",
     "SubscriptionNotFound",
@@ -245,6 +246,10 @@ class QueueFull(Error, code="queue_full", retriable=True):
 
 class QuotaExceeded(Error, code="quota_exceeded", retriable=True):
     """The backlog quota or the size limit of the store is reached."""
+
+
+class SchemaError(Error, builtins.ValueError, code="schema"):
+    """A value or a payload does not fit its schema, or a schema cannot be used or got."""
 
 
 class ServiceNotReady(Error, code="service_not_ready", retriable=True):

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
+use crate::pulsar::schema::Writer;
 
 /// Maximum batch size. No frame can hold more messages, so a larger claim must not become an allocation.
 const MAX_BATCH: i32 = 1 << 20;
@@ -200,6 +201,8 @@ pub struct Outgoing<'a> {
     pub null_value: bool,
     /// Names of the only clusters that get a copy; [`LOCAL_CLUSTER`] alone for none. Empty for all.
     pub replicate_to: &'a [&'a str],
+    /// Version of the schema of the payload, if it is not that of the producer.
+    pub schema_version: Option<&'a Bytes>,
 }
 
 /// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.
@@ -220,6 +223,8 @@ pub struct EntryInfo {
     pub redelivery_count: u32,
     /// Version of the schema that the payload was written with.
     pub schema_version: Option<Bytes>,
+    /// The schema of that version, if the consumer reads by schemas.
+    pub writer: Option<Arc<Writer>>,
     /// Name of the cluster that the entry was replicated from, if any.
     pub replicated_from: Option<String>,
     /// Index in the topic of the entry's last message, if the broker sends it.

@@ -6,6 +6,7 @@
 //! * [`connection`]: the client side of a socket: handshake, keep-alive, request correlation
 //! * [`message`]: messages and their ids
 //! * [`topic`]: topic names, hashing, routing
+//! * [`schema`]: schemas of messages
 //! * [`pattern`]: patterns of topics, and the hash of a list of topics
 //! * [`producer`] and [`consumer`]: state that outlives a socket
 //!
@@ -19,6 +20,7 @@ pub mod hot;
 pub mod message;
 pub mod pattern;
 pub mod producer;
+pub mod schema;
 pub mod topic;
 
 pub use message::{EntryInfo, LOCAL_CLUSTER, Message, MessageId, Outgoing};

@@ -255,6 +255,18 @@ fn pulsar_options(fields: &Fields<'_, '_>) -> PyResult<native::PulsarOptions> {
         to.default_partitions = partitions.extract()?;
     }
     fields.flag("deduplicate", &mut to.deduplicate)?;
+    use native::pulsar::options::SchemaCompatibility as Strategy;
+    let strategies = [
+        ("always_compatible", Strategy::AlwaysCompatible),
+        ("always_incompatible", Strategy::AlwaysIncompatible),
+        ("backward", Strategy::Backward),
+        ("forward", Strategy::Forward),
+        ("full", Strategy::Full),
+        ("backward_transitive", Strategy::BackwardTransitive),
+        ("forward_transitive", Strategy::ForwardTransitive),
+        ("full_transitive", Strategy::FullTransitive),
+    ];
+    fields.word("schema_compatibility", &strategies, &mut to.schema_compatibility)?;
     Ok(to)
 }
 

@@ -33,6 +33,16 @@ pub(super) trait Sink: Receipts + Clone {
     /// Number of slots: within one, outcomes arrive in the order of the pushes.
     fn slots(&self) -> usize;
 
+    /// The payload of what the user sends.
+    fn payload<'a>(&self, value: &'a Bound<'_, PyAny>) -> PyResult<Payload<'a>> {
+        Payload::of(value)
+    }
+
+    /// Whether payloads can be sent as they are, without an object for each.
+    fn takes_payloads(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Pushes payloads with their keys until one is refused, and calls `each` with the slot of every one admitted.
     fn push_keyed<'a>(
         &self,
@@ -144,7 +154,8 @@ impl<S: Sink> Sender<S> {
     ) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
         let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
-        let payloads: Vec<Payload<'_>> = payloads.iter().map(Payload::of).collect::<PyResult<_>>()?;
+        let payloads: Vec<Payload<'_>> =
+            payloads.iter().map(|value| sink.payload(value)).collect::<PyResult<_>>()?;
         let keys = keys.map(|keys| texts(keys, what)).transpose()?;
         if keys.as_ref().is_some_and(|keys| keys.len() != payloads.len()) {
             let (given, wanted) = (keys.as_ref().map_or(0, Vec::len), payloads.len());
@@ -178,6 +189,7 @@ impl<S: Sink> Sender<S> {
     /// Sends the rows of a frame as one group.
     pub(super) fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
+        py_result(py, sink.takes_payloads())?;
         let rows = py_result(py, rows.take())?;
         let (group, pending) = self.group(py, sink)?;
         self.spawn_rows(py, sink, group, rows)?;

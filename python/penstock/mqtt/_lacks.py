@@ -11,6 +11,7 @@ LACKS = {
     "interceptor_errors": "MQTT has no interceptors: wrap send() and the callback of listen()",
     "table_view": "MQTT has no table views: subscribe() gets the retained message of each topic",
     "partitions": "MQTT has neither partitions nor a list of topics",
+    "schema": "MQTT has no schemas: encode values yourself",
     "topics": "MQTT has neither partitions nor a list of topics",
     "broker": "MQTT has no embedded: URL; start a penstock.Broker with mqtt_port and use its mqtt_url",
     "name": "MQTT has no producer names",

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .positions import MessageIds as MessageIds
     from .positions import PulsarMessage as PulsarMessage
     from .routing import Router as Router
+    from .schema import Avro as Avro
+    from .schema import Schema as Schema
+    from .schema import StoredSchema as StoredSchema
     from .table_view import PulsarTableView as PulsarTableView
 else:
     __getattr__, __dir__ = _lazy.attach(
@@ -43,6 +46,7 @@ else:
             **dict.fromkeys(
                 ("ConsumerInterceptor", "OutgoingMessage", "ProducerInterceptor"), "interceptors"
             ),
+            **dict.fromkeys(("Avro", "Schema", "StoredSchema"), "schema"),
             "PulsarTableView": "table_view",
             "Router": "routing",
             **dict.fromkeys(("MessageId", "MessageIds", "PulsarMessage"), "positions"),
@@ -50,6 +54,7 @@ else:
     )
 
 __all__ = [
+    "Avro",
     "Backoff",
     "ConsumerInterceptor",
     "DeadLetterPolicy",
@@ -67,6 +72,8 @@ __all__ = [
     "PulsarProducerOptions",
     "PulsarTableView",
     "Router",
+    "Schema",
+    "StoredSchema",
     "blocking",
     "connect",
 ]

@@ -26,12 +26,11 @@ from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, se
 from penstock.pulsar.routing import check_producer, clusters
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock._engine import MessageId, MessageIds
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.broker import Broker
     from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
+    from penstock.pulsar.schema import StoredSchema
     from penstock.pulsar.table_view import PulsarTableView
 
 
@@ -46,6 +45,10 @@ _NOT_OF_VIEWS = {
 
 def _payload(message: PulsarMessage) -> bytes:
     return message.data
+
+
+def _value(message: PulsarMessage) -> Any:
+    return message.value
 
 
 def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> Opening[PulsarClient]:
@@ -84,6 +87,8 @@ class PulsarClient(Client):
             Unsupported: an option of another protocol, at once.
             ProducerBusy: another producer has the name, or exclusive access (when awaited).
             TopicNotFound: the topic does not exist and is not created on first use (when awaited).
+            IncompatibleSchema: the topic has a schema that this one may not follow; shows both (when
+                awaited).
         """
         values = self._defaults.resolve("producer", options)
         check_producer(values)
@@ -118,6 +123,7 @@ class PulsarClient(Client):
                 that brokers cannot evaluate, with the position in it (when awaited).
             Unsupported: an option of another protocol, at once.
             ConsumerBusy: the subscription has an exclusive consumer (when awaited).
+            IncompatibleSchema: the schema cannot read what the topic has; shows both (when awaited).
             NotAllowed: a pattern matches more than ``pattern_max_topics`` (when awaited).
         """
         values = self._defaults.resolve("consumer", options)
@@ -223,7 +229,8 @@ class PulsarClient(Client):
 
         Args:
             topic: the topic, partitioned or not.
-            value: makes the value of its message; the payload, as ``bytes``, by default.
+            value: makes the value of its message; by default ``message.value`` with a schema, else the
+                payload as ``bytes``.
             subscription: name of the reader's subscription; a unique one by default.
             options: as for :meth:`reader`, without those that have no meaning here. ``read_compacted`` is
                 true by default, and ``unreadable`` is ``"fail"``: an entry that cannot be read ends the view.
@@ -243,7 +250,8 @@ class PulsarClient(Client):
         options["position"] = "earliest"
         values = self._defaults.resolve("consumer", options)
         name = subscription or reader_name()
-        return Opening(lambda: self._open_table_view(topic, name, values, value or _payload, persistent))
+        of = value or (_value if values.get("schema") else _payload)
+        return Opening(lambda: self._open_table_view(topic, name, values, of, persistent))
 
     async def _open_table_view(
         self,
@@ -269,6 +277,21 @@ class PulsarClient(Client):
         """Number of partitions of a topic; 0 if it is not partitioned."""
         self._check()
         return await self._native.partitions(topic)
+
+    async def schema(self, topic: str, version: bytes | None = None) -> StoredSchema:
+        """The schema of a topic.
+
+        Args:
+            topic: the topic.
+            version: the ``schema_version`` of a message; the latest by default.
+
+        Raises:
+            TopicNotFound: the topic has no schema, or not this version.
+        """
+        from penstock.pulsar.schema import StoredSchema
+
+        self._check()
+        return StoredSchema(*await self._native.schema(topic, version))
 
     async def topics(self, namespace: str = "public/default") -> list[str]:
         """Full names of the topics of a namespace."""
@@ -302,7 +325,7 @@ class PulsarProducer(Producer):
 
     def send(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
@@ -320,7 +343,8 @@ class PulsarProducer(Producer):
         broker's receipt. Cancelling the wait does not unsend.
 
         Args:
-            payload: bytes, or anything with the buffer protocol.
+            payload: bytes, or anything with the buffer protocol; with a schema, a value of it, or
+                ``None`` for a ``null_value``.
             key: chooses the partition, and the consumer on Key_Shared subscriptions.
             ordering_key: chooses the Key_Shared consumer instead of ``key``.
             properties: user-defined metadata.
@@ -338,6 +362,7 @@ class PulsarProducer(Producer):
             MemoryLimit: the client's ``memory_limit`` is reached.
             MessageTooLarge: the message is larger than the broker accepts.
             InvalidArgument: a bad value, or the ``router`` raised or returned no partition.
+            SchemaError: the value does not fit the schema; the error names the field, and nothing is sent.
             Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
@@ -358,7 +383,7 @@ class PulsarProducer(Producer):
 
     def send_nowait(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
@@ -394,7 +419,7 @@ class PulsarProducer(Producer):
 
     def send_many(
         self,
-        payloads: Sequence[Buffer],
+        payloads: Sequence[Any],
         keys: Sequence[str | None] | None = None,
         **other: Unpack[NoFields],
     ) -> Awaitable[MessageIds]:
@@ -402,7 +427,7 @@ class PulsarProducer(Producer):
         payloads from Python. No more than the send window are in flight at a time.
 
         Args:
-            payloads: the messages.
+            payloads: the messages: bytes-like, or values of the schema.
             keys: one for each payload, or none.
 
         Returns:
@@ -417,7 +442,7 @@ class PulsarProducer(Producer):
         return self._submit_many(payloads, keys)
 
     def _submit_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+        self, payloads: Sequence[Any], keys: Sequence[str | None] | None = None
     ) -> Pending[MessageIds]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the message ids, and the next
         messages can be prepared meanwhile."""
@@ -451,7 +476,7 @@ class PulsarProducer(Producer):
 
         Raises:
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
-            Unsupported: a column of another protocol.
+            Unsupported: a column of another protocol; the producer has a schema.
         """
         if other:
             refuse_all("pulsar", other)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .interceptors import ConsumerInterceptor, ProducerInterceptor
     from .policies import Backoff, DeadLetterPolicy, KeySharedPolicy
     from .routing import Router
+    from .schema import Schema
 
 PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
 """URLs by which type checkers tell the protocol in :func:`penstock.connect`. Types cannot express the prefix
@@ -21,6 +22,8 @@ Start: TypeAlias = (
     "MessageId | str | Timestamp | timedelta | Mapping[str, MessageId | str] | Sequence[MessageId | str]"
 )
 """Beginning of a consumer or a reader. All but the first two are of readers."""
+SchemaOption: TypeAlias = "Schema | type[Any] | str"
+"""A schema, or what stands for one: a class, the name of a primitive type, or ``"auto"``."""
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 
@@ -68,6 +71,12 @@ def _consumer_interceptors(value: Any) -> Any:
 
     methods = ("before_consume", "on_acknowledge", "on_acknowledge_cumulative", "on_nack", "close")
     return interceptors(*methods)(value)
+
+
+def _schema(value: Any) -> Any:
+    from .schema import schema_of
+
+    return schema_of(value)
 
 
 def _key_shared(value: Any) -> Any:
@@ -233,6 +242,15 @@ class PulsarProducerOptions(TypedDict, total=False):
     properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
     ]
+    schema: Annotated[
+        SchemaOption,
+        Option(
+            _schema,
+            None,
+            "Schema of the values that are sent, which the broker checks: a `Schema`, a dataclass or a"
+            " pydantic model (JSON), or a primitive type. Without it, payloads are bytes.",
+        ),
+    ]
     interceptors: Annotated[
         "ProducerInterceptor | Sequence[ProducerInterceptor]",
         Option(
@@ -389,6 +407,15 @@ class PulsarConsumerOptions(TypedDict, total=False):
     ]
     subscription_properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata stored with a new subscription.")
+    ]
+    schema: Annotated[
+        SchemaOption,
+        Option(
+            _schema,
+            None,
+            'Schema of the values that `message.value` gives: as for producers, or "auto" for that of each'
+            " message. Without it, values are bytes.",
+        ),
     ]
     interceptors: Annotated[
         "ConsumerInterceptor | Sequence[ConsumerInterceptor]",

@@ -31,7 +31,6 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     },
     "producer": {
         "producer_name": "name=",
-        "schema": "bytes, encoded by you: schemas are not supported yet",
         "send_timeout_millis": "send_timeout=, in seconds",
         "compression_type": 'compression="zstd", "lz4", "zlib", "snappy" or "none"',
         "max_pending_messages": "max_pending=",
@@ -52,7 +51,6 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "consumer": {
         "subscription_name": "subscription=, the second argument",
         "consumer_type": 'type="exclusive", "shared", "failover" or "key_shared"',
-        "schema": "bytes, decoded by you: schemas are not supported yet",
         "message_listener": "listen() of the consumer",
         "reader_listener": "listen() of the reader",
         "receiver_queue_size": "receiver_queue=",

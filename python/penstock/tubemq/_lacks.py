@@ -12,6 +12,7 @@ LACKS = {
     "interceptor_errors": "TubeMQ has no interceptors: wrap send() and the callback of listen()",
     "table_view": "TubeMQ has no table views: it keeps no last message of a key",
     "reauthenticate": "TubeMQ has no re-authentication: each request to a master is signed",
+    "schema": "TubeMQ has no schemas: encode values yourself",
     "topics": "TubeMQ's masters do not list topics",
     "broker": "TubeMQ has no embedded: URL; start a penstock.Broker with tubemq_port and use its tubemq_url",
     "name": "TubeMQ has no producer names",

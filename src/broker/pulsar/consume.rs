@@ -58,10 +58,8 @@ impl Broker {
         }
         let name = Name::parse(&command.topic)?;
         let topic_id = self.open_topic(&name, command.force_topic_creation())?;
-        if let Some(schema) =
-            command.schema.as_ref().filter(|s| s.r#type != pb::schema::Type::AutoConsume as i32)
-        {
-            self.add_schema(&name, schema)?;
+        if let Some(schema) = &command.schema {
+            self.check_schema(&name, schema)?;
         }
         let kind = Kind::from_number(command.sub_type);
         let durable = command.durable();

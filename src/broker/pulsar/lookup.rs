@@ -4,23 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::Message as _;
 
 use super::connection::Reader;
 use super::names::Name;
-use super::produce::quota;
 use super::{Broker, DOMAIN, server_error};
 use crate::broker::store::{MAX_PARTITIONS, Op};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::pb;
-
-/// Limit on the versions of a schema.
-const VERSIONS: usize = 1_000;
-/// Limits on the bytes of the schemas of one topic, and of all: they stay in memory.
-const TOPIC_SCHEMAS: usize = 16 << 20;
-const ALL_SCHEMAS: usize = 128 << 20;
 
 impl Broker {
     pub(super) fn handle_lookup(&mut self, id: u64, command: Command) -> Result<()> {
@@ -293,57 +285,6 @@ impl Broker {
         self.reply(id, &Command::GetTopicsOfNamespaceResponse(response));
     }
 
-    /// Stores a schema and returns its version. Equal schemas have one version. Compatibility with earlier
-    /// versions is not checked, except that the type may not change.
-    pub(super) fn add_schema(&mut self, name: &Name, schema: &pb::Schema) -> Result<Bytes> {
-        if schema.r#type == pb::schema::Type::None as i32 {
-            // Some clients send a BYTES schema when they have none.
-            return Ok(Bytes::new());
-        }
-        let parent = name.parent();
-        let none = Vec::new();
-        let versions = self.schemas.get(&parent).unwrap_or(&none);
-        let same = |data: &Bytes| {
-            pb::Schema::decode(data.clone())
-                .is_ok_and(|known| known.r#type == schema.r#type && known.schema_data == schema.schema_data)
-        };
-        if let Some(version) = versions.iter().rposition(same) {
-            return Ok(version_bytes(version));
-        }
-        let kind = |data: &Bytes| pb::Schema::decode(data.clone()).map(|known| known.r#type).ok();
-        if versions.last().and_then(kind).is_some_and(|known| known != schema.r#type) {
-            return Err(Error::new(
-                ErrorKind::IncompatibleSchema,
-                "Incompatible schema: the topic has a schema of another type",
-            ));
-        }
-        if versions.len() >= VERSIONS {
-            return Err(Error::new(
-                ErrorKind::TooManyRequests,
-                format!("schema limit reached: a topic can have {VERSIONS} versions"),
-            ));
-        }
-        let data: Bytes = schema.encode_to_vec().into();
-        let (version, size) = (versions.len(), versions.iter().map(Bytes::len).sum::<usize>());
-        let too_large = |what: &str, limit: usize| {
-            let text = format!("schema limit reached: the schemas of {what} may have {limit} bytes together");
-            Err(Error::new(ErrorKind::TooManyRequests, text))
-        };
-        if size + data.len() > TOPIC_SCHEMAS {
-            return too_large("a topic", TOPIC_SCHEMAS);
-        }
-        if self.schema_bytes + data.len() > ALL_SCHEMAS {
-            return too_large("all topics", ALL_SCHEMAS);
-        }
-        if self.over_quota() {
-            return Err(quota(self.settings.max_store));
-        }
-        self.schema_bytes += data.len();
-        self.schemas.entry(parent.clone()).or_default().push(data.clone());
-        self.commits.write(Op::Schema { name: parent, version: version as u64, data });
-        Ok(version_bytes(version))
-    }
-
     fn create_schema(&mut self, id: u64, command: &pb::CommandGetOrCreateSchema) {
         let result = Name::parse(&command.topic).and_then(|name| {
             let parent = name.parent();
@@ -384,31 +325,6 @@ impl Broker {
         }
         self.reply(id, &Command::GetSchemaResponse(Box::new(response)));
     }
-
-    fn find_schema(&self, command: &pb::CommandGetSchema) -> Result<(pb::Schema, Bytes)> {
-        let name = Name::parse(&command.topic)?;
-        let parent = name.parent();
-        let none = || Error::new(ErrorKind::TopicNotFound, format!("Topic not found or no-schema {parent}"));
-        let versions = self.schemas.get(&parent).ok_or_else(none)?;
-        let version = match &command.schema_version {
-            None => versions.len().checked_sub(1).ok_or_else(none)?,
-            Some(bytes) if bytes.is_empty() => {
-                return Err(Error::new(ErrorKind::IncompatibleSchema, "Empty schema version"));
-            }
-            Some(bytes) => {
-                let number = bytes[..].try_into().map(u64::from_be_bytes).map_err(|_| none())?;
-                usize::try_from(number).map_err(|_| none())?
-            }
-        };
-        let data = versions.get(version).ok_or_else(none)?;
-        let mut schema = pb::Schema::decode(data.clone()).map_err(|_| none())?;
-        schema.name = parent.trim_start_matches("persistent://").to_owned();
-        Ok((schema, version_bytes(version)))
-    }
-}
-
-fn version_bytes(version: usize) -> Bytes {
-    Bytes::copy_from_slice(&(version as u64).to_be_bytes())
 }
 
 fn unsupported(command: &Command) -> Error {

@@ -38,6 +38,7 @@ mod lookup;
 mod names;
 pub mod options;
 mod produce;
+mod schemas;
 pub(super) mod service;
 pub mod session;
 mod status;

@@ -8,6 +8,57 @@ use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 
+/// Which schema may follow another on a topic. The names are Pulsar's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemaCompatibility {
+    /// Any.
+    AlwaysCompatible,
+    /// None.
+    AlwaysIncompatible,
+    /// One that can read what was written with the latest.
+    Backward,
+    /// One whose data the latest can read.
+    Forward,
+    /// Both.
+    #[default]
+    Full,
+    /// As `Backward`, for all versions.
+    BackwardTransitive,
+    /// As `Forward`, for all versions.
+    ForwardTransitive,
+    /// As `Full`, for all versions.
+    FullTransitive,
+}
+
+impl SchemaCompatibility {
+    /// All strategies.
+    pub const ALL: [Self; 8] = [
+        Self::AlwaysCompatible,
+        Self::AlwaysIncompatible,
+        Self::Backward,
+        Self::Forward,
+        Self::Full,
+        Self::BackwardTransitive,
+        Self::ForwardTransitive,
+        Self::FullTransitive,
+    ];
+
+    /// Whether the new schema has to read what is there.
+    pub(super) fn is_backward(self) -> bool {
+        matches!(self, Self::Backward | Self::Full | Self::BackwardTransitive | Self::FullTransitive)
+    }
+
+    /// Whether earlier schemas have to read what will be written.
+    pub(super) fn is_forward(self) -> bool {
+        matches!(self, Self::Forward | Self::Full | Self::ForwardTransitive | Self::FullTransitive)
+    }
+
+    /// Whether all versions count, rather than the latest.
+    pub(super) fn is_transitive(self) -> bool {
+        matches!(self, Self::BackwardTransitive | Self::ForwardTransitive | Self::FullTransitive)
+    }
+}
+
 /// Options of Pulsar.
 #[derive(Clone, Debug)]
 pub struct PulsarOptions {
@@ -32,6 +83,8 @@ pub struct PulsarOptions {
     pub default_partitions: u32,
     /// Whether messages are dropped whose sequence id their producer has sent before.
     pub deduplicate: bool,
+    /// Which schema may follow another on a topic.
+    pub schema_compatibility: SchemaCompatibility,
 }
 
 impl Default for PulsarOptions {
@@ -46,6 +99,7 @@ impl Default for PulsarOptions {
             namespaces: vec!["*".into()],
             default_partitions: 0,
             deduplicate: true,
+            schema_compatibility: SchemaCompatibility::default(),
         }
     }
 }
@@ -67,6 +121,8 @@ pub struct Settings {
     pub partitions: u32,
     /// Whether messages are dropped whose sequence id their producer has sent before.
     pub deduplicate: bool,
+    /// Which schema may follow another on a topic.
+    pub schema_compatibility: SchemaCompatibility,
     /// Retention of entries that no subscription needs, so that consumers can seek back.
     pub retention: Duration,
     /// Without a store: memory for such entries of one topic, in bytes.

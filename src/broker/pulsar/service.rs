@@ -64,6 +64,7 @@ impl Service for Pulsar {
             auto_create: self.auto_create,
             partitions: options.default_partitions,
             deduplicate: options.deduplicate,
+            schema_compatibility: options.schema_compatibility,
             retention: options.retention,
             retention_bytes: options.retention_bytes,
             usage: context.usage.clone(),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+
 use crate::client::pulsar::connection::{Connection, Pool};
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
@@ -14,6 +16,7 @@ use crate::pulsar::connection::ServerInfo;
 use crate::pulsar::pattern::Pattern;
 use crate::pulsar::pb;
 use crate::pulsar::pb::command_lookup_topic_response::LookupType;
+use crate::pulsar::schema::SchemaInfo;
 
 /// More redirects than this are a loop.
 const MAX_REDIRECTS: usize = 20;
@@ -143,6 +146,27 @@ impl Lookup {
                 response.partitions()
             ))),
             other => Err(Error::protocol(format!("PARTITIONED_METADATA was answered by {}", other.name()))),
+        }
+    }
+
+    /// The schema of a version of `topic`, the latest if `None`. Any broker can tell.
+    pub(super) async fn schema(&self, topic: &str, version: Option<Bytes>) -> Result<SchemaInfo> {
+        let answer = self
+            .retried(|_, request_id| {
+                Command::GetSchema(pb::CommandGetSchema {
+                    request_id,
+                    topic: topic.into(),
+                    schema_version: version.clone(),
+                })
+            })
+            .await
+            .map_err(|error| error.with_topic(topic))?;
+        match answer {
+            Command::GetSchemaResponse(response) => match response.schema {
+                Some(schema) => schema.try_into(),
+                None => Err(Error::protocol("the broker's answer to GET_SCHEMA has no schema")),
+            },
+            other => Err(Error::protocol(format!("GET_SCHEMA was answered by {}", other.name()))),
         }
     }
 

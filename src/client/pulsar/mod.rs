@@ -5,11 +5,14 @@
 //! * `lookup`: finds the broker that serves a topic
 //! * `shared`: what the producers and consumers of a client share
 //! * `part`: the states of a partition, and the supervisor that opens it again when its connection ends
+//! * `schema`: schemas at the broker
 //! * [`producer`], [`consumer`]: handles over the partitions of a topic
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::client::credentials::service_url;
 use crate::client::events::{ConsumerEvents, ProducerEvents};
@@ -19,6 +22,7 @@ use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
 use crate::pulsar::pattern::Pattern;
+use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::topic::TopicName;
 
 mod connection;
@@ -27,6 +31,7 @@ mod lookup;
 pub mod options;
 mod part;
 pub mod producer;
+mod schema;
 mod shared;
 
 pub use consumer::{Consumer, SeekTo, Target, Topics};
@@ -125,6 +130,13 @@ impl Client {
         self.0.open.check_open()?;
         let topic = TopicName::parse(topic)?;
         self.0.shared.lookup.partitions(&topic.to_string(), false).await
+    }
+
+    /// A schema of `topic`: that of a version, or the latest.
+    pub async fn schema(&self, topic: &str, version: Option<Bytes>) -> Result<SchemaInfo> {
+        self.0.open.check_open()?;
+        let topic = TopicName::parse(topic)?;
+        self.0.shared.lookup.schema(&topic.to_string(), version).await
     }
 
     /// Full names of the topics of `tenant/namespace`, each partition by itself.

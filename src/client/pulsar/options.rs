@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
 use crate::pulsar::consumer::{Backoff, DEFAULT_MAX_CHUNKED, Unreadable};
 use crate::pulsar::pb::command_subscribe::SubType;
+use crate::pulsar::schema::{Codec, SchemaInfo};
 use crate::pulsar::topic::{HashingScheme, Routing};
+use crate::sync::Mutex;
 
 /// Interval of the Java client for new partitions and for patterns.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(60);
@@ -54,6 +58,17 @@ impl Default for ClientOptions {
             connections_per_broker: 1,
         }
     }
+}
+
+/// The schema of a producer or a consumer.
+#[derive(Clone, Debug)]
+pub struct SchemaOptions {
+    /// The schema as the broker gets it.
+    pub info: Arc<SchemaInfo>,
+    /// Reader of payloads. The bindings keep their own there.
+    pub codec: Arc<dyn Codec>,
+    /// Version at the broker, once one partition of a producer is open; empty before. Each producer has its own.
+    pub version: Arc<Mutex<Bytes>>,
 }
 
 /// Whether other producers may produce to the topic. The numbers are Pulsar's `ProducerAccessMode`.
@@ -113,6 +128,8 @@ pub struct ProducerOptions {
     pub initial_subscription: Option<String>,
     /// Interval at which the broker is asked whether a partitioned topic has got more partitions; zero does not ask.
     pub partitions_update_interval: Duration,
+    /// Schema of the payloads, if it is not bytes.
+    pub schema: Option<SchemaOptions>,
 }
 
 impl Default for ProducerOptions {
@@ -138,6 +155,7 @@ impl Default for ProducerOptions {
             properties: Vec::new(),
             initial_subscription: None,
             partitions_update_interval: UPDATE_INTERVAL,
+            schema: None,
         }
     }
 }
@@ -216,6 +234,8 @@ pub struct ConsumerOptions {
     pub pattern_update_interval: Duration,
     /// Limit on the topics of a pattern, each partition counted.
     pub pattern_max_topics: usize,
+    /// Schema by which payloads are read, if not as bytes.
+    pub schema: Option<SchemaOptions>,
 }
 
 impl Default for ConsumerOptions {
@@ -244,6 +264,7 @@ impl Default for ConsumerOptions {
             partitions_update_interval: UPDATE_INTERVAL,
             pattern_update_interval: UPDATE_INTERVAL,
             pattern_max_topics: 10_000,
+            schema: None,
         }
     }
 }

@@ -128,6 +128,7 @@ impl Consumer {
             publish_time: metadata.publish_time,
             broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
             redelivery_count: delivery.redelivery_count.unwrap_or_default(),
+            writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
             last_index: payload.entry.as_ref().and_then(|entry| entry.index),

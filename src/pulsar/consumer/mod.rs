@@ -35,6 +35,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload, encode_command};
 use crate::pulsar::message::{Message, MessageId};
 use crate::pulsar::pb::command_subscribe::SubType;
+use crate::pulsar::schema::{Codec, Wanted, Writers, is_ready};
 use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
 
@@ -107,6 +108,8 @@ pub struct Options {
     pub max_chunked_message: usize,
     /// Policy for entries that cannot be read.
     pub unreadable: Unreadable,
+    /// Reader of payloads, if they are not bytes.
+    pub codec: Option<Arc<dyn Codec>>,
 }
 
 impl Default for Options {
@@ -130,6 +133,7 @@ impl Default for Options {
             max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
             max_chunked_message: DEFAULT_MAX_CHUNKED,
             unreadable: Unreadable::Skip,
+            codec: None,
         }
     }
 }
@@ -297,6 +301,8 @@ pub struct Consumer {
     last_taken: Option<MessageId>,
     /// Producer name of the last entry.
     last_producer: Arc<str>,
+    /// Schemas of the messages, if they are read by them.
+    writers: Option<Writers>,
 }
 
 impl Consumer {
@@ -334,6 +340,7 @@ impl Consumer {
             immediate: VecDeque::new(),
             last_taken: None,
             last_producer: "".into(),
+            writers: options.codec.as_deref().map(Writers::new),
             options,
         }
     }
@@ -354,6 +361,9 @@ impl Consumer {
         if std::mem::take(&mut self.closed) {
             self.acks.clear();
             self.ack_due = None;
+        }
+        if let Some(writers) = &mut self.writers {
+            writers.clear();
         }
         self.state = State::Attached;
         self.permits = Permits::default();
@@ -448,7 +458,7 @@ impl Consumer {
 
     /// Moves up to `max` messages to `out` and returns their number.
     pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
-        let n = max.min(self.queue.len());
+        let n = max.min(self.ready());
         if n > 0 {
             self.wanted = false;
             self.last_taken = Some(self.queue[n - 1].id);
@@ -567,7 +577,20 @@ impl Consumer {
 
     /// Number of messages that can be taken.
     pub fn available(&self) -> usize {
-        self.queue.len()
+        self.ready()
+    }
+
+    /// Number of messages up to the first whose schema is not known yet.
+    fn ready(&self) -> usize {
+        if self.writers.is_none() {
+            return self.queue.len();
+        }
+        self.queue.iter().take_while(|message| is_ready(message.entry.writer.as_ref())).count()
+    }
+
+    /// The next version of a schema that the broker is to be asked for.
+    pub fn next_wanted(&mut self) -> Option<Wanted> {
+        self.writers.as_mut()?.next_wanted()
     }
 
     /// Checks that a message can be acknowledged by this id.

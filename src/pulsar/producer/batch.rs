@@ -49,6 +49,7 @@ pub(super) struct OpenBatch {
     key: Option<String>,
     key_is_base64: bool,
     ordering_key: Option<Bytes>,
+    pub(super) schema_version: Bytes,
 }
 
 impl OpenBatch {
@@ -56,6 +57,7 @@ impl OpenBatch {
         now: Instant,
         wall_ms: u64,
         message: &Outgoing<'_>,
+        schema_version: Bytes,
         sequence_id: u64,
         room: usize,
     ) -> Self {
@@ -70,6 +72,7 @@ impl OpenBatch {
             key: message.key.map(str::to_owned),
             key_is_base64: message.key_is_base64,
             ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
+            schema_version,
         }
     }
 
@@ -119,6 +122,7 @@ impl OpenBatch {
             // The presence of this field, even with value 1, marks the batch format.
             num_messages_in_batch: Some(self.count as i32),
             highest_sequence_id: ranged.then_some(self.last_sequence),
+            schema_version: stated(self.schema_version),
             ..Default::default()
         };
         let command = Command::Send(hot::Send {
@@ -179,6 +183,7 @@ pub(super) fn single(
     now: Instant,
     wall_ms: u64,
     message: &Outgoing<'_>,
+    schema_version: &Bytes,
     sequence_id: u64,
 ) -> Result<Vec<Entry>> {
     let compression = sender.compression(message.payload.len());
@@ -200,6 +205,7 @@ pub(super) fn single(
         deliver_at_time: message.deliver_at,
         null_value: message.null_value.then_some(true),
         replicate_to: message.replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+        schema_version: stated(schema_version.clone()),
         ..Default::default()
     };
     let body = compress(compression, message.payload)?;
@@ -259,6 +265,11 @@ pub(super) fn single(
         if last { entry } else { Entry { count: 0, bytes: 0, ..entry } }
     });
     Ok(chunks.collect())
+}
+
+/// A version as the metadata state it: not at all, if there is none.
+fn stated(version: Bytes) -> Option<Bytes> {
+    (!version.is_empty()).then_some(version)
 }
 
 fn compression_field(kind: Compression) -> Option<i32> {

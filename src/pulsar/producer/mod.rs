@@ -23,6 +23,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::compression::Compression;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::earliest;
@@ -135,6 +137,8 @@ pub struct Producer {
     last_published: i64,
     named: bool,
     open: Open,
+    /// Version of the producer's schema; empty if it has none.
+    schema_version: Bytes,
     /// Batches that were closed together and have not all ended, in the order of the window.
     groups: VecDeque<Group>,
     /// Entries without a receipt; the first `in_flight` of them have been written to the current connection.
@@ -165,6 +169,7 @@ impl Producer {
             last_published: options.initial_sequence_id.unwrap_or(-1),
             named: false,
             open: Open::new(options.key_based),
+            schema_version: Bytes::new(),
             groups: VecDeque::new(),
             window: VecDeque::new(),
             in_flight: 0,
@@ -220,7 +225,8 @@ impl Producer {
             || message.payload.len() + message_overhead(message) > self.batch_limit();
         if alone {
             // This fails before anything has changed, so a message that is too large leaves no gap.
-            let entries = single(&self.sender(), now, wall_ms, message, sequence_id)?;
+            let version = message.schema_version.unwrap_or(&self.schema_version);
+            let entries = single(&self.sender(), now, wall_ms, message, version, sequence_id)?;
             self.close_batch();
             self.window.extend(entries);
         } else {
@@ -237,13 +243,25 @@ impl Producer {
     fn push_batched(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>, sequence_id: u64) {
         let size = message.payload.len() + message_overhead(message);
         let limit = self.batch_limit();
-        if self.open.size + size > limit {
+        let version = message.schema_version.unwrap_or(&self.schema_version).clone();
+        // The metadata of an entry state one version for all its messages.
+        if self.open.size + size > limit || self.open.version().is_some_and(|open| *open != version) {
             self.close_batch();
         }
-        self.open.push(now, wall_ms, message, sequence_id, (size, limit));
+        self.open.push(now, wall_ms, message, version, sequence_id, (size, limit));
         if self.open.count >= self.options.batch_max_messages || self.open.size >= limit {
             self.close_batch();
         }
+    }
+
+    /// Notes the version of the producer's schema, before [`Self::attach`]. What was pushed before keeps the version that it has.
+    pub fn set_schema_version(&mut self, version: Bytes) {
+        self.schema_version = version;
+    }
+
+    /// Version of the producer's schema; empty if it has none, or is not known.
+    pub fn schema_version(&self) -> &Bytes {
+        &self.schema_version
     }
 
     /// Handles PRODUCER_SUCCESS: the window is sent again from its start.

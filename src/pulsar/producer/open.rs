@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::Event;
 use super::batch::{Entry, OpenBatch, Sender};
 use crate::error::Error;
@@ -49,12 +51,18 @@ impl Open {
         self.batches.first().map(|batch| batch.since)
     }
 
+    /// Version of the schema of the messages, if there are any.
+    pub(super) fn version(&self) -> Option<&Bytes> {
+        self.batches.first().map(|batch| &batch.schema_version)
+    }
+
     /// Adds a message. `size` is an upper bound of what it needs, `limit` that of a batch.
     pub(super) fn push(
         &mut self,
         now: Instant,
         wall_ms: u64,
         message: &Outgoing<'_>,
+        version: Bytes,
         sequence_id: u64,
         (size, limit): (usize, usize),
     ) {
@@ -62,7 +70,7 @@ impl Open {
         if index == self.batches.len() {
             // Room for a burst of similar messages, so that the buffer rarely grows.
             let room = if self.key_based { size * 4 } else { (size * 32).clamp(4096, limit.max(4096)) };
-            self.batches.push(OpenBatch::new(now, wall_ms, message, sequence_id, room));
+            self.batches.push(OpenBatch::new(now, wall_ms, message, version, sequence_id, room));
         }
         let batch = &mut self.batches[index];
         let before = batch.body.len();

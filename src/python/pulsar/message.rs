@@ -11,9 +11,10 @@ use crate::error::Result;
 use crate::frame::arrow_error;
 use crate::pulsar as core;
 use crate::python::arrow::{batch, properties_builder};
-use crate::python::convert::missing;
+use crate::python::convert::{missing, raise};
 use crate::python::message::Message;
 use crate::python::pulsar::message_id::MessageId;
+use crate::python::pulsar::schema;
 
 /// A received message.
 #[pyclass(frozen, module = "penstock._engine")]
@@ -47,6 +48,19 @@ impl PulsarMessage {
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.payload)
+    }
+
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.0.null_value {
+            return Ok(None);
+        }
+        // Messages are handed out once their schema is known.
+        match self.0.entry.writer.as_ref().and_then(|writer| writer.get()) {
+            None => Ok(Some(self.data(py).into_any())),
+            Some(Ok(resolved)) => schema::value(py, resolved, &self.0.payload).map(Some),
+            Some(Err(error)) => Err(raise(py, error)),
+        }
     }
 
     #[getter]

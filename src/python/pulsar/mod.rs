@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::client::journal::Journal;
 use crate::client::pulsar as native;
 use crate::client::traffic::Traffic;
 use crate::error::Result;
 use crate::pulsar::pattern::Pattern;
+use crate::pulsar::schema::SchemaInfo;
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
 use crate::python::convert::py_result;
@@ -20,6 +21,7 @@ mod message;
 mod message_id;
 mod options;
 mod producer;
+mod schema;
 
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,6 +29,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<producer::PulsarProducer>()?;
     module.add_class::<consumer::PulsarConsumer>()?;
     module.add_class::<message::PulsarMessage>()?;
+    module.add_class::<schema::PulsarSchema>()?;
     module.add_class::<message_id::MessageId>()?;
     module.add_class::<message_id::MessageIds>()
 }
@@ -75,8 +78,24 @@ client_class! {
         self.0.run(py, |client| async move { client.partitions(&topic).await })
     }
 
+    fn schema(&self, py: Python<'_>, topic: String, version: Option<Vec<u8>>) -> PyResult<Py<PyAny>> {
+        let version = version.map(bytes::Bytes::from);
+        self.0.run(py, |client| async move { client.schema(&topic, version).await.map(Stored) })
+    }
+
     fn topics(&self, py: Python<'_>, namespace: String) -> PyResult<Py<PyAny>> {
         self.0.run(py, |client| async move { client.topics(&namespace).await })
+    }
+}
+
+/// A schema of a topic as a result: type, definition and properties.
+struct Stored(SchemaInfo);
+
+impl IntoPython for Stored {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let SchemaInfo { name, kind, data, properties } = self.0;
+        let stored = (kind.as_str_name(), name, PyBytes::new(py, &data), properties);
+        Ok(stored.into_pyobject(py)?.into_any().unbind())
     }
 }
 

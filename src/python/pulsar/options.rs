@@ -17,6 +17,7 @@ use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::topic::{HashingScheme, Routing};
 use crate::python::convert::{Fields, raise, seconds, secret, tls};
 use crate::python::pulsar::message_id::MessageId;
+use crate::python::pulsar::schema;
 
 /// Options of a client.
 pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
@@ -80,6 +81,7 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
     to.chunk_max_size = fields.raw("chunk_max_size")?.map(|value| value.extract()).transpose()?;
     fields.seconds("partitions_update_interval", &mut to.partitions_update_interval)?;
     to.properties = fields.pairs("properties")?;
+    to.schema = schema::option(fields.raw("schema")?)?;
     Ok(to)
 }
 
@@ -131,6 +133,7 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     fields.size("pattern_max_topics", &mut to.pattern_max_topics)?;
     to.properties = fields.pairs("properties")?;
     to.subscription_properties = fields.pairs("subscription_properties")?;
+    to.schema = schema::option(fields.raw("schema")?)?;
     Ok(to)
 }
 

@@ -8,12 +8,13 @@ use pyo3::types::PyDict;
 use crate::client::events::Receipt;
 use crate::client::pulsar as native;
 use crate::client::traffic::SendCounts;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::frame::RowRef;
 use crate::pulsar::Outgoing;
 use crate::python::convert::{EventTime, Payload, foreign_receipt};
 use crate::python::frame::FrameRows;
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
+use crate::python::pulsar::schema;
 use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
 use crate::python::value::IntoPython;
@@ -70,7 +71,7 @@ fn push(
     replicate_to: Option<Vec<String>>,
     partition: Option<u32>,
 ) -> PyResult<()> {
-    let payload = Payload::of(payload)?;
+    let payload = encode(sender.sink(py)?, payload, null_value)?;
     let properties = pairs(properties)?;
     let clusters: Vec<&str> = replicate_to.iter().flatten().map(String::as_str).collect();
     let message = Outgoing {
@@ -86,6 +87,19 @@ fn push(
         ..Outgoing::default()
     };
     sender.push(py, waiting, |native, park| native.push(&message, partition, park))
+}
+
+/// The payload of a message. A tombstone has none, and its value may be left out.
+fn encode<'a>(
+    producer: &native::Producer,
+    value: &'a Bound<'_, PyAny>,
+    null_value: bool,
+) -> PyResult<Payload<'a>> {
+    let is_empty = || value.is_none() || value.len().is_ok_and(|length| length == 0);
+    if null_value && producer.codec().is_some() && is_empty() {
+        return Ok(Payload::Borrowed(b""));
+    }
+    producer.payload(value)
 }
 
 impl Receipts for native::Producer {
@@ -118,6 +132,24 @@ impl Sink for native::Producer {
 
     fn counts(&self) -> SendCounts {
         self.counts()
+    }
+
+    fn payload<'a>(&self, value: &'a Bound<'_, PyAny>) -> PyResult<Payload<'a>> {
+        match self.codec() {
+            None => Payload::of(value),
+            Some(codec) => schema::payload(&**codec, value),
+        }
+    }
+
+    fn takes_payloads(&self) -> Result<()> {
+        match self.codec() {
+            None => Ok(()),
+            Some(_) => {
+                let text = "send_frame() sends payloads as they are, and this producer has a schema: use send_many() \
+                            with values, or a producer without a schema";
+                Err(Error::new(ErrorKind::Unsupported, text).with_topic(self.topic()))
+            }
+        }
     }
 
     fn slots(&self) -> usize {

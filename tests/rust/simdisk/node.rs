@@ -96,6 +96,7 @@ impl Node {
             auto_create: true,
             partitions: 0,
             deduplicate: true,
+            schema_compatibility: pulsar::options::SchemaCompatibility::default(),
             retention: Duration::ZERO,
             retention_bytes: 1 << 20,
             usage: usage.clone(),

@@ -24,6 +24,7 @@ pub fn pulsar(now: Instant) -> pulsar::options::Settings {
         auto_create: true,
         partitions: 0,
         deduplicate: true,
+        schema_compatibility: pulsar::options::SchemaCompatibility::default(),
         retention: Duration::from_secs(600),
         retention_bytes: 1 << 20,
         usage: StoreUsage::default(),

@@ -365,6 +365,7 @@ _RESULTS: dict[type[errors.Error], Result] = {
     errors.ProtocolError: Result.UnknownError,
     errors.QueueFull: Result.ProducerQueueIsFull,
     errors.QuotaExceeded: Result.ProducerBlockedQuotaExceededException,
+    errors.SchemaError: Result.InvalidMessage,
     errors.ServiceNotReady: Result.ServiceUnitNotReady,
     errors.SessionTakenOver: Result.NotConnected,
     errors.SubscriptionNotFound: Result.SubscriptionNotFound,

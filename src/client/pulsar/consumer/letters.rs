@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -332,6 +333,7 @@ impl Letters {
         deliver_at: Option<i64>,
     ) -> Result<()> {
         let sender = self.sender(&topic, options).await?;
+        let schema_version = self.schema_version(message, &sender.producer).await?;
         let _place = sender.window.acquire().await.map_err(|_| closed())?;
         let properties: Vec<_> = properties.iter().map(|(name, value)| (&**name, &**value)).collect();
         let copy = Outgoing {
@@ -345,6 +347,7 @@ impl Letters {
             deliver_at,
             null_value: message.null_value,
             replicate_to: &[],
+            schema_version: schema_version.as_ref(),
         };
         let outcome = match sender.push_when_there_is_room(&copy).await {
             Ok(receipt) => receipt.await.unwrap_or_else(|_| Err(closed())),
@@ -355,6 +358,21 @@ impl Letters {
             self.remove(&topic, &sender);
         }
         outcome
+    }
+
+    /// The version at the topic of letters of the schema that a message was written with. Asked for each time: either topic may
+    /// have been deleted and made again meanwhile, which gives the versions another meaning.
+    async fn schema_version(&self, message: &Message, to: &Producer) -> Result<Option<Bytes>> {
+        let entry = &message.entry;
+        let Some(version) = entry.schema_version.as_ref().filter(|version| !version.is_empty()) else {
+            return Ok(None);
+        };
+        match self.shared.lookup.schema(&entry.topic, Some(version.clone())).await {
+            Ok(info) => to.register_schema(&info).await.map(Some),
+            // The schema is gone, and nothing can keep it: the letter is sent without one.
+            Err(error) if error.kind() == ErrorKind::TopicNotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Forgets a producer that has ended.

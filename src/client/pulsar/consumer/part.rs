@@ -12,8 +12,9 @@ use crate::client::events::Signal;
 use crate::client::journal::Journal;
 use crate::client::log;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId, Withdraw};
-use crate::client::pulsar::options::{ConsumerOptions, KeySharedPolicy};
+use crate::client::pulsar::options::{ConsumerOptions, KeySharedPolicy, SchemaOptions};
 use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused, Supervised};
+use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::{Shared, key_values};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
@@ -22,6 +23,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::{InitialPosition as Position, SubType};
+use crate::pulsar::schema::Wanted;
 use crate::pulsar::{MessageId, hot, pb};
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -100,6 +102,8 @@ pub(super) struct PartitionConsumer {
     counted: Arc<AtomicU64>,
     warned: AtomicBool,
     news: News,
+    /// The client and the schema, to get the schemas of messages; `None` if payloads are bytes.
+    schema: Option<(Arc<Shared>, SchemaOptions)>,
 }
 
 /// News of the machines of a consumer.
@@ -173,7 +177,7 @@ impl News {
 impl PartitionConsumer {
     #[allow(clippy::too_many_arguments, reason = "the parts of a consumer, put together by the only caller")]
     pub(super) fn new(
-        shared: &Shared,
+        shared: &Arc<Shared>,
         topic: String,
         partition: i32,
         creates_topic: bool,
@@ -206,6 +210,7 @@ impl PartitionConsumer {
                 start_inclusive: options.start_inclusive,
                 topic: Arc::clone(&topic),
                 partition,
+                codec: options.schema.as_ref().map(|schema| Arc::clone(&schema.codec)),
                 ..MachineOptions::default()
             },
         );
@@ -231,6 +236,7 @@ impl PartitionConsumer {
             counted: Arc::clone(&shared.unreadable),
             warned: AtomicBool::new(false),
             news,
+            schema: options.schema.clone().map(|schema| (Arc::clone(shared), schema)),
         }
     }
 
@@ -241,6 +247,14 @@ impl PartitionConsumer {
             log::warn(&format!(
                 "{error}; the others are counted as unreadable_entries in stats() of the client"
             ));
+        }
+    }
+
+    /// Begins to get the schema of messages that have come.
+    fn fetch(&self, wanted: Wanted) {
+        if let Some((shared, schema)) = &self.schema {
+            let (topic, signal) = (Arc::clone(&self.topic), Arc::clone(&self.signal));
+            tokio::spawn(schema::fetch(Arc::clone(shared), schema.clone(), topic, wanted, signal));
         }
     }
 
@@ -470,6 +484,9 @@ impl ConsumerRoute for PartitionConsumer {
         }
         let readable = failed || machine.available() > 0;
         self.news.look(&mut machine);
+        while let Some(wanted) = machine.next_wanted() {
+            self.fetch(wanted);
+        }
         drop(machine);
         if let Err(error) = handled {
             self.unreadable(error);
@@ -645,11 +662,17 @@ impl Supervisor {
                 subscription_properties: key_values(&options.subscription_properties),
                 consumer_epoch: part.machine().epoch(),
                 key_shared_meta: options.key_shared.as_ref().map(key_shared_meta),
+                schema: schema::stated(options.schema.as_ref(), true),
                 ..Default::default()
             }))
         };
         part.machine().begin_subscribe();
-        connection.request(subscribe).await.map(drop)
+        match connection.request(subscribe).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                Err(schema::explain(&self.shared, &part.topic, options.schema.as_ref(), error).await)
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! State that the clones of a producer share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use tokio::task::AbortHandle;
 
 use super::lazy::Starter;
 use super::parts::Parts;
+use crate::pulsar::schema::Codec;
 use crate::pulsar::topic::Router;
 use crate::sync::Mutex;
 
@@ -25,6 +27,7 @@ pub(in crate::client) struct Inner {
     /// See [`Producer::patience`](super::Producer::patience).
     pub(super) patience: Option<Duration>,
     pub(super) closed: AtomicBool,
+    pub(super) codec: Option<Arc<dyn Codec>>,
 }
 
 impl Drop for Inner {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
@@ -30,6 +31,7 @@ use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::Outgoing;
 use crate::pulsar::producer::Producer as Machine;
+use crate::pulsar::schema::{Codec, SchemaInfo};
 use crate::pulsar::topic::{Router, TopicName};
 use crate::random;
 use crate::sync::{Mutex, MutexGuard};
@@ -66,9 +68,12 @@ impl Producer {
     pub(super) async fn open(
         shared: Arc<Shared>,
         topic: TopicName,
-        options: ProducerOptions,
+        mut options: ProducerOptions,
         events: Arc<dyn ProducerEvents>,
     ) -> Result<Self> {
+        if let Some(schema) = &mut options.schema {
+            schema.version = Arc::new(Mutex::leaf(Bytes::new()));
+        }
         if options.lazy_start && options.access_mode != AccessMode::Shared {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -101,6 +106,7 @@ impl Producer {
         let patience = options.send_timeout.is_none().then_some(shared.options.operation_timeout);
         let (parts, opened) = opening.into_parts();
         let producer = Self(Arc::new(Inner {
+            codec: options.schema.as_ref().map(|schema| Arc::clone(&schema.codec)),
             topic: name,
             parts: Parts::new(parts),
             is_partitioned: count > 0,
@@ -190,6 +196,18 @@ impl Producer {
     /// Number of partitions whose producers are open at the broker, or are being opened.
     pub fn started_partitions(&self) -> usize {
         self.0.parts.iter().filter(|part| part.has_started()).count()
+    }
+
+    /// The version of a schema at the broker, which stores it if it is new: for messages with a schema of their own.
+    pub(super) async fn register_schema(&self, info: &SchemaInfo) -> Result<Bytes> {
+        // The partitions of a topic have one list of schemas.
+        let part = Arc::clone(self.0.parts.get(0));
+        part.register_schema(info).await
+    }
+
+    /// The bindings' own encoder of values; `None` if payloads are bytes.
+    pub fn codec(&self) -> Option<&Arc<dyn Codec>> {
+        self.0.codec.as_ref()
     }
 
     /// Number of slots: one per partition, at least one.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
@@ -13,12 +14,14 @@ use crate::client::outcomes::{Freed, Outcomes};
 use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
+use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::{Shared, key_values};
 use crate::client::traffic::SendCounts;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::pulsar::command::Command;
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
+use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::{MessageId, Outgoing, hot, pb};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
@@ -41,6 +44,8 @@ pub(super) struct PartitionProducer {
     state: PartWatch,
     registration: Mutex<Registration>,
     outcomes: Outcomes,
+    /// Version of the schema of the producer, if it has one: see [`SchemaOptions::version`](crate::client::pulsar::options::SchemaOptions).
+    schema_version: Option<Arc<Mutex<Bytes>>>,
     started: AtomicBool,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -89,6 +94,7 @@ impl PartitionProducer {
             state: PartWatch::new(),
             registration: Mutex::leaf(Registration { name: options.name.clone(), topic_epoch: None }),
             outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
+            schema_version: options.schema.as_ref().map(|schema| Arc::clone(&schema.version)),
             started: AtomicBool::new(false),
             task: Mutex::default(),
         }
@@ -139,6 +145,12 @@ impl PartitionProducer {
         message: &Outgoing<'_>,
         park: bool,
     ) -> Result<()> {
+        if let Some(version) = &self.schema_version
+            && machine.schema_version().is_empty()
+        {
+            // It starts with this message; another partition has the version already.
+            machine.set_schema_version(version.lock().clone());
+        }
         let pushed = self.outcomes.admit(message.payload.len(), || {
             if park { machine.push(now, wall, message) } else { machine.try_push(now, wall, message) }
         });
@@ -247,6 +259,16 @@ impl PartitionProducer {
         self.outcomes.forget(bytes);
     }
 
+    /// The version of a schema at the broker, which stores it if it is new. Waits for a connection.
+    pub(super) async fn register_schema(&self, info: &SchemaInfo) -> Result<Bytes> {
+        match self.state.attached().await {
+            Some(connection) => schema::register(&connection, &self.topic, info).await,
+            None => {
+                Err(Error::new(ErrorKind::Closed, "the producer was closed").with_topic(self.topic.as_str()))
+            }
+        }
+    }
+
     /// Takes it out of its connection's routes for good.
     fn leave(&self) -> Option<Arc<Connection>> {
         let connection = self.state.close()?;
@@ -331,6 +353,7 @@ impl Supervisor {
                 producer_access_mode: Some(options.access_mode as i32),
                 topic_epoch,
                 initial_subscription_name: options.initial_subscription.clone(),
+                schema: schema::stated(options.schema.as_ref(), false),
                 ..Default::default()
             }))
         });
@@ -374,7 +397,14 @@ impl Supervised for Supervisor {
         let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
         connection.session().lock().producers.insert(part.id, route);
         let withdraw = Withdraw { connection: &connection, part: PartId::Producer(part.id) };
-        let success = self.register(&connection, attempt).await?;
+        let success = match self.register(&connection, attempt).await {
+            Ok(success) => success,
+            Err(error) => {
+                return Err(
+                    schema::explain(&self.shared, &part.topic, self.options.schema.as_ref(), error).await
+                );
+            }
+        };
         {
             let mut registration = part.registration.lock();
             registration.topic_epoch = success.topic_epoch.or(registration.topic_epoch);
@@ -388,7 +418,14 @@ impl Supervised for Supervisor {
                 return Err(Error::new(ErrorKind::Disconnected, text));
             }
             part.registration.lock().name = Some(success.producer_name.clone());
-            part.machine().attach(
+            let mut machine = part.machine();
+            // Before anything can be pushed with it.
+            if let Some(schema) = &self.options.schema {
+                let version = success.schema_version.clone().unwrap_or_default();
+                schema.version.lock().clone_from(&version);
+                machine.set_schema_version(version);
+            }
+            machine.attach(
                 &success.producer_name,
                 success.last_sequence_id(),
                 connection.info().max_message_size,

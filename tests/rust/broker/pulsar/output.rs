@@ -31,7 +31,7 @@ fn queries_that_come_all_at_once_are_answered_as_fast_as_their_answers_are_taken
     let schema = pb::Schema {
         name: "s".into(),
         schema_data: Bytes::from(vec![b'x'; 1_000_000]),
-        r#type: pb::schema::Type::Avro as i32,
+        r#type: pb::schema::Type::ProtobufNative as i32,
         ..Default::default()
     };
     bench.produce(peer, 1, |p| p.schema = Some(schema));

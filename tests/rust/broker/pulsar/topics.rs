@@ -111,17 +111,19 @@ fn a_schema_has_one_version_and_another_type_is_refused() {
         other => Err(error_of(&other)),
     };
     let avro = pb::schema::Type::Avro as i32;
-    assert_eq!(version(&mut bench, 1, schema(avro, "a")).unwrap()[..], [0; 8]);
-    assert_eq!(version(&mut bench, 2, schema(avro, "a")).unwrap()[..], [0; 8]);
-    assert_eq!(version(&mut bench, 3, schema(avro, "b")).unwrap()[..], 1_u64.to_be_bytes());
-    assert_eq!(version(&mut bench, 4, schema(2, "c")), Err(pb::ServerError::IncompatibleSchema));
+    assert_eq!(version(&mut bench, 1, schema(avro, "\"int\"")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 2, schema(avro, " \"int\"")).unwrap()[..], [0; 8]);
+    assert_eq!(version(&mut bench, 3, schema(avro, "[\"int\"]")).unwrap()[..], 1_u64.to_be_bytes());
+    assert_eq!(version(&mut bench, 4, schema(2, "\"int\"")), Err(pb::ServerError::IncompatibleSchema));
+    assert_eq!(version(&mut bench, 5, schema(avro, "\"string\"")), Err(pb::ServerError::IncompatibleSchema));
+    assert_eq!(version(&mut bench, 6, schema(avro, "{")), Err(pb::ServerError::IncompatibleSchema));
     let get = pb::CommandGetSchema {
         request_id: 1,
         topic: TOPIC.into(),
         schema_version: Some(Bytes::from_static(&[0; 8])),
     };
     let Command::GetSchemaResponse(found) = bench.ask(peer, Command::GetSchema(get)) else { panic!() };
-    assert_eq!(found.schema.unwrap().schema_data, "a");
+    assert_eq!(found.schema.unwrap().schema_data, "\"int\"");
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn schemas_are_for_topics_that_exist_and_within_the_quota() {
             schema: pb::Schema {
                 name: "s".into(),
                 schema_data: Bytes::from(vec![fill; size]),
-                r#type: pb::schema::Type::Avro as i32,
+                r#type: pb::schema::Type::ProtobufNative as i32,
                 ..Default::default()
             },
         }))

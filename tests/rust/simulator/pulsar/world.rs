@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use penstock::broker::log::TopicIds;
 use penstock::broker::protocol::{Clock, Protocol as _};
 use penstock::broker::pulsar::session::SessionConfig;
-use penstock::broker::pulsar::{Broker, options::Settings};
+use penstock::broker::pulsar::{Broker, options::SchemaCompatibility, options::Settings};
 use penstock::broker::store::{Op, StoreUsage};
 use penstock::compression::Compression;
 use penstock::machine::{Machine, earliest};
@@ -305,6 +305,7 @@ impl World {
             partitions: 0,
             namespaces: vec!["public/default".into()],
             deduplicate: true,
+            schema_compatibility: SchemaCompatibility::default(),
             retention: Duration::from_secs(3600),
             retention_bytes: 1 << 30,
             usage: StoreUsage::default(),

@@ -47,7 +47,7 @@ fn known() -> (World<Broker>, u64) {
     let schema = pb::Schema {
         name: "n".into(),
         schema_data: vec![b'x'; SCHEMA].into(),
-        r#type: pb::schema::Type::Json as i32,
+        r#type: pb::schema::Type::ProtobufNative as i32,
         ..Default::default()
     };
     for command in [

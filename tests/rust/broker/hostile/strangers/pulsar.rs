@@ -121,7 +121,7 @@ pub(crate) fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Com
         })),
         GetSchema: C::GetSchema(pb::CommandGetSchema { request_id, topic, schema_version: None }),
         GetOrCreateSchema: C::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
-            request_id, topic, schema: schema(b"\"int\""), ..Default::default()
+            request_id, topic, schema: schema(b"[\"string\"]"), ..Default::default()
         })),
         AuthResponse: C::AuthResponse(pb::CommandAuthResponse {
             response: Some(pb::AuthData {

@@ -1,0 +1,352 @@
+"""Schemas: what the payloads of a topic are, which the broker keeps and checks.
+
+>>> from dataclasses import dataclass
+>>> from penstock.pulsar import Schema
+>>> @dataclass
+... class Order:
+...     number: int
+...     note: str | None = None
+>>> schema = Schema.avro(Order)
+>>> schema.decode(schema.encode(Order(7)))
+Order(number=7, note=None)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import types
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+
+from penstock import _engine
+from penstock.errors import InvalidArgument, SchemaError
+
+__all__ = ["Avro", "Primitive", "Schema", "StoredSchema"]
+
+Primitive = Literal[
+    "bytes",
+    "string",
+    "boolean",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float",
+    "double",
+    "date",
+    "time",
+    "timestamp",
+    "instant",
+    "local_date",
+    "local_time",
+    "local_date_time",
+]
+"""Types that need no definition, by their names in Pulsar."""
+
+_NAMES = {
+    "bytes": "Bytes",
+    "string": "String",
+    "boolean": "Boolean",
+    "float": "Float",
+    "double": "Double",
+    "date": "Date",
+    "time": "Time",
+    "timestamp": "Timestamp",
+    "instant": "Instant",
+    "local_date": "LocalDate",
+    "local_time": "LocalTime",
+    "local_date_time": "LocalDateTime",
+}
+# What the Java client states for classes.
+_PROPERTIES = (("__alwaysAllowNull", "true"), ("__jsr310ConversionEnabled", "false"))
+_MAX_DEPTH = 64
+
+
+class Avro:
+    """The Avro type of a field, where the Python type leaves a choice: ``Annotated[int, Avro("int")]``,
+    ``Annotated[Decimal, Avro({"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2})]``.
+
+    Args:
+        type: an Avro type, by name or as a definition.
+    """
+
+    def __init__(self, type: str | Mapping[str, Any]) -> None:
+        self.type = type
+
+
+class StoredSchema(NamedTuple):
+    """A schema as the broker has it."""
+
+    type: str
+    """Its type: ``"Avro"``, ``"Json"``, ``"String"`` ..."""
+    name: str
+    """Its name."""
+    definition: bytes
+    """Its definition; empty for types that need none."""
+    properties: list[tuple[str, str]]
+    """Its properties."""
+
+
+class Schema:
+    """The form of values as payloads. Give one to ``client.producer(..., schema=...)`` and
+    ``client.consumer(..., schema=...)``; a dataclass, a pydantic model or the name of a primitive type
+    stands for its schema there.
+
+    Made by :meth:`avro`, :meth:`json`, :meth:`primitive` and :meth:`auto`.
+    """
+
+    def __init__(
+        self,
+        type: str,
+        name: str,
+        definition: str | None = None,
+        classes: Sequence[tuple[str, type]] = (),
+        properties: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.type = type
+        """Type of the schema, as in Pulsar, in small letters."""
+        self.definition = definition
+        """The Avro definition; ``None`` for types that need none."""
+        encoded = None if definition is None else definition.encode()
+        self._native = _engine.PulsarSchema(type, name, encoded, list(properties), list(classes))
+
+    @staticmethod
+    def avro(of: type | Mapping[str, Any] | str) -> Schema:
+        """A schema whose payloads are Avro data.
+
+        Args:
+            of: a dataclass or a pydantic model, whose instances are the values; or an Avro definition, as a
+                dictionary or JSON text, whose records are dictionaries.
+
+        Raises:
+            SchemaError: the definition cannot be used, or a field has a type without a counterpart in Avro.
+        """
+        return _structured("avro", of)
+
+    @staticmethod
+    def json(of: type | Mapping[str, Any] | str) -> Schema:
+        """A schema whose payloads are JSON. Arguments and errors are those of :meth:`avro`."""
+        return _structured("json", of)
+
+    @staticmethod
+    def primitive(name: Primitive) -> Schema:
+        """A schema of a type that needs no definition.
+
+        Raises:
+            InvalidArgument: there is no such type.
+        """
+        if name not in get_args(Primitive):
+            raise InvalidArgument(
+                f"no primitive schema {name!r}: use one of {', '.join(get_args(Primitive))}"
+            )
+        return Schema(name, _NAMES.get(name, name.upper()))
+
+    @staticmethod
+    def auto() -> Schema:
+        """For consumers of whatever a topic has: values are those of the schema that each message was written
+        with. Records are dictionaries."""
+        return Schema("auto", "AutoConsume")
+
+    def encode(self, value: Any) -> bytes:
+        """The payload of a value.
+
+        Raises:
+            SchemaError: the value does not fit the schema; names the field, and what was expected.
+        """
+        return self._native.encode(value)
+
+    def decode(self, payload: bytes) -> Any:
+        """The value of a payload that was written with this schema.
+
+        Raises:
+            SchemaError: the payload does not fit the schema.
+        """
+        return self._native.decode(payload)
+
+    def __repr__(self) -> str:
+        return (
+            f"Schema({self.type!r})"
+            if self.definition is None
+            else f"Schema({self.type!r}, {self.definition})"
+        )
+
+
+def schema_of(value: Any) -> Schema:
+    """The schema that the option ``schema`` stands for."""
+    if isinstance(value, Schema):
+        return value
+    if value == "auto":
+        return Schema.auto()
+    if isinstance(value, str) and value in get_args(Primitive):
+        return Schema.primitive(value)  # pyright: ignore[reportArgumentType]
+    simple: dict[Any, Primitive] = {
+        bytes: "bytes",
+        str: "string",
+        bool: "boolean",
+        int: "int64",
+        float: "double",
+    }
+    if isinstance(value, type) and value in simple:
+        return Schema.primitive(simple[value])
+    if isinstance(value, type) and _fields(value) is not None:
+        return Schema.json(value)
+    wanted = 'a Schema, a dataclass, a pydantic model, "auto" or a primitive type'
+    raise InvalidArgument(f"'schema': expected {wanted}, not {value!r}")
+
+
+def _structured(kind: str, of: type | Mapping[str, Any] | str) -> Schema:
+    if isinstance(of, str):
+        return Schema(kind, "", of)
+    if isinstance(of, Mapping):
+        try:
+            return Schema(kind, "", json.dumps(of))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SchemaError(f"the Avro definition is no JSON: {error}") from error
+    if _fields(of) is None:
+        raise SchemaError(f"{of!r} is neither a dataclass nor a pydantic model")
+    maker = _Maker()
+    definition = json.dumps(maker.type(of, of.__name__, 0))
+    return Schema(kind, of.__name__, definition, maker.classes, _PROPERTIES)
+
+
+_MISSING = object()
+
+
+def _fields(of: Any) -> dict[str, Any] | None:
+    """Fields of a class with their defaults; ``None`` if it is neither a dataclass nor a pydantic model."""
+    if dataclasses.is_dataclass(of):
+        return {field.name: _default(field) for field in dataclasses.fields(of) if field.init}
+    fields: Mapping[str, Any] | None = getattr(of, "model_fields", None)
+    if fields is not None and hasattr(of, "model_validate"):
+        return {
+            name: _MISSING if field.is_required() else field.get_default(call_default_factory=True)
+            for name, field in fields.items()
+        }
+    return None
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return _MISSING if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+_SIMPLE: dict[Any, Any] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    date: {"type": "int", "logicalType": "date"},
+    time: {"type": "long", "logicalType": "time-micros"},
+    datetime: {"type": "long", "logicalType": "timestamp-micros"},
+    uuid.UUID: {"type": "string", "logicalType": "uuid"},
+}
+
+
+class _Maker:
+    """Makes a definition of classes."""
+
+    def __init__(self) -> None:
+        self.classes: list[tuple[str, type]] = []
+        self._names: dict[type, str] = {}
+
+    def type(self, of: Any, path: str, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise SchemaError(f"{path}: types are nested more than {_MAX_DEPTH} deep")
+        origin, arguments = get_origin(of), get_args(of)
+        if origin is Annotated:
+            for note in arguments[1:]:
+                if isinstance(note, Avro):
+                    return note.type
+            return self.type(arguments[0], path, depth + 1)
+        if origin in (Union, types.UnionType):
+            return [self.type(branch, path, depth + 1) for branch in _null_first(arguments)]
+        if origin in (list, Sequence) and len(arguments) == 1:
+            return {"type": "array", "items": self.type(arguments[0], path, depth + 1)}
+        if origin in (dict, Mapping) and len(arguments) == 2 and arguments[0] is str:
+            return {"type": "map", "values": self.type(arguments[1], path, depth + 1)}
+        if of is None:
+            return "null"
+        if of in _SIMPLE:
+            return _SIMPLE[of]
+        if of is Decimal:
+            raise SchemaError(
+                f"{path}: a Decimal needs its precision and scale: Annotated[Decimal, Avro({{'type': 'bytes',"
+                " 'logicalType': 'decimal', 'precision': 12, 'scale': 2})]"
+            )
+        if isinstance(of, type):
+            if name := self._names.get(of):
+                return name
+            if issubclass(of, enum.Enum):
+                return {
+                    "type": "enum",
+                    "name": self._name(of, path),
+                    "symbols": [member.name for member in of],
+                }
+            if (fields := _fields(of)) is not None:
+                return self._record(cast("type[Any]", of), fields, path, depth)
+        raise SchemaError(f"{path}: {of!r} has no counterpart in Avro: annotate it with Avro(...)")
+
+    def _name(self, of: type, path: str) -> str:
+        if of.__name__ in self._names.values():
+            raise SchemaError(f"{path}: two types are called {of.__name__}")
+        self._names[of] = of.__name__
+        self.classes.append((of.__name__, of))
+        return of.__name__
+
+    def _record(self, of: type, fields: dict[str, Any], path: str, depth: int) -> Any:
+        name = self._name(of, path)
+        try:
+            hints = get_type_hints(of, localns=_names_of_the_caller(), include_extras=True)
+        except NameError as error:
+            raise SchemaError(
+                f"{path}: {error}: define the class where its annotations can be resolved"
+            ) from error
+        made: list[dict[str, Any]] = []
+        for field, default in fields.items():
+            kind = self.type(hints[field], f"{path}.{field}", depth + 1)
+            made.append({"name": field, "type": kind, **_stated(kind, default)})
+        return {"type": "record", "name": name, "fields": made}
+
+
+def _names_of_the_caller() -> dict[str, Any]:
+    """Names where the program makes the schema: annotations that are text may name what is in a function."""
+    frame = inspect.currentframe()
+    while frame and str(frame.f_globals.get("__name__")).split(".")[0] == "penstock":
+        frame = frame.f_back
+    return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+
+
+def _null_first(branches: tuple[Any, ...]) -> list[Any]:
+    """As in Java's definitions: a default of null has to be that of the first branch."""
+    return sorted(branches, key=lambda branch: branch is not type(None))
+
+
+def _stated(kind: Any, default: Any) -> dict[str, Any]:
+    """A default as the definition states it, if it can: what readers use for data without the field."""
+    branches = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+    first: Any = branches[0]
+    if default is None and first == "null":
+        return {"default": None}
+    if isinstance(kind, list):
+        return {}
+    if isinstance(default, enum.Enum):
+        return {"default": default.name}
+    plain = {"boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str}
+    if isinstance(first, str) and type(default) is plain.get(first):
+        return {} if isinstance(default, float) and default - default != 0 else {"default": default}
+    if (
+        isinstance(first, dict)
+        and cast("dict[str, Any]", first).get("type") in ("array", "map")
+        and default in ([], {})
+    ):
+        return {"default": default}
+    return {}

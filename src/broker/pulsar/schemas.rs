@@ -1,0 +1,257 @@
+//! Schemas of topics: their versions, and which may follow which.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::Broker;
+use super::names::Name;
+use super::options::SchemaCompatibility as Strategy;
+use super::produce::quota;
+use crate::avro::{Schema as Avro, compatibility::can_read};
+use crate::broker::store::Op;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::pb;
+use crate::pulsar::pb::schema::Type;
+
+/// Limit on the versions of a schema.
+const VERSIONS: usize = 1_000;
+/// Limits on the bytes of the schemas of one topic, and of all: they stay in memory.
+const TOPIC_SCHEMAS: usize = 16 << 20;
+const ALL_SCHEMAS: usize = 128 << 20;
+
+fn incompatible(text: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::IncompatibleSchema, text.to_string())
+}
+
+/// Number of a type as Pulsar's broker prints it.
+fn type_name(number: i32) -> String {
+    Type::try_from(number).map_or_else(|_| number.to_string(), |kind| kind.as_str_name().to_uppercase())
+}
+
+fn is_avro(schema: &pb::Schema) -> bool {
+    [Type::Avro as i32, Type::Json as i32, Type::Protobuf as i32].contains(&schema.r#type)
+}
+
+fn parsed(schema: &pb::Schema) -> Result<Avro> {
+    Avro::parse(&schema.schema_data).map_err(|error| {
+        let kind = type_name(schema.r#type);
+        incompatible(format_args!("Invalid schema definition data for {kind} schema: {}", error.message()))
+    })
+}
+
+/// Checks that `new` may follow `old` by a strategy that is not transitive.
+fn check(old: &pb::Schema, new: &pb::Schema, strategy: Strategy) -> Result<()> {
+    if strategy == Strategy::AlwaysCompatible {
+        return Ok(());
+    }
+    if old.r#type != new.r#type {
+        return Err(incompatible(format_args!(
+            "Incompatible schema: exists schema type {}, new schema type {}",
+            type_name(old.r#type),
+            type_name(new.r#type)
+        )));
+    }
+    if strategy == Strategy::AlwaysIncompatible {
+        return Err(incompatible("Schema compatibility strategy is ALWAYS_INCOMPATIBLE"));
+    }
+    if !is_avro(new) {
+        return Ok(());
+    }
+    let (old, new) = (parsed(old)?, parsed(new)?);
+    let refused = |what: &'static str| {
+        move |why: String| incompatible(format_args!("Unable to read schema: the {what}: {why}"))
+    };
+    if strategy.is_backward() {
+        can_read(&new, &old).map_err(refused("new schema cannot read what was written with the old one"))?;
+    }
+    if strategy.is_forward() {
+        can_read(&old, &new).map_err(refused("old schema cannot read what is written with the new one"))?;
+    }
+    Ok(())
+}
+
+fn decoded(data: &Bytes) -> Option<pb::Schema> {
+    pb::Schema::decode(data.clone()).ok()
+}
+
+/// Finds a schema among the versions of a topic. As definitions may differ in layout only, the latest is compared by what it means.
+fn version_of(versions: &[Bytes], schema: &pb::Schema) -> Option<usize> {
+    let same = |known: &pb::Schema| known.r#type == schema.r#type && known.schema_data == schema.schema_data;
+    let found = versions.iter().rposition(|data| decoded(data).is_some_and(|known| same(&known)));
+    found.or_else(|| {
+        let latest = decoded(versions.last()?)?;
+        let alike = is_avro(schema) && latest.r#type == schema.r#type;
+        let alike = alike && parsed(&latest).ok()? == parsed(schema).ok()?;
+        alike.then(|| versions.len() - 1)
+    })
+}
+
+fn version_bytes(version: usize) -> Bytes {
+    Bytes::copy_from_slice(&(version as u64).to_be_bytes())
+}
+
+impl Broker {
+    /// Stores the schema of a producer, unless the topic has it, and returns its version.
+    pub(super) fn add_schema(&mut self, name: &Name, schema: &pb::Schema) -> Result<Bytes> {
+        if schema.r#type == Type::None as i32 {
+            // Some clients send a BYTES schema when they have none.
+            return Ok(Bytes::new());
+        }
+        let parent = name.parent();
+        let none = Vec::new();
+        let versions = self.schemas.get(&parent).unwrap_or(&none);
+        if let Some(version) = version_of(versions, schema) {
+            return Ok(version_bytes(version));
+        }
+        if is_avro(schema) {
+            parsed(schema)?;
+        }
+        let strategy = self.settings.schema_compatibility;
+        let earlier = if strategy.is_transitive() {
+            versions
+        } else {
+            versions.last_chunk::<1>().map_or(&[][..], |last| last)
+        };
+        for data in earlier.iter().rev() {
+            check(&decoded(data).unwrap_or_default(), schema, strategy)?;
+        }
+        self.store_schema(parent, schema)
+    }
+
+    /// Checks the schema of a consumer. An idle topic without one gets it, as on the real broker.
+    pub(super) fn check_schema(&mut self, name: &Name, schema: &pb::Schema) -> Result<()> {
+        if [Type::None as i32, Type::AutoConsume as i32].contains(&schema.r#type) {
+            return Ok(());
+        }
+        let parent = name.parent();
+        let Some(versions) = self.schemas.get(&parent).filter(|versions| !versions.is_empty()) else {
+            let topic = self.names.get(&name.full).and_then(|id| self.topics.get(id));
+            if topic.is_some_and(|topic| {
+                topic.producers().next().is_some() || topic.log.first() < topic.log.next()
+            }) {
+                return Err(incompatible("Topic does not have schema to check"));
+            }
+            return self.add_schema(name, schema).map(drop);
+        };
+        if version_of(versions, schema).is_some() {
+            return Ok(());
+        }
+        let strategy = self.settings.schema_compatibility;
+        // The consumer is the reader: whatever producers may change, it has to read what there is.
+        let (count, strategy) = match strategy {
+            Strategy::Backward | Strategy::Forward | Strategy::ForwardTransitive | Strategy::Full => {
+                (1, Strategy::Backward)
+            }
+            other => (versions.len(), other),
+        };
+        versions
+            .iter()
+            .rev()
+            .take(count)
+            .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, strategy))
+    }
+
+    fn store_schema(&mut self, parent: Arc<str>, schema: &pb::Schema) -> Result<Bytes> {
+        let none = Vec::new();
+        let versions = self.schemas.get(&parent).unwrap_or(&none);
+        if versions.len() >= VERSIONS {
+            return Err(Error::new(
+                ErrorKind::TooManyRequests,
+                format!("schema limit reached: a topic can have {VERSIONS} versions"),
+            ));
+        }
+        let data: Bytes = schema.encode_to_vec().into();
+        let (version, size) = (versions.len(), versions.iter().map(Bytes::len).sum::<usize>());
+        let too_large = |what: &str, limit: usize| {
+            let text = format!("schema limit reached: the schemas of {what} may have {limit} bytes together");
+            Err(Error::new(ErrorKind::TooManyRequests, text))
+        };
+        if size + data.len() > TOPIC_SCHEMAS {
+            return too_large("a topic", TOPIC_SCHEMAS);
+        }
+        if self.schema_bytes + data.len() > ALL_SCHEMAS {
+            return too_large("all topics", ALL_SCHEMAS);
+        }
+        if self.over_quota() {
+            return Err(quota(self.settings.max_store));
+        }
+        self.schema_bytes += data.len();
+        self.schemas.entry(parent.clone()).or_default().push(data.clone());
+        self.commits.write(Op::Schema { name: parent, version: version as u64, data });
+        Ok(version_bytes(version))
+    }
+
+    /// The schema of a version, or the latest.
+    pub(super) fn find_schema(&self, command: &pb::CommandGetSchema) -> Result<(pb::Schema, Bytes)> {
+        let name = Name::parse(&command.topic)?;
+        let parent = name.parent();
+        let none = || Error::new(ErrorKind::TopicNotFound, format!("Topic not found or no-schema {parent}"));
+        let versions = self.schemas.get(&parent).ok_or_else(none)?;
+        let version = match &command.schema_version {
+            None => versions.len().checked_sub(1).ok_or_else(none)?,
+            Some(bytes) if bytes.is_empty() => {
+                return Err(Error::new(ErrorKind::IncompatibleSchema, "Empty schema version"));
+            }
+            Some(bytes) => {
+                let number = bytes[..].try_into().map(u64::from_be_bytes).map_err(|_| none())?;
+                usize::try_from(number).map_err(|_| none())?
+            }
+        };
+        let data = versions.get(version).ok_or_else(none)?;
+        let mut schema = decoded(data).ok_or_else(none)?;
+        schema.name = parent.trim_start_matches("persistent://").to_owned();
+        Ok((schema, version_bytes(version)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn avro(fields: &str) -> pb::Schema {
+        pb::Schema {
+            name: "R".into(),
+            schema_data: format!(r#"{{"type": "record", "name": "R", "fields": [{fields}]}}"#).into(),
+            r#type: Type::Avro as i32,
+            ..pb::Schema::default()
+        }
+    }
+
+    #[test]
+    fn each_strategy_admits_its_changes() {
+        let a = r#"{"name": "a", "type": "int"}"#;
+        let old = avro(a);
+        let with_default = avro(&format!(r#"{a}, {{"name": "b", "type": "int", "default": 0}}"#));
+        let without_default = avro(&format!(r#"{a}, {{"name": "b", "type": "int"}}"#));
+        let wider = avro(r#"{"name": "a", "type": "long"}"#);
+        for (new, backward, forward) in
+            [(&with_default, true, true), (&without_default, false, true), (&wider, true, false)]
+        {
+            for strategy in Strategy::ALL {
+                let expected = match strategy {
+                    Strategy::AlwaysCompatible => true,
+                    Strategy::AlwaysIncompatible => false,
+                    other => (backward || !other.is_backward()) && (forward || !other.is_forward()),
+                };
+                assert_eq!(
+                    check(&old, new, strategy).is_ok(),
+                    expected,
+                    "{strategy:?}: {:?}",
+                    new.schema_data
+                );
+            }
+        }
+        let text = check(&old, &pb::Schema { r#type: 2, ..old.clone() }, Strategy::Full).unwrap_err();
+        assert_eq!(text.message(), "Incompatible schema: exists schema type AVRO, new schema type JSON");
+    }
+
+    #[test]
+    fn the_layout_of_a_definition_makes_no_version() {
+        let old = avro(r#"{"name": "a", "type": "int"}"#);
+        let spaced = pb::Schema { schema_data: [b" ", &old.schema_data[..]].concat().into(), ..old.clone() };
+        assert_eq!(version_of(&[old.encode_to_vec().into()], &spaced), Some(0));
+        assert_eq!(version_of(&[], &old), None);
+    }
+}

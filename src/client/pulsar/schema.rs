@@ -1,0 +1,91 @@
+//! Schemas at the broker: they are got by version, registered, and shown in errors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::client::events::Signal;
+use crate::client::pulsar::connection::Connection;
+use crate::client::pulsar::options::SchemaOptions;
+use crate::client::pulsar::shared::Shared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::pb;
+use crate::pulsar::schema::{SchemaInfo, Type, Wanted};
+
+/// Longest time for which an error waits to show the schema of the topic.
+const EXPLAIN: Duration = Duration::from_secs(5);
+
+/// The schema as PRODUCER and SUBSCRIBE state it. As in the Java client, that of bytes is left out.
+pub(super) fn stated(options: Option<&SchemaOptions>, by_consumer: bool) -> Option<pb::Schema> {
+    let info = &*options?.info;
+    let stated = match info.kind {
+        Type::None => false,
+        Type::AutoConsume => by_consumer,
+        _ => true,
+    };
+    stated.then(|| info.into())
+}
+
+/// Adds the two schemas to an error that says that they are not compatible.
+pub(super) async fn explain(
+    shared: &Shared,
+    topic: &str,
+    ours: Option<&SchemaOptions>,
+    error: Error,
+) -> Error {
+    let Some(ours) = ours.filter(|_| error.kind() == ErrorKind::IncompatibleSchema) else { return error };
+    let theirs = match tokio::time::timeout(EXPLAIN, shared.lookup.schema(topic, None)).await {
+        Ok(Ok(theirs)) => theirs.to_string(),
+        Ok(Err(why)) if why.kind() == ErrorKind::TopicNotFound => "none".into(),
+        Ok(Err(why)) => format!("unknown ({why})"),
+        Err(_) => "unknown (the broker did not tell in time)".into(),
+    };
+    error.with_note(&format!("the schema given is {}; the latest of the topic is {theirs}", ours.info))
+}
+
+/// Asks the broker for a version, and wakes those that wait for its messages.
+pub(super) async fn fetch(
+    shared: Arc<Shared>,
+    schema: SchemaOptions,
+    topic: Arc<str>,
+    wanted: Wanted,
+    signal: Arc<Signal>,
+) {
+    match shared.lookup.schema(&topic, Some(wanted.version.clone())).await {
+        Ok(info) => wanted.writer.set(schema.codec.resolve(Some(&info))),
+        Err(error) => {
+            let version = shown(&wanted.version);
+            let text = format!(
+                "the schema of version {version}, which the message was written with, cannot be got: {error}"
+            );
+            wanted.writer.fail(Error::new(ErrorKind::Schema, text).with_topic(topic));
+        }
+    }
+    signal.ring();
+}
+
+/// A version in an error.
+fn shown(version: &Bytes) -> String {
+    match <[u8; 8]>::try_from(&version[..]) {
+        Ok(number) => u64::from_be_bytes(number).to_string(),
+        Err(_) => format!("{version:?}"),
+    }
+}
+
+/// The version of a schema at the broker of `topic`, which stores it if it is new.
+pub(super) async fn register(connection: &Connection, topic: &str, info: &SchemaInfo) -> Result<Bytes> {
+    let request = |request_id| {
+        Command::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
+            request_id,
+            topic: topic.into(),
+            schema: info.into(),
+            ..Default::default()
+        }))
+    };
+    match connection.request(request).await.map_err(|error| error.with_topic(topic))? {
+        Command::GetOrCreateSchemaResponse(response) => Ok(response.schema_version.unwrap_or_default()),
+        other => Err(Error::protocol(format!("GET_OR_CREATE_SCHEMA was answered by {}", other.name()))),
+    }
+}

@@ -1,0 +1,269 @@
+//! JSON, with the structure that a definition gives it. As the Java client writes it: bytes as base64 text, enums by name.
+
+use std::cell::Cell;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
+
+use super::decode::meant;
+use super::encode::{Result, branch, bytes, fields, plain, symbol};
+use super::{Names, Structure, bad, float, helpers, instance, integer, text, type_of, wants};
+use crate::avro::{Kind, Logical, MAX_DEPTH, NodeId};
+
+pub(super) fn encode(structure: &Structure, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
+    let names = structure.names(value.py())?;
+    let mut out = Vec::with_capacity(128);
+    let root = structure.avro.root();
+    Encoder { structure, names, out: &mut out }.put(root, value, 0)?;
+    Ok(out)
+}
+
+struct Encoder<'a> {
+    structure: &'a Structure,
+    names: &'a Names,
+    out: &'a mut Vec<u8>,
+}
+
+impl Encoder<'_> {
+    fn text(&mut self, text: &str) -> Result<()> {
+        serde_json::to_writer(&mut *self.out, text).map_err(bad)
+    }
+
+    fn float(&mut self, value: &Bound<'_, PyAny>) -> Result<()> {
+        let number = float(value)?;
+        if !number.is_finite() {
+            return Err(bad(format_args!("JSON has no {number}")));
+        }
+        serde_json::to_writer(&mut *self.out, &number).map_err(bad)
+    }
+
+    fn put(&mut self, id: NodeId, value: &Bound<'_, PyAny>, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(bad(format_args!("values are nested more than {MAX_DEPTH} deep")));
+        }
+        let node = self.structure.avro.node(id);
+        match (&node.kind, node.logical) {
+            (_, Some(Logical::Decimal(scale))) => {
+                let py = value.py();
+                let digits = helpers(py)?.call_method1(intern!(py, "decimal_text"), (scale, value))?;
+                self.out.extend_from_slice(text(&digits)?.as_bytes());
+            }
+            (Kind::Fixed(_), Some(Logical::Uuid)) | (Kind::String, Some(_)) => {
+                let uuid = plain(Logical::Uuid, 0, value)?;
+                self.text(&text(&uuid)?)?;
+            }
+            (kind, Some(logical)) => {
+                let number = plain(logical, 0, value)?;
+                let size = if matches!(kind, Kind::Int) { 4 } else { 8 };
+                self.out.extend_from_slice(integer(&number, size)?.to_string().as_bytes());
+            }
+            (Kind::Null, _) if value.is_none() => self.out.extend_from_slice(b"null"),
+            (Kind::Null, _) => return Err(wants("None", value)),
+            (Kind::Boolean, _) => {
+                let flag = value.cast::<PyBool>().map_err(|_| wants("bool", value))?;
+                self.out.extend_from_slice(if flag.is_true() { b"true" } else { b"false" });
+            }
+            (Kind::Int, _) => self.out.extend_from_slice(integer(value, 4)?.to_string().as_bytes()),
+            (Kind::Long, _) => self.out.extend_from_slice(integer(value, 8)?.to_string().as_bytes()),
+            (Kind::Float | Kind::Double, _) => self.float(value)?,
+            (Kind::String, _) => self.text(&text(value)?)?,
+            (Kind::Bytes, _) => self.text(&BASE64.encode(bytes(value)?.bytes()))?,
+            (Kind::Fixed(fixed), _) => {
+                let bytes = bytes(value)?;
+                let length = bytes.bytes().len();
+                if length != fixed.size {
+                    return Err(bad(format_args!("expected {} bytes, got {length}", fixed.size)));
+                }
+                self.text(&BASE64.encode(bytes.bytes()))?;
+            }
+            (Kind::Array(items), _) => {
+                if !value.is_instance_of::<PyList>() && !value.is_instance_of::<PyTuple>() {
+                    return Err(wants("list or tuple", value));
+                }
+                self.out.push(b'[');
+                for (index, item) in value.try_iter()?.enumerate() {
+                    if index > 0 {
+                        self.out.push(b',');
+                    }
+                    self.put(*items, &item?, depth + 1)
+                        .map_err(|fail| fail.within(format_args!("[{index}]")))?;
+                }
+                self.out.push(b']');
+            }
+            (Kind::Map(values), _) => {
+                let dict = value.cast::<PyDict>().map_err(|_| wants("dict", value))?;
+                self.out.push(b'{');
+                for (index, (key, value)) in dict.iter().enumerate() {
+                    if index > 0 {
+                        self.out.push(b',');
+                    }
+                    let name = text(&key)?;
+                    self.text(&name)?;
+                    self.out.push(b':');
+                    self.put(*values, &value, depth + 1)
+                        .map_err(|fail| fail.within(format_args!("[{name:?}]")))?;
+                }
+                self.out.push(b'}');
+            }
+            (Kind::Enum(of), _) => {
+                let index = symbol(self.structure, id, of, value)?;
+                self.text(&of.symbols[index as usize])?;
+            }
+            (Kind::Union(branches), _) => {
+                let index = branch(self.structure, branches, value)?;
+                self.put(branches[index], value, depth)?;
+            }
+            (Kind::Record(record), _) => {
+                let given = fields(self.names, id, record, value)?;
+                self.out.push(b'{');
+                let mut first = true;
+                for (field, given) in record.fields.iter().zip(given) {
+                    let Some(given) = given else {
+                        // Readers have the default themselves.
+                        if field.default.is_some() {
+                            continue;
+                        }
+                        return Err(bad("the field is missing").within(&field.name));
+                    };
+                    if !std::mem::take(&mut first) {
+                        self.out.push(b',');
+                    }
+                    self.text(&field.name)?;
+                    self.out.push(b':');
+                    self.put(field.node, &given, depth + 1).map_err(|fail| fail.within(&field.name))?;
+                }
+                self.out.push(b'}');
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn decode<'py>(
+    py: Python<'py>,
+    structure: Option<&Structure>,
+    payload: &[u8],
+) -> Result<Bound<'py, PyAny>> {
+    let exact = structure.is_some_and(|structure| {
+        structure.avro.any(|node| matches!(node.logical, Some(Logical::Decimal(_))))
+    });
+    let loads = helpers(py)?.getattr(intern!(py, "load_json"))?;
+    let value = loads.call1((PyBytes::new(py, payload), exact))?;
+    match structure {
+        None => Ok(value),
+        Some(structure) => {
+            let names = structure.names(py)?;
+            // Branches of unions are tried one after the other, each as deep as it fits.
+            let left = Cell::new(payload.len().saturating_mul(16).saturating_add(1 << 16));
+            Decoder { structure, names, left }.value(structure.avro.root(), &value, 0)
+        }
+    }
+}
+
+struct Decoder<'a> {
+    structure: &'a Structure,
+    names: &'a Names,
+    /// Values that may still be looked at.
+    left: Cell<usize>,
+}
+
+impl Decoder<'_> {
+    fn value<'py>(&self, id: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        if depth > MAX_DEPTH {
+            return Err(bad(format_args!("values are nested more than {MAX_DEPTH} deep")));
+        }
+        let left = self.left.get().checked_sub(1);
+        self.left.set(left.ok_or_else(|| bad("it takes too long to find the branches of its unions"))?);
+        let py = json.py();
+        let node = self.structure.avro.node(id);
+        if let Some(logical) = node.logical {
+            return Ok(meant(logical, json.clone())?);
+        }
+        match &node.kind {
+            Kind::Null if json.is_none() => {}
+            Kind::Null => return Err(wants("null", json)),
+            Kind::Boolean if json.is_instance_of::<PyBool>() => {}
+            Kind::Boolean => return Err(wants("true or false", json)),
+            Kind::Int => drop(integer(json, 4)?),
+            Kind::Long => drop(integer(json, 8)?),
+            Kind::Float | Kind::Double => return Ok(PyFloat::new(py, float(json)?).into_any()),
+            Kind::String if json.is_instance_of::<PyString>() => {}
+            Kind::String => return Err(wants("a text", json)),
+            Kind::Bytes | Kind::Fixed(_) => {
+                let bytes = BASE64.decode(text(json)?.as_bytes());
+                let bytes = bytes.map_err(|error| bad(format_args!("bytes are base64 text: {error}")))?;
+                return Ok(PyBytes::new(py, &bytes).into_any());
+            }
+            Kind::Array(items) => {
+                let list = json.cast::<PyList>().map_err(|_| wants("an array", json))?;
+                let mut values = Vec::with_capacity(list.len());
+                for (index, item) in list.iter().enumerate() {
+                    let value = self.value(*items, &item, depth + 1);
+                    values.push(value.map_err(|fail| fail.within(format_args!("[{index}]")))?);
+                }
+                return Ok(PyList::new(py, values)?.into_any());
+            }
+            Kind::Map(of) => {
+                let dict = json.cast::<PyDict>().map_err(|_| wants("an object", json))?;
+                let values = PyDict::new(py);
+                for (key, item) in dict.iter() {
+                    let value = self.value(*of, &item, depth + 1);
+                    values.set_item(&key, value.map_err(|fail| fail.within(format_args!("[{key}]")))?)?;
+                }
+                return Ok(values.into_any());
+            }
+            Kind::Enum(of) => {
+                let name = text(json)?;
+                let index = of.symbols.iter().position(|symbol| *symbol == *name);
+                let members = self.names.enums.get(&id);
+                let member = index.and_then(|index| members?.get(index));
+                if let Some(member) = member {
+                    return Ok(member.bind(py).clone());
+                }
+                // The official Python client writes the value of a member.
+                if let Some(class) = self.structure.classes.get(&id)
+                    && let Ok(member) = class.bind(py).call1((json,))
+                {
+                    return Ok(member);
+                }
+                return Err(bad(format_args!("{} has no symbol {name:?}", of.name.full)));
+            }
+            Kind::Union(branches) => {
+                let mut last = None;
+                for branch in branches {
+                    match self.value(*branch, json, depth + 1) {
+                        Ok(value) => return Ok(value),
+                        Err(fail) => last = Some((*branch, fail)),
+                    }
+                }
+                let only =
+                    branches.iter().filter(|id| !matches!(self.structure.avro.node(**id).kind, Kind::Null));
+                return match last {
+                    Some((_, fail)) if only.count() == 1 => Err(fail),
+                    _ => Err(bad(format_args!("a {} is in no branch of the union", type_of(json)))),
+                };
+            }
+            Kind::Record(record) => {
+                let dict = json
+                    .cast::<PyDict>()
+                    .map_err(|_| wants(&format!("an object for {}", record.name.full), json))?;
+                let Some((keys, class)) = self.names.records.get(&id) else {
+                    return Err(bad("an unknown record"));
+                };
+                let values = PyDict::new(py);
+                // What the definition does not name is passed over, and what is missing has the default of its class.
+                for (field, key) in record.fields.iter().zip(keys) {
+                    if let Some(item) = dict.get_item(key.bind(py))? {
+                        let value = self.value(field.node, &item, depth + 1);
+                        values.set_item(key.bind(py), value.map_err(|fail| fail.within(&field.name))?)?;
+                    }
+                }
+                return Ok(instance(class.as_ref(), values)?);
+            }
+        }
+        Ok(json.clone())
+    }
+}
