@@ -10,9 +10,6 @@ pub(super) trait Message: Clone + Send + 'static {
     /// Makes the Python object.
     fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>>;
 
-    /// Length of its payload in bytes.
-    fn size(&self) -> usize;
-
     /// The message of an object of its class; `None` for any other object.
     fn of(object: &Bound<'_, PyAny>) -> Option<Self>;
 

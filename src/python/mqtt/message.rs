@@ -27,10 +27,6 @@ impl Message for native::Message {
         Ok(Bound::new(py, MqttMessage(self))?.into_any())
     }
 
-    fn size(&self) -> usize {
-        self.publish().payload.len()
-    }
-
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<MqttMessage>().ok()?.get().0.clone())
     }

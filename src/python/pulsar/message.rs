@@ -26,10 +26,6 @@ impl Message for core::Message {
         Ok(Bound::new(py, PulsarMessage(self))?.into_any())
     }
 
-    fn size(&self) -> usize {
-        self.payload.len()
-    }
-
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<PulsarMessage>().ok()?.get().0.clone())
     }

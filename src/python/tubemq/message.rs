@@ -28,10 +28,6 @@ impl Message for core::Message {
         Ok(Bound::new(py, TubeMqMessage(self))?.into_any())
     }
 
-    fn size(&self) -> usize {
-        self.payload.len()
-    }
-
     fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
         Some(object.cast::<TubeMqMessage>().ok()?.get().0.clone())
     }
