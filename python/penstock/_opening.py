@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _native, options, protocols
 from ._handle import Opening
 from ._retrying import Retries
+from ._secrets import prepared
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
     """
     base, values, defaults = protocols.for_connection(url, given, only)
     row = defaults.protocol
+    table = row.tables["client"]
 
     async def start() -> Client:
         broker: Broker | None = None
@@ -43,7 +45,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
         bridge = _native.Loop(loop)
         try:
             address = broker.url if broker else base
-            given_to_engine = options.to_engine(row.tables["client"], values)
+            given_to_engine = options.to_engine(table, prepared(table, values, loop))
             native = None
             while native is None:
                 try:

@@ -180,8 +180,31 @@ def key_bytes(value: Any) -> bytes:
     return (_from_env(value) if value.startswith("env:") else value).encode()
 
 
+class PemFile(bytes):
+    """PEM that was read from a file, which may be replaced later."""
+
+    path: str
+
+
+_FINGERPRINT = re.compile(r"(?:[0-9a-f]{2}:?){31}[0-9a-f]{2}\Z", re.IGNORECASE)
+
+
+def fingerprints(value: Any) -> list[str]:
+    """SHA-256 fingerprints of certificates in hexadecimal: one, several, or text with commas."""
+    given = cast("list[Any]", value)
+    found: list[Any] = list(given) if isinstance(value, list | tuple) else str(value).split(",")
+    texts = [str(one).strip() for one in found]
+    for text in texts:
+        if not _FINGERPRINT.match(text):
+            raise ValueError(f"expected SHA-256 fingerprints of 64 hexadecimal digits, not {text!r}")
+    if not texts:
+        raise ValueError("expected at least one SHA-256 fingerprint")
+    return texts
+
+
 def pem(value: Any) -> bytes:
     """PEM as bytes or text, ``env:NAME``, or the path of a file, with or without ``file:``."""
+    content: bytes
     if isinstance(value, bytes):
         content = value
     elif isinstance(value, str) and value.startswith("env:"):
@@ -189,7 +212,9 @@ def pem(value: Any) -> bytes:
     elif isinstance(value, str) and "-----BEGIN" in value:
         content = value.encode()
     elif isinstance(value, str | os.PathLike) and value:
-        content = _read(str(value))  # pyright: ignore[reportUnknownArgumentType]
+        name = str(value)  # pyright: ignore[reportUnknownArgumentType]
+        content = PemFile(_read(name))
+        content.path = str(Path(name.removeprefix("file:")).absolute())
     else:
         content = b""
     if b"-----BEGIN" not in content:

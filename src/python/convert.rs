@@ -1,5 +1,6 @@
 //! Python values to plain data, and errors to exceptions.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
@@ -10,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::client::credentials::{Secret, SecretSupplier};
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::tls::TlsOptions;
+use crate::net::tls::{TlsFiles, TlsOptions, fingerprint};
 use crate::python::exit::Call;
 use crate::sync::Mutex;
 
@@ -274,10 +275,25 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
         ca: fields.bytes("tls_ca")?,
         certificate: fields.bytes("tls_cert")?,
         key: fields.bytes("tls_key")?,
-        skip_hostname_check: false,
+        files: TlsFiles {
+            ca: file(fields, "tls_ca")?,
+            certificate: file(fields, "tls_cert")?,
+            key: file(fields, "tls_key")?,
+        },
+        ..TlsOptions::default()
     };
+    if let Some(pins) = fields.raw("tls_pin")? {
+        let pins: Vec<String> = pins.extract()?;
+        tls.pins = pins.iter().filter_map(|pin| fingerprint(pin)).collect();
+    }
     fields.flag("tls_skip_hostname_check", &mut tls.skip_hostname_check)?;
     Ok(tls)
+}
+
+/// The file that the bytes of an option were read from, which its parser notes.
+fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<PathBuf>> {
+    let path = fields.raw(name)?.and_then(|value| value.getattr("path").ok());
+    path.map(|path| path.extract()).transpose()
 }
 
 /// Calls `callable` on a thread of its own.
@@ -290,14 +306,20 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
         let supplied =
             Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
                 .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
-                // Only the exception's type is reported: its text may hold the secret.
                 .map_err(|error| {
-                    Python::try_attach(|py| failed(error.get_type(py).to_string()))
+                    Python::try_attach(|py| failed(told(py, &error)))
                         .unwrap_or_else(|| failed("at exit".into()))
                 });
         drop(call);
         supplied
     })
+}
+
+/// The text of an error of this package, and of others the type only: their text may hold the secret.
+fn told(py: Python<'_>, error: &PyErr) -> String {
+    let class = error.get_type(py);
+    let is_ours = class.module().is_ok_and(|module| module == "penstock.errors");
+    if is_ours { error.value(py).to_string() } else { class.to_string() }
 }
 
 /// An engine result as a Python one.

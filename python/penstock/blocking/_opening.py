@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import options, protocols
 from penstock._retrying import Retries
+from penstock._secrets import prepared
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
     base, values, defaults = protocols.for_connection(url, given, only)
     row = defaults.protocol
     retries = Retries(row.key, values)
+    table = row.tables["client"]
     broker: Broker | None = None
     data = protocols.embedded_data(base)
     if data is not None:
@@ -35,7 +37,7 @@ def opening(url: str | None, given: Mapping[str, Any], only: str | None = None) 
         broker = Broker(data=data) if data else Broker()
     try:
         address = broker.url if broker else base
-        given_to_engine = options.to_engine(row.tables["client"], values)
+        given_to_engine = options.to_engine(table, prepared(table, values, None))
         native = None
         while native is None:
             try:

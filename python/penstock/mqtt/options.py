@@ -1,7 +1,7 @@
 """Options of MQTT's clients, producers and consumers."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from penstock import parse
@@ -72,6 +72,15 @@ class MqttClientOptions(TypedDict, total=False):
     ]
     tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain, for mutual TLS.")]
     tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
+    tls_pin: Annotated[
+        "str | Sequence[str]",
+        Option(
+            parse.fingerprints,
+            None,
+            "SHA-256 fingerprints of the only certificates to accept, in hexadecimal: of any authority, for"
+            " any name and time.",
+        ),
+    ]
     tls_skip_hostname_check: Annotated[
         bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
     ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .interceptors import ConsumerInterceptor as ConsumerInterceptor
     from .interceptors import OutgoingMessage as OutgoingMessage
     from .interceptors import ProducerInterceptor as ProducerInterceptor
+    from .oauth2 import OAuth2 as OAuth2
     from .options import PulsarClientOptions as PulsarClientOptions
     from .options import PulsarConsumerOptions as PulsarConsumerOptions
     from .options import PulsarProducerOptions as PulsarProducerOptions
@@ -49,6 +50,7 @@ else:
             **dict.fromkeys(("Avro", "Schema", "StoredSchema"), "schema"),
             "PulsarTableView": "table_view",
             "Router": "routing",
+            "OAuth2": "oauth2",
             **dict.fromkeys(("MessageId", "MessageIds", "PulsarMessage"), "positions"),
         },
     )
@@ -61,6 +63,7 @@ __all__ = [
     "KeySharedPolicy",
     "MessageId",
     "MessageIds",
+    "OAuth2",
     "OutgoingMessage",
     "ProducerInterceptor",
     "PulsarClient",

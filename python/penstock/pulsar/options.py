@@ -113,16 +113,61 @@ class PulsarClientOptions(TypedDict, total=False):
         Size,
         Option(parse.size, 64 << 20, "Bytes that all producers together may hold until their receipts come."),
     ]
-    token: Annotated[Secret, Option(parse.secret, None, "Token for token authentication (JWT).", secret=True)]
-    tls_ca: Annotated[
-        Pem, Option(parse.pem, None, "Certificate authorities to trust instead of the platform's.")
+    token: Annotated[
+        Secret,
+        Option(
+            parse.secret,
+            None,
+            "Token for token authentication (JWT), or an `OAuth2`, which gets tokens.",
+            secret=True,
+        ),
     ]
-    tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain, for mutual TLS.")]
+    username: Annotated[str, Option(_text, None, "Name for basic authentication.")]
+    password: Annotated[Secret, Option(parse.secret, None, "Password for basic authentication.", secret=True)]
+    basic_method: Annotated[
+        str,
+        Option(
+            _text,
+            None,
+            'Method under which `username` and `password` are sent, `"basic"` by default; for brokers with a'
+            " method of their own.",
+        ),
+    ]
+    tls_ca: Annotated[
+        Pem,
+        Option(
+            parse.pem,
+            None,
+            "Certificate authorities to trust instead of the platform's. This file and the next two are read"
+            " again at each connection.",
+        ),
+    ]
+    tls_cert: Annotated[
+        Pem,
+        Option(
+            parse.pem,
+            None,
+            "Client certificate chain, for mutual TLS, and for TLS authentication if there is no token.",
+        ),
+    ]
     tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
+    tls_pin: Annotated[
+        "str | Sequence[str]",
+        Option(
+            parse.fingerprints,
+            None,
+            "SHA-256 fingerprints of the only certificates to accept, in hexadecimal: of any authority, for"
+            " any name and time.",
+        ),
+    ]
     tls_skip_hostname_check: Annotated[
         bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
     ]
     listener_name: Annotated[str, Option(_text, None, "Advertised listener to ask for in lookups.")]
+    lookup_properties: Annotated[
+        Mapping[str, str],
+        Option(parse.mapping, None, "Metadata of each lookup, for extensions of brokers that look at it."),
+    ]
     connections_per_broker: Annotated[
         int, Option(parse.whole(1, 64), 1, "Number of connections to each broker.")
     ]

@@ -13,7 +13,7 @@ _PARTITIONS = "{}=, which is for each partition"
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "client": {
         "service_url": "url=, the first argument",
-        "authentication": "token= for tokens, tls_cert= and tls_key= for certificates",
+        "authentication": "token= (also OAuth 2.0), username= and password=, or tls_cert= and tls_key=",
         "operation_timeout_seconds": "operation_timeout=, in seconds",
         "io_threads": "threads=",
         "message_listener_threads": "concurrency= of listen()",

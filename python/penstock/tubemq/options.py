@@ -82,6 +82,15 @@ class TubeMqClientOptions(TypedDict, total=False):
         Pem, Option(parse.pem, None, "Client certificate chain; TubeMQ supports mutual TLS only.")
     ]
     tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
+    tls_pin: Annotated[
+        "str | Sequence[str]",
+        Option(
+            parse.fingerprints,
+            None,
+            "SHA-256 fingerprints of the only certificates to accept, in hexadecimal: of any authority, for"
+            " any name and time.",
+        ),
+    ]
     tls_skip_hostname_check: Annotated[
         bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
     ]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot, watch};
-use tokio_rustls::TlsConnector;
 
 use crate::client::journal::{Attempts, Journal, Line};
-use crate::client::pulsar::options::ClientOptions;
+use crate::client::log;
+use crate::client::pulsar::options::{Basic, ClientOptions};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
@@ -358,7 +358,7 @@ type SharedSlot = Arc<tokio::sync::Mutex<Slot>>;
 /// The connections of a client.
 pub(super) struct Pool {
     options: ClientOptions,
-    tls: Option<TlsConnector>,
+    tls: Option<tls::FollowingConnector>,
     journal: Arc<Journal>,
     slots: Mutex<HashMap<Key, SharedSlot>>,
 }
@@ -372,7 +372,7 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl, journal: Arc<Journal>) -> Result<Self> {
-        let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
+        let tls = if url.tls { Some(tls::FollowingConnector::new(&options.tls, None)?) } else { None };
         Ok(Self { options, tls, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
@@ -421,10 +421,20 @@ impl Pool {
 
     async fn open(&self, key: &Key, broker: String, line: Line) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
+        let tls = match &self.tls {
+            None => None,
+            Some(tls) => {
+                let (connector, trouble) = tls.get().await;
+                if let Some(error) = trouble {
+                    log::warn(&format!("the connection uses the certificates as they were: {error}"));
+                }
+                Some(connector)
+            }
+        };
         let stream = connect(
             &key.physical.host,
             key.physical.port,
-            self.tls.as_ref(),
+            tls.as_ref(),
             Pacing::Kernel,
             self.options.connect_timeout,
         )
@@ -525,6 +535,11 @@ async fn refresh(
 
 /// Current credentials; a token supplier is called each time.
 async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
+    if let Some(Basic { method, username, password }) = &options.basic {
+        let password = password.get(options.connect_timeout).await?;
+        let data = format!("{username}:{password}").into();
+        return Ok(Some(Credentials { method: method.clone(), data }));
+    }
     let token = match &options.token {
         None if options.tls.certificate.is_some() => {
             return Ok(Some(Credentials { method: "tls".into(), ..Credentials::default() }));

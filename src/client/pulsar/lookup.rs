@@ -77,6 +77,7 @@ impl Lookup {
                         request_id,
                         authoritative: Some(authoritative),
                         advertised_listener_name: self.options.listener_name.clone(),
+                        properties: self.properties(),
                         ..Default::default()
                     }))
                 })
@@ -103,6 +104,11 @@ impl Lookup {
             };
         }
         Err(Error::protocol(format!("the lookup was redirected {MAX_REDIRECTS} times")).with_topic(topic))
+    }
+
+    fn properties(&self) -> Vec<pb::KeyValue> {
+        let pairs = self.options.lookup_properties.iter().cloned();
+        pairs.map(|(key, value)| pb::KeyValue { key, value }).collect()
     }
 
     /// Address of the broker in a response. A service with TLS never leads to a broker without.

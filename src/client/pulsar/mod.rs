@@ -63,7 +63,12 @@ impl Client {
     /// runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let wanted = "a Pulsar URL: use pulsar:// or pulsar+ssl://";
-        let secret = options.token.is_some().then_some("token");
+        check(&options)?;
+        let secret = match (&options.token, &options.basic) {
+            (Some(_), _) => Some("token"),
+            (None, Some(_)) => Some("password"),
+            (None, None) => None,
+        };
         let url = service_url(&options.url, Protocol::Pulsar, wanted, secret)?;
         let shared = Arc::new(Shared::new(options, url)?);
         shared.lookup.service().await?;
@@ -196,5 +201,19 @@ impl Client {
     /// Whether [`Self::close`] has been called.
     pub fn is_closed(&self) -> bool {
         self.0.open.is_closed()
+    }
+}
+
+/// Refuses credentials that exclude each other.
+fn check(options: &ClientOptions) -> Result<()> {
+    let wrong = |text: &str| Err(Error::new(ErrorKind::InvalidArgument, text));
+    match &options.basic {
+        Some(_) if options.token.is_some() => {
+            wrong("token and username exclude each other: give one of them")
+        }
+        Some(basic) if basic.username.contains(':') => {
+            wrong("the username has a colon, which ends it for the broker")
+        }
+        _ => Ok(()),
     }
 }

@@ -18,6 +18,17 @@ use crate::sync::Mutex;
 /// Interval of the Java client for new partitions and for patterns.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Name and password.
+#[derive(Clone, Debug)]
+pub struct Basic {
+    /// Name of the method; brokers have `basic` unless they are extended.
+    pub method: String,
+    /// The name, without a colon.
+    pub username: String,
+    /// The password; a supplier is called at each connect and challenge.
+    pub password: Secret,
+}
+
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -35,10 +46,14 @@ pub struct ClientOptions {
     pub memory_limit: usize,
     /// Token for authentication; a supplier is called at each connect and challenge.
     pub token: Option<Secret>,
+    /// Name and password for basic authentication.
+    pub basic: Option<Basic>,
     /// TLS settings of `pulsar+ssl`.
     pub tls: TlsOptions,
     /// Advertised listener to request from the broker.
     pub listener_name: Option<String>,
+    /// Properties of each lookup, which extensions of brokers may look at.
+    pub lookup_properties: Vec<(String, String)>,
     /// Number of connections to each broker.
     pub connections_per_broker: usize,
 }
@@ -53,8 +68,10 @@ impl Default for ClientOptions {
             max_backoff: Duration::from_secs(60),
             memory_limit: 64 << 20,
             token: None,
+            basic: None,
             tls: TlsOptions::default(),
             listener_name: None,
+            lookup_properties: Vec::new(),
             connections_per_broker: 1,
         }
     }

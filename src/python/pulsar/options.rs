@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::client::pulsar::options::{
-    AccessMode, ClientOptions, ConsumerOptions, DeadLetterPolicy, KeySharedPolicy, ProducerOptions,
+    AccessMode, Basic, ClientOptions, ConsumerOptions, DeadLetterPolicy, KeySharedPolicy, ProducerOptions,
 };
 use crate::compression::Compression;
 use crate::error::{Error, ErrorKind};
@@ -31,6 +31,17 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     fields.size("connections_per_broker", &mut to.connections_per_broker)?;
     to.listener_name = fields.text("listener_name")?;
     to.token = secret(&fields, "token")?;
+    to.lookup_properties = fields.pairs("lookup_properties")?;
+    to.basic = match (fields.text("username")?, secret(&fields, "password")?, fields.text("basic_method")?) {
+        (Some(username), Some(password), method) => {
+            Some(Basic { method: method.unwrap_or_else(|| "basic".into()), username, password })
+        }
+        (None, None, None) => None,
+        _ => {
+            let text = "username and password are set together, and basic_method beside them only";
+            return Err(raise(options.py(), &Error::new(ErrorKind::InvalidArgument, text)));
+        }
+    };
     to.tls = tls(&fields)?;
     Ok(to)
 }

@@ -459,9 +459,6 @@ def test_what_is_refused_is_an_option_or_a_verb() -> None:
 
 REFUSED: dict[str, list[tuple[str, Any]]] = {
     "Client": [
-        ("authentication", ours.AuthenticationTLS("cert", "key")),
-        ("authentication", ours.AuthenticationBasic("name", "password")),
-        ("authentication", ours.AuthenticationOauth2("{}")),
         ("authentication", ours.AuthenticationAthenz("{}")),
         ("tls_allow_insecure_connection", True),
         ("service_url", "http://localhost:8080"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -114,11 +115,14 @@ Answer = Callable[[Peer, dict[int, list[Any]], bytes], None]
 
 
 class FakeBroker:
-    """A broker that behaves well, except for the ``answers`` that a test gives it."""
+    """A broker that behaves well, except for the ``answers`` that a test gives it; with ``tls`` over TLS."""
 
-    def __init__(self, answers: dict[int, Answer] | None = None) -> None:
+    def __init__(self, answers: dict[int, Answer] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"pulsar://127.0.0.1:{self.server.getsockname()[1]}"
+        self.url = f"pulsar{'+ssl' if tls else ''}://127.0.0.1:{self.server.getsockname()[1]}"
+        if tls:
+            # Each connection shakes hands on its own thread.
+            self.server = tls.wrap_socket(self.server, server_side=True, do_handshake_on_connect=False)
         self.connections = 0
         self.answers = self._good() | (answers or {})
         self.peers: list[Peer] = []
@@ -129,7 +133,8 @@ class FakeBroker:
             peer.send(frame(SEND_RECEIPT, {1: fields[1][0], 2: fields[2][0], 3: {1: 1, 2: fields[2][0]}}))
 
         def found(peer: Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
-            peer.send(frame(LOOKUP_RESPONSE, {1: self.url, 3: 1, 4: fields[2][0], 5: 1}))
+            url = 2 if self.url.startswith("pulsar+ssl:") else 1
+            peer.send(frame(LOOKUP_RESPONSE, {url: self.url, 3: 1, 4: fields[2][0], 5: 1}))
 
         def say(kind: int, request: int, more: Fields | None = None) -> Answer:
             return lambda peer, fields, rest: peer.send(

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import InvalidArgument
+from penstock.pulsar.oauth2 import OAuth2
+
 from ._checks import check_type
 
 
@@ -22,7 +25,7 @@ class Authentication:
     method: str
     """Name of the method."""
     token: Callable[[], str] | None = None
-    """The function that gives the token, for the method ``"token"``."""
+    """The function that gives the token, for the methods ``"token"`` and ``"oauth2"``."""
 
     def __init__(self, dynamicLibPath: str, authParamsString: str) -> None:  # noqa: N803 - the official names
         check_type(str, dynamicLibPath, "dynamicLibPath")
@@ -30,6 +33,28 @@ class Authentication:
         self.method = _METHODS.get(dynamicLibPath.rpartition(".")[2].lower(), dynamicLibPath)
         if self.method == "token":
             self.token = _token(authParamsString)
+        elif self.method == "oauth2":
+            self.token = _oauth2(self, authParamsString)
+        elif self.method == "basic":
+            self._options = _basic(**_parameters(authParamsString))
+        elif self.method == "tls":
+            found = _parameters(authParamsString)
+            self._options = _tls(found.get("tlsCertFile"), found.get("tlsKeyFile"))
+
+    _options: dict[str, Any] | None = None
+
+    _trusted: str | None = None
+
+    def options(self, trusted: str | None = None) -> dict[str, Any]:
+        """The options of the engine for these credentials.
+
+        Args:
+            trusted: path of the certificate authorities of the client, which OAuth 2.0 uses, too.
+        """
+        self._trusted = trusted
+        if self.token is not None:
+            return {"token": self.token}
+        return dict(self._options or {})
 
     @property
     def auth(self) -> Authentication:
@@ -60,6 +85,58 @@ def _token(parameters: str) -> Callable[[], str]:
     return lambda: text
 
 
+def _parameters(text: str) -> dict[str, Any]:
+    """The parameters of JSON, or of ``"name:value,name:value"``."""
+    if text.lstrip().startswith("{"):
+        return json.loads(text)
+    pairs = (part.partition(":") for part in text.split(",") if part)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _basic(username: Any = None, password: Any = None, method: Any = "basic", **_: Any) -> dict[str, Any]:
+    check_type(str, username, "username")
+    check_type(str, password, "password")
+    check_type(str, method, "method")
+    # Functions, so that a text such as "env:X" stands for itself.
+    return {"username": username, "password": lambda: password, "basic_method": method}
+
+
+def _tls(certificate: Any, key: Any) -> dict[str, Any]:
+    check_type(str, certificate, "certificate_path")
+    check_type(str, key, "private_key_path")
+    return {"tls_cert": certificate, "tls_key": key}
+
+
+def _oauth2(owner: Authentication, parameters: str) -> Callable[[], str]:
+    """A function that gives the tokens. The parameters are checked when it is called, as there."""
+    check_type(str, parameters, "auth_params_string")
+    found: dict[str, Any] = json.loads(parameters)
+    made: list[OAuth2] = []
+
+    def token() -> str:
+        if not made:
+            texts = {
+                to: str(found[name])
+                for name, to in (
+                    ("issuer_url", "issuer_url"),
+                    ("client_id", "client_id"),
+                    ("private_key", "key_file"),
+                    ("audience", "audience"),
+                    ("scope", "scope"),
+                )
+                if found.get(name)
+            }
+            secret = None if "key_file" in texts else found.get("client_secret")
+            if owner._trusted:  # pyright: ignore[reportPrivateUsage]
+                texts["tls_ca"] = owner._trusted  # pyright: ignore[reportPrivateUsage]
+            made.append(OAuth2(**texts, client_secret=(lambda: str(secret)) if secret else None))
+        return made[0]()
+
+    if found.get("type", "client_credentials") != "client_credentials":
+        raise InvalidArgument(f"OAuth 2.0 by {found['type']!r} is not supported: use client_credentials")
+    return token
+
+
 class AuthenticationTLS(Authentication):
     """Authentication by a client certificate.
 
@@ -73,6 +150,7 @@ class AuthenticationTLS(Authentication):
         check_type(str, private_key_path, "private_key_path")
         self.method = "tls"
         self.certificate_path, self.private_key_path = certificate_path, private_key_path
+        self._options = _tls(certificate_path, private_key_path)
 
 
 class AuthenticationToken(Authentication):
@@ -114,6 +192,7 @@ class AuthenticationOauth2(Authentication):
     def __init__(self, auth_params_string: str) -> None:
         check_type(str, auth_params_string, "auth_params_string")
         self.method, self.parameters = "oauth2", auth_params_string
+        self.token = _oauth2(self, auth_params_string)
 
 
 class AuthenticationBasic(Authentication):
@@ -139,7 +218,5 @@ class AuthenticationBasic(Authentication):
             found: dict[str, Any] = json.loads(auth_params_string)
             username, password = found.get("username"), found.get("password")
             method = found.get("method", "basic")
-        check_type(str, username, "username")
-        check_type(str, password, "password")
-        check_type(str, method, "method")
+        self._options = _basic(username, password, method)
         self.username, self.password, self.method_name = username, password, method

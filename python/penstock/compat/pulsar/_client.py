@@ -118,7 +118,8 @@ class Client:
 
     Args:
         service_url: ``pulsar://HOST:6650[,HOST:6650]`` or ``pulsar+ssl://...``.
-        authentication: the credentials: :class:`AuthenticationToken`.
+        authentication: the credentials: :class:`AuthenticationToken`, :class:`AuthenticationTLS`,
+            :class:`AuthenticationBasic` or :class:`AuthenticationOauth2`.
         operation_timeout_seconds: time limit of opening, closing, seeking and lookups; the first connection
             is tried again until then.
         io_threads: number of threads of the engine, for the whole process: the first client sets it.

@@ -94,7 +94,7 @@ _ENCRYPTION = "refused: no end-to-end encryption yet"
 _ONLY_DEFAULT = "only the default yet"
 
 CLIENT: Mapping[str, Row] = {
-    "authentication": Row(Authentication, True, "token", note="tokens only yet"),
+    "authentication": Row(Authentication, True, note="as there, without Athenz"),
     "operation_timeout_seconds": Row(int, False, "operation_timeout"),
     "io_threads": Row(int, False, "threads", lambda count: min(max(count, 1), 64)),
     "message_listener_threads": Row(int, note="number of listeners that run at the same time"),
@@ -312,7 +312,9 @@ def client(given: Mapping[str, Any], secure: bool) -> dict[str, Any]:
     # There is no such limit there, and the number of pending messages has its own.
     more: dict[str, Any] = {"memory_limit": 1 << 60}
     if authentication is not None:
-        more["token"] = authentication.token
+        own = authentication.options(given["tls_trust_certs_file_path"])
+        # A certificate needs TLS.
+        more |= {name: value for name, value in own.items() if secure or not name.startswith("tls_")}
     return resolve("client", CLIENT, values, **more)
 
 

@@ -47,8 +47,8 @@ _CLUSTERS = "switching between clusters is not supported yet: pass the URL of on
 REFUSALS: Mapping[str, Refusal] = {
     # Client
     "authentication": Refusal(
-        lambda given: given is not None and given.method != "token",
-        "only tokens are supported yet, not TLS, basic, OAuth 2.0 or Athenz authentication",
+        lambda given: given is not None and given.method not in ("token", "tls", "basic", "oauth2"),
+        "Athenz and other methods are not supported yet: use tokens, certificates, passwords or OAuth 2.0",
     ),
     "service_url": Refusal(lambda url: not isinstance(url, str), _CLUSTERS),
     "service_url (http)": Refusal(
