@@ -192,6 +192,8 @@ pub struct Producer {
     /// QoS 0 publications, which the window does not limit.
     at_most_once: VecDeque<Queued>,
     queue: VecDeque<Queued>,
+    /// The head of the queue goes ahead of QoS 0, too.
+    first_waits: bool,
     window: VecDeque<InFlight>,
     /// Number of the first publication in the window, counted from the start of the session. Packet identifiers are
     /// owned by such numbers.
@@ -217,6 +219,7 @@ impl Producer {
         Self {
             at_most_once: VecDeque::new(),
             queue: VecDeque::new(),
+            first_waits: false,
             window: VecDeque::new(),
             first: 0,
             own_maximum: own_maximum.max(1),
@@ -300,7 +303,8 @@ impl Producer {
     pub fn push_first(&mut self, owner: u64, publish: Publish) {
         debug_assert!(publish.packet_id.is_none(), "identifiers are assigned on entering the window");
         self.pending_messages += 1;
-        let queue = if publish.qos == QoS::AtMostOnce { &mut self.at_most_once } else { &mut self.queue };
+        self.first_waits = publish.qos != QoS::AtMostOnce;
+        let queue = if self.first_waits { &mut self.queue } else { &mut self.at_most_once };
         queue.push_front(Queued { owner, publish, expires: None });
     }
 
@@ -314,6 +318,7 @@ impl Producer {
             return false;
         };
         let (owner, qos) = (queued.owner, queued.publish.qos);
+        self.first_waits &= qos == QoS::AtMostOnce;
         self.outcomes.push_back(Outcome {
             owner,
             qos,
@@ -433,20 +438,39 @@ impl Producer {
         let limit = connection.queued() + budget as u64;
         self.resume(now, connection, limit);
         self.settle(ids);
+        let mut more = false;
+        if self.first_waits && !self.queue.is_empty() {
+            more = self.fill_window(now, ids, connection, limit);
+            if self.first_waits {
+                // There is room for it after an answer, and the others wait behind it.
+                self.settle(ids);
+                return more;
+            }
+        }
         // QoS 0 gets half of the budget, so that a flood of it does not starve the others.
         self.send_at_most_once(now, connection, connection.queued() + budget as u64 / 2);
-        let mut more = !self.at_most_once.is_empty();
-        let maximum = self.own_maximum.min(connection.limits().receive_maximum);
-        if self.records.is_some() {
-            self.enter(now, ids, maximum);
-            self.resume(now, connection, limit);
-            self.release(now, ids, connection);
-            more |= connection.queued() >= limit;
-        } else {
-            more |= self.enter_and_send(now, ids, maximum, connection, limit);
-        }
+        more |= !self.at_most_once.is_empty();
+        more |= self.fill_window(now, ids, connection, limit);
         self.settle(ids);
         more
+    }
+
+    /// Sends publications of QoS 1 and 2 as far as the window has room; returns whether `limit` left any unsent.
+    fn fill_window(
+        &mut self,
+        now: Instant,
+        ids: &mut PacketIds,
+        connection: &mut Connection,
+        limit: u64,
+    ) -> bool {
+        let maximum = self.own_maximum.min(connection.limits().receive_maximum);
+        if self.records.is_none() {
+            return self.enter_and_send(now, ids, maximum, connection, limit);
+        }
+        self.enter(now, ids, maximum);
+        self.resume(now, connection, limit);
+        self.release(now, ids, connection);
+        connection.queued() >= limit
     }
 
     fn send_at_most_once(&mut self, now: Instant, connection: &mut Connection, limit: u64) {
@@ -478,6 +502,7 @@ impl Producer {
             }
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return false };
             let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("checked above");
+            self.first_waits = false;
             publish.packet_id = Some(id);
             let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
             self.unanswered += u16::from(sent.is_ok());
@@ -495,6 +520,7 @@ impl Producer {
         while self.window.len() < usize::from(maximum) && !self.queue.is_empty() {
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return };
             let Queued { owner, mut publish, expires } = self.queue.pop_front().expect("checked above");
+            self.first_waits = false;
             if let Err(error) = admit(now, &mut publish, expires) {
                 ids.release(id);
                 self.end(owner, &publish, Err(error));

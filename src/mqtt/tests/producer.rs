@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::client::*;
 use crate::error::{Error, ErrorKind};
 use crate::machine::Machine as _;
-use crate::mqtt::packet::{Ack, Publish};
+use crate::mqtt::packet::{Ack, ConnAck, Publish};
 use crate::mqtt::producer::{PacketIds, check_version};
 use crate::mqtt::session::Event;
 use crate::mqtt::{Packet, Properties, Property, Reason};
@@ -29,6 +29,38 @@ fn qos_0_ends_when_its_bytes_are_written() {
     assert!(client.outcomes().is_empty(), "its last byte is missing");
     client.session.handle_written(queued);
     assert!(matches!(&client.outcomes()[..], [(Q0, Ok(Reason::Success))]));
+}
+
+/// What is sent again precedes it [MQTT-4.4.0-1]; the window may be full of that, and QoS 0 does not overtake it then.
+#[test]
+fn a_first_publication_goes_ahead_of_what_has_not_been_sent() {
+    for qos in [Q0, Q1, Q2] {
+        let mut client = Client::limited(&[Property::ReceiveMaximum(1)]);
+        client.publish(Q1, "in flight");
+        let id = id_of(&client.published()[0]);
+        client.cut();
+        client.publish(Q0, "waits");
+        client.publish(Q1, "waits, too");
+        client.stand(V5, ConnAck { session_present: true, ..accepted_with(&[Property::ReceiveMaximum(1)]) });
+        client.session.producer().push_first(7, message("t", qos, "first"));
+        let mut said = client.published();
+        client.hear(puback(id)).unwrap();
+        said.extend(client.published());
+        if qos != Q0 {
+            let first = id_of(&said[1]);
+            match qos {
+                Q1 => client.hear(puback(first)).unwrap(),
+                _ => {
+                    client.hear(pubrec(first)).unwrap();
+                    client.says();
+                    client.hear(pubcomp(first)).unwrap();
+                }
+            }
+            said.extend(client.published());
+        }
+        let payloads: Vec<&str> = told(&said).into_iter().map(|(_, payload)| payload).collect();
+        assert_eq!(payloads, ["in flight", "first", "waits", "waits, too"], "{qos:?}");
+    }
 }
 
 /// QoS 0 is not resent: it could arrive twice, which QoS 0 rules out.
@@ -295,10 +327,7 @@ fn a_resumed_window_keeps_to_a_smaller_receive_maximum() {
     (0..5).for_each(|number| client.publish(Q1, &format!("{number}")));
     let before = client.published();
     client.cut();
-    let present = crate::mqtt::packet::ConnAck {
-        session_present: true,
-        ..accepted_with(&[Property::ReceiveMaximum(2)])
-    };
+    let present = ConnAck { session_present: true, ..accepted_with(&[Property::ReceiveMaximum(2)]) };
     client.stand(V5, present);
     let mut seen = Vec::new();
     loop {
@@ -342,7 +371,7 @@ fn a_resumed_publication_that_the_broker_no_longer_takes_fails_in_its_turn() {
     client.published();
     client.cut();
     let limits = [Property::MaximumPacketSize(40)];
-    client.stand(V5, crate::mqtt::packet::ConnAck { session_present: true, ..accepted_with(&limits) });
+    client.stand(V5, ConnAck { session_present: true, ..accepted_with(&limits) });
     for publish in client.published() {
         client.hear(puback(id_of(&publish))).unwrap();
     }
@@ -562,10 +591,7 @@ fn answers_to_what_was_not_sent_again_keep_to_the_receive_maximum() {
         let ids: Vec<_> = client.published().iter().map(id_of).collect();
         client.publish(Q1, "c");
         client.cut();
-        let present = crate::mqtt::packet::ConnAck {
-            session_present: true,
-            ..accepted_with(&[Property::ReceiveMaximum(1)])
-        };
+        let present = ConnAck { session_present: true, ..accepted_with(&[Property::ReceiveMaximum(1)]) };
         client.stand(V5, present);
         assert_eq!(told(&client.published()), [(ids[0].get(), "a")]);
         if qos == Q1 {
