@@ -435,6 +435,7 @@ impl<S: Source> Receives<S> {
             if state.ahead.is_empty() {
                 let mut out = Vec::new();
                 result = self.source.take(PREFETCH.min(messages - wait.collected.len()), &mut out);
+                self.count_taken(&out);
                 state.ahead = out.into();
             }
             let Some(size) = state.ahead.front().map(Message::size) else { break };

@@ -35,10 +35,14 @@ async def test_what_is_sent_and_received_is_counted(service: PulsarService, topi
             assert got["redelivered"] == 40
             with pytest.raises(errors.MessageTooLarge):
                 await producer.send(b"x" * (64 << 20))
+            await producer.send_many([b"12345"] * 10)
+            assert len(await consumer.receive_batch(10, timeout=10)) == 10
+            got = consumer.stats()
+            assert (got["messages_received"], got["bytes_received"]) == (150, 750)
             check_sums(client, [producer], [consumer])
         # Of handles that are closed, too.
-        assert client.stats()["messages_sent"] == 100
-        assert client.stats()["messages_received"] == 140
+        assert client.stats()["messages_sent"] == 110
+        assert client.stats()["messages_received"] == 150
 
 
 async def test_counters_go_on_over_reconnects(service: PulsarService, topic: str) -> None:
