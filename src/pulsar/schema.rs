@@ -80,6 +80,11 @@ impl fmt::Display for SchemaInfo {
 pub trait Codec: Any + fmt::Debug + Send + Sync {
     /// Prepares for the messages of a schema; of messages without one, if `None`. Called once for each version.
     fn resolve(&self, writer: Option<&SchemaInfo>) -> Result<Resolved>;
+
+    /// Whether it has to know the schema of each message. If not, payloads are left to the application.
+    fn reads(&self) -> bool {
+        true
+    }
 }
 
 /// Result of [`Codec::resolve`].

@@ -24,7 +24,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
-from penstock import _engine
+from penstock._native import PulsarSchema
 from penstock.errors import InvalidArgument, SchemaError
 
 __all__ = ["Avro", "Primitive", "Schema", "StoredSchema"]
@@ -98,7 +98,9 @@ class Schema:
     ``client.consumer(..., schema=...)``; a dataclass, a pydantic model or the name of a primitive type
     stands for its schema there.
 
-    Made by :meth:`avro`, :meth:`json`, :meth:`primitive` and :meth:`auto`.
+    Made by :meth:`avro`, :meth:`json`, :meth:`primitive` and :meth:`auto`. ``Schema(type, name, definition,
+    raw=True)`` declares a schema to the broker, also a ``"protobuf_native"`` one, whose payloads the program
+    encodes and decodes itself: values are bytes.
     """
 
     def __init__(
@@ -108,13 +110,15 @@ class Schema:
         definition: str | None = None,
         classes: Sequence[tuple[str, type]] = (),
         properties: Sequence[tuple[str, str]] = (),
+        *,
+        raw: bool = False,
     ) -> None:
         self.type = type
         """Type of the schema, as in Pulsar, in small letters."""
         self.definition = definition
         """The Avro definition; ``None`` for types that need none."""
         encoded = None if definition is None else definition.encode()
-        self._native = _engine.PulsarSchema(type, name, encoded, list(properties), list(classes))
+        self._native = PulsarSchema(type, name, encoded, list(properties), list(classes), raw)
 
     @staticmethod
     def avro(of: type | Mapping[str, Any] | str) -> Schema:

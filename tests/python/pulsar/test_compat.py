@@ -465,20 +465,17 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
         ("service_url", ours.ServiceInfoProvider()),
     ],
     "create_producer": [
-        ("schema", ours.schema.StringSchema()),
         ("encryption_key", "k"),
         ("crypto_key_reader", ours.CryptoKeyReader("a", "b")),
     ],
     "subscribe": [
-        ("schema", ours.schema.StringSchema()),
         ("crypto_key_reader", ours.CryptoKeyReader("a", "b")),
         ("replicate_subscription_state_enabled", True),
         ("max_pending_chunked_message", 1),
         ("auto_ack_oldest_chunked_message_on_queue_full", True),
         ("crypto_failure_action", ours.ConsumerCryptoFailureAction.CONSUME),
     ],
-    "create_reader": [("schema", ours.schema.StringSchema())],
-    "create_table_view": [("schema", ours.schema.StringSchema())],
+    "create_reader": [("crypto_key_reader", ours.CryptoKeyReader("a", "b"))],
 }
 
 

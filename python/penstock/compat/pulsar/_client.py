@@ -30,6 +30,7 @@ from ._enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
     Result,
+    SchemaType,
 )
 from ._ids import MessageId
 from ._loggers import ConsoleLogger, FileLogger
@@ -45,7 +46,7 @@ from ._reader import Reader
 from ._services import AutoClusterFailover, ServiceInfo, ServiceInfoProvider, check_url
 from ._tables import View
 from .exceptions import PulsarException, make, translated
-from .schema.schema import BytesSchema, Schema
+from .schema.schema import BytesSchema, Schema, SchemaInfo
 from .tableview import TableView
 
 if TYPE_CHECKING:
@@ -386,12 +387,25 @@ class Client:
         if subscription_name is not None:
             check_type(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
-        _refusals.check({"schema": schema})
         url = self._settings.url
         view = View(self._connected(), url, topic, subscription_name, self._views.discard)
         schema.attach_client(self)
         self._views.add(view)
         return TableView(view, topic, subscription_name, schema)
+
+    def get_schema_info(self, topic: str, version: int) -> SchemaInfo:
+        """A schema of a topic, as the broker stores it.
+
+        Raises:
+            PulsarException: there is no such version.
+        """
+        try:
+            stored = self._connected().schema(topic, version.to_bytes(8, "big")).wait()
+        except errors.Error as error:
+            raise translated(error) from None
+        kind, name, definition, _ = stored
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper()
+        return SchemaInfo(SchemaType[words], name, definition.decode())
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The topics of the partitions; of a topic that is not partitioned the topic itself."""

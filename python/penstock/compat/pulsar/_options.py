@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from penstock import errors, protocols
 from penstock.pulsar.policies import DeadLetterPolicy, KeySharedPolicy
+from penstock.pulsar.schema import Schema as NativeSchema
 
 from . import _refusals
 from ._authentication import Authentication
@@ -89,6 +90,17 @@ def _key_shared(policy: ConsumerKeySharedPolicy) -> KeySharedPolicy:
     return KeySharedPolicy(policy.sticky_ranges if sticky else None, policy.allow_out_of_order_delivery)
 
 
+def _schema(schema: Schema) -> NativeSchema | None:
+    """The schema as the broker is told of it; objects and payloads are converted here."""
+    if not schema.declares:
+        return None
+    info = schema.schema_info()
+    kind = info.schema_type().name.lower()
+    # Text has no definition.
+    definition = None if info.schema() == "null" else info.schema()
+    return NativeSchema(kind, info.name(), definition, raw=True)
+
+
 _NO_STATS = "accepted; no verb shows these statistics"
 _ENCRYPTION = "refused: no end-to-end encryption yet"
 _ONLY_DEFAULT = "only the default yet"
@@ -115,7 +127,7 @@ CLIENT: Mapping[str, Row] = {
 
 PRODUCER: Mapping[str, Row] = {
     "producer_name": Row(str, True, "name"),
-    "schema": Row(Schema, note="BytesSchema only yet"),
+    "schema": Row(Schema, False, "schema", _schema),
     "initial_sequence_id": Row(int, True, "initial_sequence_id"),
     "send_timeout_millis": Row(int, False, "send_timeout", _seconds),
     "compression_type": Row(
@@ -187,7 +199,7 @@ CONSUMER: Mapping[str, Row] = {
             }
         ),
     ),
-    "schema": Row(Schema, note="BytesSchema only yet"),
+    "schema": Row(Schema, False, "schema", _schema),
     "message_listener": Row(None, True, note="as there; native: `listen`"),
     "receiver_queue_size": Row(int, False, "receiver_queue"),
     "max_total_receiver_queue_size_across_partitions": Row(
@@ -235,7 +247,7 @@ CONSUMER: Mapping[str, Row] = {
 
 READER: Mapping[str, Row] = {
     "start_message_id": Row(MessageId, False, "position", lambda at: cast("MessageId", at)._native),  # pyright: ignore[reportPrivateUsage]
-    "schema": Row(Schema, note="BytesSchema only yet"),
+    "schema": Row(Schema, False, "schema", _schema),
     "reader_listener": Row(None, True, note="as there; native: `listen`"),
     "receiver_queue_size": Row(int, False, "receiver_queue"),
     "reader_name": Row(str, True, "name"),

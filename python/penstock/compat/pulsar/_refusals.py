@@ -34,14 +34,7 @@ def _not(*accepted: Any) -> Callable[[Any], bool]:
     return lambda value: value not in accepted
 
 
-def _declares(schema: Any) -> bool:
-    return schema is not None and schema.declares
-
-
 _ENCRYPTION = "end-to-end encryption is not supported yet"
-_SCHEMA = (
-    "schemas are not declared to the broker yet: use BytesSchema, and encode() and decode() of the schema"
-)
 _CLUSTERS = "switching between clusters is not supported yet: pass the URL of one"
 
 REFUSALS: Mapping[str, Refusal] = {
@@ -59,7 +52,6 @@ REFUSALS: Mapping[str, Refusal] = {
         _not(False), "certificates are always checked: name the authority in tls_trust_certs_file_path"
     ),
     # Every handle
-    "schema": Refusal(_declares, _SCHEMA),
     "crypto_key_reader": Refusal(_given, _ENCRYPTION),
     # Producer
     "encryption_key": Refusal(_given, _ENCRYPTION),

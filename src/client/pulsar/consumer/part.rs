@@ -210,7 +210,11 @@ impl PartitionConsumer {
                 start_inclusive: options.start_inclusive,
                 topic: Arc::clone(&topic),
                 partition,
-                codec: options.schema.as_ref().map(|schema| Arc::clone(&schema.codec)),
+                codec: options
+                    .schema
+                    .as_ref()
+                    .filter(|schema| schema.codec.reads())
+                    .map(|schema| Arc::clone(&schema.codec)),
                 ..MachineOptions::default()
             },
         );

@@ -167,6 +167,10 @@ enum Reader {
 }
 
 impl Codec for Coder {
+    fn reads(&self) -> bool {
+        self.encoding != Encoding::Bytes
+    }
+
     fn resolve(&self, writer: Option<&SchemaInfo>) -> Result<Resolved> {
         let reader = match (self.encoding, writer) {
             (Encoding::Auto, None) => Reader::Plain(Encoding::Bytes),
@@ -207,8 +211,9 @@ fn no_definition() -> Error {
 
 #[pymethods]
 impl PulsarSchema {
-    /// `classes` are the classes of the named types.
+    /// `classes` are the classes of the named types. With `raw` payloads are bytes, which the application encodes.
     #[new]
+    #[pyo3(signature = (kind, name, definition, properties, classes, raw = false))]
     fn new(
         py: Python<'_>,
         kind: &str,
@@ -216,22 +221,24 @@ impl PulsarSchema {
         definition: Option<&[u8]>,
         properties: Vec<(String, String)>,
         classes: Vec<(String, Py<PyAny>)>,
+        raw: bool,
     ) -> PyResult<Self> {
         let kind = py_result(py, kind_of(kind))?;
         let structure = match (kind, definition) {
-            (Type::Json | Type::Avro, Some(definition)) => {
+            (Type::Json | Type::Avro, Some(definition)) if !raw => {
                 let avro = py_result(py, Avro::parse(definition))?;
                 let by_name: HashMap<_, _> = classes.into_iter().collect();
                 let class = |(id, name): (NodeId, &str)| Some((id, by_name.get(name)?.clone_ref(py)));
                 let classes = avro.named().filter_map(class).collect();
                 Some(Structure::new(Arc::new(avro), Arc::new(classes)))
             }
-            (Type::Json | Type::Avro, None) => return Err(raise(py, &no_definition())),
+            (Type::Json | Type::Avro, None) if !raw => return Err(raise(py, &no_definition())),
             _ => None,
         };
         let data = definition.map(Bytes::copy_from_slice).unwrap_or_default();
         let info = Arc::new(SchemaInfo { name, kind, data, properties });
-        let codec = Coder { encoding: Encoding::of(kind), info: Arc::clone(&info), structure };
+        let encoding = if raw { Encoding::Bytes } else { Encoding::of(kind) };
+        let codec = Coder { encoding, info: Arc::clone(&info), structure };
         Ok(Self(SchemaOptions { info, codec: Arc::new(codec), version: Arc::new(Mutex::leaf(Bytes::new())) }))
     }
 
@@ -268,6 +275,9 @@ fn kind_of(name: &str) -> Result<Type> {
         "json" => Type::Json,
         "avro" => Type::Avro,
         "auto" => Type::AutoConsume,
+        "protobuf" => Type::Protobuf,
+        "protobuf_native" => Type::ProtobufNative,
+        "key_value" => Type::KeyValue,
         other => {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("unknown type of schema {other:?}")));
         }
