@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -333,6 +335,55 @@ def test_official_chunks(official: Any, topic: str) -> None:
     message = consumer.receive(30_000)
     assert message.data() == big
     consumer.acknowledge(message)
+
+
+@EACH_CODEC
+def test_our_chunks_are_put_together_by_the_official_client(
+    official: Any, ours: Any, topic: str, codec: str
+) -> None:
+    consumer = official.subscribe(topic, "s")
+    large, small = os.urandom(60_000), b"small"
+    with ours.producer(
+        topic, compression=codec, batching=False, chunking=True, chunk_max_size="10KiB"
+    ) as producer:
+        sent = producer.send(large, "k", properties={"a": "b"})
+        producer.send(small)
+    message = consumer.receive(10_000)
+    assert (message.data(), message.partition_key(), message.properties()) == (large, "k", {"a": "b"})
+    assert (message.message_id().ledger_id(), message.message_id().entry_id()) == (sent.ledger, sent.entry)
+    assert sent.entry >= 5, "there were several chunks"
+    assert consumer.receive(10_000).data() == small
+
+
+def test_our_batches_of_keys_are_read_by_official_key_shared_consumers(
+    official: Any, ours: Any, topic: str
+) -> None:
+    kind = pulsar.ConsumerType.KeyShared
+    consumers = [official.subscribe(topic, "s", consumer_type=kind) for _ in range(2)]
+    with ours.producer(topic, key_based_batching=True, batching_delay=0.05) as producer:
+        for i in range(200):
+            producer.send_nowait(
+                b"%d" % i, f"k{i % 10}", properties={"n": str(i)}, event_time=1000 + i, null_value=False
+            )
+        producer.flush()
+    owner: dict[str, int] = {}
+    numbers: dict[str, list[int]] = {}
+    deadline = time.monotonic() + 30
+    while sum(map(len, numbers.values())) < 200:
+        assert time.monotonic() < deadline, numbers
+        for place, consumer in enumerate(consumers):
+            with contextlib.suppress(pulsar.Timeout):
+                while True:
+                    message = consumer.receive(100)
+                    key, number = message.partition_key(), int(message.data())
+                    assert owner.setdefault(key, place) == place
+                    assert (message.properties(), message.event_timestamp()) == (
+                        {"n": str(number)},
+                        1000 + number,
+                    )
+                    numbers.setdefault(key, []).append(number)
+                    consumer.acknowledge(message)
+    assert numbers == {f"k{key}": list(range(key, 200, 10)) for key in range(10)}
 
 
 def test_official_chunks_are_put_together_by_us(official: Any, ours: Any, topic: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import ssl
 import time
 from typing import Any
 
@@ -55,6 +58,29 @@ async def test_where_a_token_comes_from(
         "callable": lambda: text,
     }[form]
     async with connect(real_pulsar_secure, token=token) as client:
+        async with client.producer(real_pulsar_secure.topic()) as producer:
+            await producer.send(b"x")
+
+
+async def test_a_coroutine_function_supplies_the_token(real_pulsar_secure: RealPulsar) -> None:
+    async def token() -> str:
+        await asyncio.sleep(0)
+        return real_pulsar_secure.token("admin")
+
+    async with connect(real_pulsar_secure, token=token) as client:
+        async with client.producer(real_pulsar_secure.topic()) as producer:
+            await producer.send(b"x")
+
+
+async def test_the_certificate_may_be_pinned(real_pulsar_secure: RealPulsar) -> None:
+    with pytest.raises(errors.TlsError, match="tls_pin does not list") as caught:
+        await connect(real_pulsar_secure, tls_ca=None, tls_pin="00" * 32)
+    # What the error says is what an administrator would compare.
+    pin = str(caught.value).partition("fingerprint ")[2].partition(",")[0]
+    host, port = real_pulsar_secure.url.rpartition("/")[2].split(":")
+    shown = ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port))))
+    assert pin == hashlib.sha256(shown).hexdigest()
+    async with connect(real_pulsar_secure, tls_ca=None, tls_pin=pin) as client:
         async with client.producer(real_pulsar_secure.topic()) as producer:
             await producer.send(b"x")
 
