@@ -31,7 +31,7 @@ fn qos_0_ends_when_its_bytes_are_written() {
     assert!(matches!(&client.outcomes()[..], [(Q0, Ok(Reason::Success))]));
 }
 
-/// What is sent again precedes it [MQTT-4.4.0-1]; the window may be full of that, and QoS 0 does not overtake it then.
+/// Publications that are sent again precede it [MQTT-4.4.0-1]. While they fill the window, QoS 0 does not overtake it.
 #[test]
 fn a_first_publication_goes_ahead_of_what_has_not_been_sent() {
     for qos in [Q0, Q1, Q2] {
