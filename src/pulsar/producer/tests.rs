@@ -897,3 +897,39 @@ fn a_message_of_which_a_chunk_no_longer_fits_fails_as_a_whole() {
     assert_eq!((outcomes(&mut p), sent(&mut p)), (vec![(1, false)], vec![]));
     assert!(p.is_idle());
 }
+
+#[test]
+fn a_batch_has_messages_of_one_version() {
+    for key_based in [false, true] {
+        let mut p = producer(Options { key_based, ..Options::default() });
+        let (one, two) = (Bytes::from_static(b"1"), Bytes::from_static(b"2"));
+        p.set_schema_version(one.clone());
+        let mut push = |version| {
+            let message =
+                Outgoing { payload: b"x", key: Some("k"), schema_version: version, ..Outgoing::default() };
+            p.push(Instant::now(), WALL, &message).unwrap();
+        };
+        for version in [None, Some(&one), Some(&two), Some(&two), None] {
+            push(version);
+        }
+        let sent: Vec<_> = sends(&mut p)
+            .into_iter()
+            .map(|(_, metadata, _)| (metadata.schema_version, metadata.num_messages_in_batch))
+            .collect();
+        assert_eq!(sent, [(Some(one.clone()), Some(2)), (Some(two), Some(2)), (Some(one), Some(1))]);
+    }
+}
+
+#[test]
+fn what_was_pushed_keeps_its_version_and_single_messages_state_it() {
+    let mut p = producer(Options { batching: false, ..Options::default() });
+    p.set_schema_version(Bytes::from_static(b"1"));
+    push(&mut p, b"a").unwrap();
+    p.detach();
+    p.set_schema_version(Bytes::from_static(b"2"));
+    p.attach("p", -1, 1000);
+    push(&mut p, b"b").unwrap();
+    let versions: Vec<_> =
+        sends(&mut p).into_iter().map(|(_, metadata, _)| metadata.schema_version).collect();
+    assert_eq!(versions, [Some(Bytes::from_static(b"1")), Some(Bytes::from_static(b"2"))]);
+}
