@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from . import parse
 from ._lanes import settings
-from ._listening import Listener
+from ._listening import Listener, _caller
 from ._missing import Answers
 from ._observing import ConnectionEvents, EventCallback, Feed
 from .errors import Closed, InvalidArgument
@@ -109,6 +109,9 @@ class Handle(Answers):
 class ClientHandle(Handle):
     """A connection to a service, with the handles that were opened on it."""
 
+    _closing: asyncio.Future[None] | None = None
+    """Done when the first call of :meth:`close` has ended."""
+
     def __init__(
         self,
         native: Any,
@@ -166,8 +169,21 @@ class ClientHandle(Handle):
         await self._leave(failed=False)
 
     async def _leave(self, failed: bool) -> None:
+        if self._closing is not None:
+            # The close under way may be waiting for the callback that calls this.
+            caller = _caller.get()
+            if caller is None or caller.done():
+                await asyncio.shield(self._closing)
+            return
         if not self._open:
             return
+        closing = self._closing = self._loop.create_future()
+        try:
+            await self._shut(failed)
+        finally:
+            closing.set_result(None)
+
+    async def _shut(self, failed: bool) -> None:
         try:
             ends = [child._leave(failed) for child in list(self._children)]
             results = await asyncio.gather(*ends, return_exceptions=True)

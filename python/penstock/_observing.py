@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._events import LAST, ConnectionEvent, Counts, made
+from ._listening import _caller
 
 
 class Feed:
@@ -70,7 +71,7 @@ class Feed:
         self._closed = True
         self._tell()
         # A callback may close the client: it is not waited for.
-        tasks = self.tasks - {asyncio.current_task()}
+        tasks = self.tasks - {_caller.get()}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LAST)
             for task in late:
@@ -121,6 +122,8 @@ class EventCallback:
         self._events = ConnectionEvents(feed)
         self._callback = callback
         self._counts = Counts()
+        self._stopping = False
+        self._calling = False
         self._task = loop.create_task(self._run())
         feed.tasks.add(self._task)
         self._task.add_done_callback(feed.tasks.discard)
@@ -137,19 +140,28 @@ class EventCallback:
         return self._events.missed
 
     def stop(self) -> None:
-        """Calls the function no more. Closing the client does this, too, after its last event."""
-        self._task.cancel()
+        """Calls the function no more; a call under way is not waited for, and ends as usual. Closing the
+        client does this, too, after its last event."""
+        self._stopping = True
+        if not self._calling:
+            self._task.cancel()
 
     async def _run(self) -> None:
+        _caller.set(self._task)
         async for event in self._events:
+            self._calling = True
             try:
                 result = self._callback(event)
                 if result is not None and hasattr(result, "__await__"):
                     await result
             except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and self._is_stopping():
+                if isinstance(error, asyncio.CancelledError) and self._is_cancelled():
                     raise
                 self._counts.failure(event, error)
+            finally:
+                self._calling = False
+            if self._stopping:
+                return
 
-    def _is_stopping(self) -> bool:
+    def _is_cancelled(self) -> bool:
         return self._task.cancelling() > 0

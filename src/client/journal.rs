@@ -3,7 +3,7 @@
 //! The last [`KEPT`] events are kept, each with a number. A reader asks for the first event from a number on, so that
 //! it costs nothing here, and one that is slow misses the oldest and sees by the numbers how many.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,6 +126,23 @@ struct Entries {
     kept: VecDeque<Entry>,
     next: u64,
     ended: bool,
+    /// Addresses of the connections that are up, in the order in which they came up.
+    up: BTreeMap<u64, Arc<str>>,
+    next_line: u64,
+}
+
+impl Entries {
+    fn push(&mut self, event: ConnectionEvent) {
+        if self.ended {
+            return;
+        }
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        let number = self.next;
+        self.next += 1;
+        self.kept.push_back(Entry { number, at_ms: wall_ms(), event });
+    }
 }
 
 /// Counters of a client's connections, which never fall.
@@ -206,9 +223,18 @@ impl Journal {
         }
     }
 
-    /// The client has closed: no more events follow.
-    pub(super) fn end(&self) {
-        self.entries.lock().ended = true;
+    /// The client has ended because of `error`: no more events follow. Connections that are still up are reported as
+    /// down, because a peer that does not read may keep them open for longer than a reader should wait.
+    pub(super) fn end(&self, error: &Error) {
+        let events: Vec<_> = {
+            let mut entries = self.entries.lock();
+            let down = |address| ConnectionEvent::Disconnected { address, error: error.clone() };
+            let events: Vec<_> = std::mem::take(&mut entries.up).into_values().map(down).collect();
+            events.iter().for_each(|event| entries.push(event.clone()));
+            entries.ended = true;
+            events
+        };
+        events.iter().for_each(|event| self.tell(event));
         self.changed.notify_waiters();
     }
 
@@ -235,8 +261,15 @@ impl Journal {
     }
 
     fn note(&self, event: ConnectionEvent) {
+        self.tell(&event);
+        self.entries.lock().push(event);
+        self.changed.notify_waiters();
+    }
+
+    /// Logs and counts an event.
+    fn tell(&self, event: &ConnectionEvent) {
         log::record(event.level(), self.logger, || event.to_string());
-        let counter = match &event {
+        let counter = match event {
             ConnectionEvent::Connected { .. } => Some(&self.counters.opened),
             ConnectionEvent::ConnectFailed { .. } => Some(&self.counters.failed),
             ConnectionEvent::Disconnected { .. } => Some(&self.counters.closed),
@@ -246,19 +279,6 @@ impl Journal {
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        {
-            let mut entries = self.entries.lock();
-            if entries.ended {
-                return;
-            }
-            if entries.kept.len() == KEPT {
-                entries.kept.pop_front();
-            }
-            let number = entries.next;
-            entries.next += 1;
-            entries.kept.push_back(Entry { number, at_ms: wall_ms(), event });
-        }
-        self.changed.notify_waiters();
     }
 }
 
@@ -290,33 +310,50 @@ pub(super) struct Line {
     journal: Arc<Journal>,
     address: Arc<str>,
     attempts: Attempts,
-    up: bool,
+    /// Its number among those of the journal that are up.
+    up: Option<u64>,
 }
 
 impl Line {
     /// A connection to `address` that follows `attempts`.
     pub(super) fn new(journal: &Arc<Journal>, address: &str, attempts: Attempts) -> Self {
-        Self { journal: Arc::clone(journal), address: address.into(), attempts, up: false }
+        Self { journal: Arc::clone(journal), address: address.into(), attempts, up: None }
     }
 
     /// The broker has accepted it.
     pub(super) fn up(&mut self, session_present: Option<bool>) {
-        if std::mem::replace(&mut self.up, true) {
+        if self.up.is_some() {
             return;
         }
         if self.attempts.again {
             self.journal.counters.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         let (address, attempts) = (Arc::clone(&self.address), self.attempts.failed.saturating_add(1));
-        self.journal.note(ConnectionEvent::Connected { address, attempts, session_present });
+        let event = ConnectionEvent::Connected { address, attempts, session_present };
+        self.journal.tell(&event);
+        {
+            let mut entries = self.journal.entries.lock();
+            let number = entries.next_line;
+            entries.next_line += 1;
+            entries.up.insert(number, Arc::clone(&self.address));
+            entries.push(event);
+            self.up = Some(number);
+        }
+        self.journal.changed.notify_waiters();
     }
 
-    /// It has ended.
+    /// It has ended. The end of the journal has reported it already if it came first.
     pub(super) fn down(&mut self, error: &Error) {
-        if std::mem::replace(&mut self.up, false) {
-            let (address, error) = (Arc::clone(&self.address), error.clone());
-            self.journal.note(ConnectionEvent::Disconnected { address, error });
-        }
+        let Some(number) = self.up.take() else { return };
+        let event = {
+            let mut entries = self.journal.entries.lock();
+            let Some(address) = entries.up.remove(&number) else { return };
+            let event = ConnectionEvent::Disconnected { address, error: error.clone() };
+            entries.push(event.clone());
+            event
+        };
+        self.journal.tell(&event);
+        self.journal.changed.notify_waiters();
     }
 }
 
@@ -366,6 +403,23 @@ mod tests {
         assert_eq!(journal.counts(), counts);
     }
 
+    #[test]
+    fn the_end_reports_connections_that_are_still_up_as_down_once() {
+        let journal = Journal::new("penstock.test");
+        let mut lines =
+            ["a:1", "b:2", "c:3"].map(|address| Line::new(&journal, address, Attempts::default()));
+        lines[0].up(None);
+        lines[1].up(None);
+        lines[0].down(&Error::new(ErrorKind::Disconnected, "cut"));
+        journal.end(&closed());
+        journal.end(&closed());
+        lines.iter_mut().for_each(|line| line.down(&closed()));
+        let last = journal.first_from(3).unwrap();
+        assert_eq!(last.event.to_string(), "disconnected from b:2: the client was closed");
+        assert!(journal.first_from(4).is_none());
+        assert_eq!(journal.counts().closed, 2);
+    }
+
     #[tokio::test]
     async fn the_end_wakes_readers_and_nothing_follows_it() {
         let journal = Journal::new("penstock.test");
@@ -374,7 +428,7 @@ mod tests {
             async move { journal.due(0).await }
         });
         tokio::task::yield_now().await;
-        journal.end();
+        journal.end(&closed());
         waiting.await.unwrap();
         journal.gave_up(None, &closed());
         assert!(journal.is_ended() && journal.first_from(0).is_none());

@@ -137,6 +137,12 @@ impl Bridge {
         future.is_none_or(|future| is_done(py, &future))
     }
 
+    /// Whether this thread runs the event loop.
+    fn is_current(&self, py: Python<'_>) -> bool {
+        let running = py.import("asyncio").and_then(|asyncio| asyncio.call_method0("_get_running_loop"));
+        running.is_ok_and(|running| running.is(&self.event_loop))
+    }
+
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let mut bytes = [0; 64];
         while matches!((&self.wake_rx).read(&mut bytes), Ok(n) if n == bytes.len()) {}
@@ -198,6 +204,18 @@ pub(super) fn set(
     Ok(())
 }
 
+/// Fails a future whose result cannot come any more.
+fn fail(py: Python<'_>, future: &Py<PyAny>) -> PyResult<()> {
+    if is_done(py, future) {
+        return Ok(());
+    }
+    let error = raise(py, &Error::new(ErrorKind::Closed, "the client was closed before the operation ended"));
+    future.call_method1(py, pyo3::intern!(py, "set_exception"), (error.into_value(py),))?;
+    // Read here, so that asyncio does not complain of one that nothing waits for.
+    future.call_method0(py, pyo3::intern!(py, "exception"))?;
+    Ok(())
+}
+
 fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
     future.call_method0(py, pyo3::intern!(py, "done")).and_then(|done| done.is_truthy(py)).unwrap_or(true)
 }
@@ -243,7 +261,7 @@ impl Loop {
         Ok(Self { bridge: Native::new(bridge) })
     }
 
-    /// Closes the bridge. Completions that arrive later are dropped.
+    /// Closes the bridge. Completions that arrive later are dropped, and futures that still wait fail.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Ok(bridge) = self.bridge.get() else { return Ok(()) };
         if bridge.closed.swap(true, Ordering::AcqRel) {
@@ -257,7 +275,14 @@ impl Loop {
         let queue = std::mem::take(&mut *bridge.queue.lock());
         drop(queue);
         let futures = std::mem::take(&mut *bridge.futures.lock());
-        drop(futures);
+        // A forgotten client may be collected on another thread, where the futures must not be touched.
+        if !closed && bridge.is_current(py) {
+            for future in futures.entries.into_iter().flatten() {
+                if let Err(error) = fail(py, &future) {
+                    error.write_unraisable(py, None);
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Threads that run Python while the interpreter ends.
 //!
 //! A thread that attaches to an interpreter that is ending aborts the process. Threads of the engine that call the
-//! application's functions are counted; at exit they are waited for, for a moment, and no other starts.
+//! application's functions are counted; at exit they are waited for, for a moment, and no other starts. One that makes
+//! many calls looks at [`is_ending`] before each, and then has another moment for the last.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,6 +14,9 @@ use crate::clock;
 
 /// Longest wait at exit for functions of the application.
 const LAST: Duration = Duration::from_secs(1);
+
+/// Longest wait after it for threads that look at [`is_ending`].
+const UNWIND: Duration = Duration::from_millis(500);
 
 /// Interval of looks at the calls under way meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
@@ -39,10 +43,19 @@ fn end() {
     while UNDER_WAY.compare_exchange(0, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         if clock::now() >= until {
             UNDER_WAY.fetch_or(ENDING, Ordering::AcqRel);
-            return;
+            break;
         }
         std::thread::sleep(LOOK);
     }
+    let until = clock::now() + UNWIND;
+    while UNDER_WAY.load(Ordering::Acquire) != ENDING && clock::now() < until {
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Whether the interpreter ends, so that a thread must not call Python again.
+pub(super) fn is_ending() -> bool {
+    UNDER_WAY.load(Ordering::Acquire) & ENDING != 0
 }
 
 /// Forgets the calls of the parent in a forked child, which has not their threads.

@@ -20,7 +20,7 @@ use pyo3::wrap_pyfunction;
 
 use crate::client::log::{Level, Sink, set_sink};
 use crate::clock;
-use crate::python::exit::Call;
+use crate::python::exit::{self, Call};
 use crate::sync::{Mutex, Rank};
 
 /// Records that wait at most.
@@ -138,27 +138,67 @@ fn write(level: Level, logger: &str, text: String) {
     }
 }
 
-/// Hands over records until there are none.
+/// Hands over records until there are none, or the interpreter ends.
 fn drain() {
+    let mut running = Running::default();
     loop {
-        let (records, dropped) = {
+        let (mut records, dropped) = {
             let mut state = queue().lock();
+            if exit::is_ending() {
+                running.unfinished += state.records.len();
+                state.records.clear();
+                return;
+            }
             if state.records.is_empty() && state.dropped == 0 {
                 state.running = false;
+                running.ended = true;
                 return;
             }
             state.looked = Some(clock::now());
             (std::mem::take(&mut state.records), std::mem::take(&mut state.dropped))
         };
+        running.unfinished = records.len();
         Python::try_attach(|py| {
-            if let Err(error) = hand_over(py, records, dropped) {
-                error.write_unraisable(py, None);
+            look_up_level(py).unwrap_or_else(|error| error.write_unraisable(py, None));
+            while let Some(record) = records.pop_front()
+                && !exit::is_ending()
+            {
+                // A logger, handler or filter that raises costs its own record, not those behind it.
+                hand_over(py, record).unwrap_or_else(|error| error.write_unraisable(py, None));
+                running.unfinished -= 1;
+            }
+            if dropped > 0 && !exit::is_ending() {
+                report_dropped(py, dropped).unwrap_or_else(|error| error.write_unraisable(py, None));
             }
         });
+        running.count();
     }
 }
 
-fn hand_over(py: Python<'_>, records: VecDeque<Record>, dropped: u64) -> PyResult<()> {
+/// The thread's run. However it ends, the next record starts another, and records that it did not hand over are counted.
+#[derive(Default)]
+struct Running {
+    unfinished: usize,
+    /// It has ended for lack of records, and another may have started.
+    ended: bool,
+}
+
+impl Running {
+    fn count(&mut self) {
+        DROPPED.fetch_add(std::mem::take(&mut self.unfinished) as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.count();
+        if !self.ended {
+            queue().lock().running = false;
+        }
+    }
+}
+
+fn look_up_level(py: Python<'_>) -> PyResult<()> {
     let logging = py.import("logging")?;
     let mut least = i32::MAX;
     for logger in LOGGERS {
@@ -166,16 +206,16 @@ fn hand_over(py: Python<'_>, records: VecDeque<Record>, dropped: u64) -> PyResul
         least = least.min(logger.call_method0("getEffectiveLevel")?.extract()?);
     }
     LEVEL.store(least, Ordering::Relaxed);
-    for Record { level, logger, text } in records {
-        let logger = logging.call_method1("getLogger", (logger,))?;
-        // A handler or filter that raises costs its own record, not those behind it.
-        if let Err(error) = logger.call_method1("log", (level as i32, "%s", text)) {
-            error.write_unraisable(py, None);
-        }
-    }
-    if dropped > 0 {
-        let text = format!("{dropped} log records were dropped, because handlers were too slow");
-        logging.call_method1("getLogger", ("penstock",))?.call_method1("warning", ("%s", text))?;
-    }
     Ok(())
+}
+
+fn hand_over(py: Python<'_>, Record { level, logger, text }: Record) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1("getLogger", (logger,))?;
+    logger.call_method1("log", (level as i32, "%s", text)).map(drop)
+}
+
+fn report_dropped(py: Python<'_>, dropped: u64) -> PyResult<()> {
+    let text = format!("{dropped} log records were dropped, because handlers were too slow");
+    let logger = py.import("logging")?.call_method1("getLogger", ("penstock",))?;
+    logger.call_method1("warning", ("%s", text)).map(drop)
 }

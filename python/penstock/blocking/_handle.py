@@ -140,10 +140,14 @@ class ClientHandle(Handle):
                     stack.callback(child._leave, failed)
         finally:
             self._open = False
-            self._native.close().wait()
-            self._feed.finish()
-            if self._broker:
-                self._broker.stop()
+            try:
+                self._native.close().wait()
+            finally:
+                try:
+                    self._feed.finish()
+                finally:
+                    if self._broker:
+                        self._broker.stop()
 
     def _forget(self) -> None:
         for child in self._children:

@@ -440,7 +440,7 @@ impl Shared {
             }
             *ended = Some(error.clone());
         }
-        self.journal.end();
+        self.journal.end(error);
         // The link is dropped after its lock.
         let link = self.link.lock().take();
         drop(link);

@@ -338,6 +338,25 @@ impl Drop for Abandon<'_> {
     }
 }
 
+/// A connection in its handshake. Dropping it ends the connection, which belongs to no one else yet.
+struct Opening(Option<Arc<Session<Attached>>>);
+
+impl Opening {
+    /// Hands the connection over.
+    fn finish(mut self) -> Arc<Session<Attached>> {
+        self.0.take().expect("taken once")
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(session) = &self.0 {
+            session.lock().closing = true;
+            session.wake();
+        }
+    }
+}
+
 /// Key of a connection: the address, the broker behind a proxy, and a number when there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -464,13 +483,14 @@ impl Pool {
         let (end, ended) = watch::channel(false);
         tokio::spawn(run(Arc::clone(&session), stream, end));
         tokio::spawn(refresh(Arc::clone(&session), self.options.clone(), challenged, ended.clone()));
+        let opening = Opening(Some(session));
         let info = match readied.wait_for(Option::is_some).await {
             Ok(info) => info.clone().expect("waited for it")?,
             Err(_) => {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"));
             }
         };
-        Ok(Connection { session, broker, info, ended })
+        Ok(Connection { session: opening.finish(), broker, info, ended })
     }
 }
 

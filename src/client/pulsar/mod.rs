@@ -52,9 +52,14 @@ struct Inner {
     open: Registry<Producer, Consumer>,
 }
 
+/// The reason of the last events.
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.journal.end();
+        self.shared.journal.end(&closed());
     }
 }
 
@@ -194,7 +199,7 @@ impl Client {
             }
         };
         let _ = tokio::time::timeout(LAST_WRITE, ended).await;
-        self.0.shared.journal.end();
+        self.0.shared.journal.end(&closed());
         first
     }
 

@@ -62,11 +62,16 @@ struct Inner {
     task: AbortHandle,
 }
 
+/// The reason of the last events.
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.task.abort();
         self.shared.pool.abandon();
-        self.shared.journal.end();
+        self.shared.journal.end(&closed());
     }
 }
 
@@ -181,7 +186,7 @@ impl Client {
             }
         };
         let _ = tokio::time::timeout(LAST_WRITE, ended).await;
-        shared.journal.end();
+        shared.journal.end(&closed());
         first
     }
 

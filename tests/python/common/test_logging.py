@@ -168,7 +168,7 @@ def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
 
     async def fail_often() -> None:
         async with penstock.connect(embedded.url):
-            await asyncio.to_thread(stuck.wait, 30)
+            assert await asyncio.to_thread(stuck.wait, 30)
             for _ in range(12):
                 tries = [asyncio.ensure_future(attempt(dead)) for _ in range(100)]
                 await asyncio.gather(*tries)
@@ -184,6 +184,59 @@ def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
         logger.removeHandler(handler)
         hangs.set()
     eventually(lambda: kept.has("penstock", "log records were dropped, because handlers were too slow"))
+
+
+def test_a_logger_that_raises_costs_no_other_record(
+    embedded: PulsarService, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = threading.Event()
+
+    def fails(*_: Any) -> int:
+        raised.set()
+        raise RuntimeError("of the logger")
+
+    def ignored(_: Any) -> None:
+        """The error is reported, and not this test's concern."""
+
+    monkeypatch.setattr(sys, "unraisablehook", ignored)
+    monkeypatch.setattr(logging.getLogger("penstock.tubemq"), "getEffectiveLevel", fails)
+    with penstock.blocking.connect(embedded.url):
+        pass
+    eventually(lambda: kept.has("penstock.pulsar.connection", "the client was closed"))
+    assert raised.is_set() and kept.has("penstock.pulsar.connection", "connected to ")
+
+
+def test_a_backlog_of_records_does_not_hold_up_the_exit(embedded: PulsarService) -> None:
+    program = """
+        import asyncio, contextlib, logging, sys, time
+        import penstock
+
+        class Slow(logging.Handler):
+            def emit(self, record):
+                time.sleep(0.1)
+
+        logger = logging.getLogger("penstock")
+        logger.addHandler(Slow())
+        logger.setLevel(logging.DEBUG)
+
+        async def attempt(url):
+            with contextlib.suppress(penstock.Error):
+                await penstock.connect(url)
+
+        async def main(url):
+            await asyncio.gather(*[attempt(url) for _ in range(200)])
+
+        asyncio.run(main(sys.argv[1]))
+        print("ended")
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), f"pulsar://127.0.0.1:{free_port()}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended\n", "")
 
 
 def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) -> None:
@@ -203,7 +256,7 @@ def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) ->
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), embedded.url],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program), embedded.url],
         capture_output=True,
         text=True,
         timeout=60,

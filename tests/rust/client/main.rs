@@ -5,4 +5,5 @@ mod mqtt_late_connect;
 mod mqtt_outbox;
 mod mqtt_outbox_formats;
 mod mqtt_outbox_store;
+mod pulsar_handshake;
 mod pulsar_reopen;
