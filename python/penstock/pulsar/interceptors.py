@@ -41,8 +41,9 @@ class OutgoingMessage:
     """The only clusters that get a copy, ``["__local__"]`` for none; ``None`` for those of the namespace."""
 
     def copy(self) -> OutgoingMessage:
-        """A copy with properties of its own."""
-        return dataclasses.replace(self, properties=dict(self.properties))
+        """A copy with properties and clusters of its own."""
+        clusters = None if self.replicate_to is None else list(self.replicate_to)
+        return dataclasses.replace(self, properties=dict(self.properties), replicate_to=clusters)
 
     def fields(self) -> tuple[Any, ...]:
         """The arguments of the engine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ __all__ = ["Router", "check_producer", "clusters", "partition_of"]
 Router: TypeAlias = Callable[[str | None, Mapping[str, str], int], int]
 """Chooses a partition: called with the key or ``None``, the properties, and the number of partitions."""
 
-_LOCAL = ["__local__"]
+_LOCAL = "__local__"
 """Stands in metadata for no other cluster."""
 
 
@@ -59,8 +60,8 @@ def partition_of(router: Router, key: str | None, properties: Mapping[str, str],
         raise InvalidArgument("the message was not sent: its router is a coroutine function, use a plain one")
     try:
         # Whole numbers of other types, such as those of numpy.
-        number = chosen.__index__()
-    except (AttributeError, TypeError):
+        number = operator.index(chosen)
+    except Exception:
         number = -1
     if 0 <= number < partitions and not isinstance(chosen, bool):
         return number
@@ -77,7 +78,7 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
         InvalidArgument: no names of clusters, or both arguments.
     """
     if replicate_to is None:
-        return _LOCAL if disable_replication else None
+        return [_LOCAL] if disable_replication else None
     if disable_replication:
         raise InvalidArgument("replicate_to and disable_replication exclude each other: pass one of them")
     names = [] if isinstance(replicate_to, str) else list(replicate_to)

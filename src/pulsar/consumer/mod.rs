@@ -882,8 +882,9 @@ impl Consumer {
             return 0;
         }
         if self.options.receiver_queue == 0 {
-            let is_empty = self.queue.is_empty() && self.outstanding_permits() <= 0;
-            return u32::from(self.wanted && is_empty);
+            // A batch was charged as many permits as it has messages, and brokers owe what exceeds one.
+            let owed = 1 - self.outstanding_permits();
+            return if self.wanted && self.queue.is_empty() && owed > 0 { owed as u32 } else { 0 };
         }
         let room = self.room();
         if room > 0 && room >= i64::from(self.window.size / 2) { room as u32 } else { 0 }

@@ -167,6 +167,22 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Stands for a message that cannot be sent.
+    pub(super) fn refused(sequence: u64, bytes: usize, since: Instant, error: Error) -> Self {
+        Self {
+            head: Bytes::new(),
+            body: Bytes::new(),
+            first_sequence: sequence,
+            last_sequence: sequence,
+            count: 1,
+            bytes,
+            batch: false,
+            place: None,
+            since,
+            doomed: Some(error),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.head.len() + self.body.len()
     }

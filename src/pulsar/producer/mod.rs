@@ -17,6 +17,7 @@
 //! line; [`Producer::try_push`] does not. Each pushed message ends in exactly one event, and events come in
 //! the order of the pushes.
 //!
+//! * `early`: messages that are pushed before the first connection
 //! * `batch`: encoding of messages into entries
 //! * `open`: the open batches, and the order of outcomes with key-based batching
 
@@ -34,9 +35,11 @@ use crate::pulsar::{hot, pb, server_error};
 use crate::transmit::Transmit;
 
 mod batch;
+mod early;
 mod open;
 
 use batch::{Entry, Sender, single};
+use early::Early;
 use open::{Group, Open, Stored};
 
 /// Configuration of a producer.
@@ -64,6 +67,8 @@ pub struct Options {
     pub chunking: bool,
     /// Largest chunk in bytes, within the broker's size limit; `None` for as large as that allows.
     pub chunk_max_size: Option<usize>,
+    /// Whether messages may be pushed before the first connection; see `early`.
+    pub lazy: bool,
     /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
 }
@@ -82,6 +87,7 @@ impl Default for Options {
             initial_sequence_id: None,
             chunking: false,
             chunk_max_size: None,
+            lazy: false,
             key_based: false,
         }
     }
@@ -136,6 +142,8 @@ pub struct Producer {
     /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
     last_published: i64,
     named: bool,
+    /// Messages that wait for the first connection.
+    early: VecDeque<Early>,
     open: Open,
     /// Version of the producer's schema; empty if it has none.
     schema_version: Bytes,
@@ -168,6 +176,7 @@ impl Producer {
             last_sequence: -1,
             last_published: options.initial_sequence_id.unwrap_or(-1),
             named: false,
+            early: VecDeque::new(),
             open: Open::new(options.key_based),
             schema_version: Bytes::new(),
             groups: VecDeque::new(),
@@ -184,14 +193,14 @@ impl Producer {
         }
     }
 
-    /// Accepts a message and returns its sequence id. When the window is full the message waits, up to as many
+    /// Accepts a message and returns its sequence id, `None` before the first connection. When the window is full the message waits, up to as many
     /// as the window holds; after that the call fails with `QueueFull`. `wall_ms` is the publish time.
-    pub fn push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
+    pub fn push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<Option<u64>> {
         self.push_within(2 * self.options.max_pending, now, wall_ms, message)
     }
 
     /// Like [`Self::push`], but fails with `QueueFull` as soon as the window is full.
-    pub fn try_push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
+    pub fn try_push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<Option<u64>> {
         self.push_within(self.options.max_pending, now, wall_ms, message)
     }
 
@@ -201,7 +210,7 @@ impl Producer {
         now: Instant,
         wall_ms: u64,
         message: &Outgoing<'_>,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         if let State::Closed(error) = &self.state {
             return Err(error.clone());
         }
@@ -214,6 +223,16 @@ impl Producer {
                 ),
             ));
         }
+        if self.options.lazy && !self.named {
+            self.early.push_back(Early::new(now, wall_ms, message));
+            self.pending_messages += 1;
+            self.pending_bytes += message.payload.len();
+            return Ok(None);
+        }
+        self.accept(now, wall_ms, message).map(Some)
+    }
+
+    fn accept(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
         // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
         let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
@@ -222,6 +241,7 @@ impl Producer {
             // They are of the entry, not of its messages.
             || !message.replicate_to.is_empty()
             || may_be_duplicate
+            || self.options.chunking && self.options.chunk_max_size.is_some_and(|most| message.payload.len() > most)
             || message.payload.len() + message_overhead(message) > self.batch_limit();
         if alone {
             // This fails before anything has changed, so a message that is too large leaves no gap.
@@ -269,6 +289,9 @@ impl Producer {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
+        let early = std::mem::take(&mut self.early);
+        self.pending_messages -= early.len();
+        self.pending_bytes -= early.iter().map(Early::bytes).sum::<usize>();
         if !self.named {
             self.named = true;
             self.name = producer_name.to_owned();
@@ -295,6 +318,21 @@ impl Producer {
         self.state = State::Attached;
         self.in_flight = 0;
         self.in_flight_messages = 0;
+        for message in early {
+            if let Err(error) = message.with(|outgoing| self.accept(message.since, message.wall_ms, outgoing))
+            {
+                // It fails in its turn.
+                self.close_batch();
+                self.window.push_back(Entry::refused(
+                    self.next_sequence,
+                    message.bytes(),
+                    message.since,
+                    error,
+                ));
+                self.pending_messages += 1;
+                self.pending_bytes += message.bytes();
+            }
+        }
         self.settle();
     }
 
@@ -381,6 +419,15 @@ impl Producer {
             self.close_batch();
         }
         let Some(timeout) = self.options.send_timeout else { return };
+        while let Some(first) = self.early.front()
+            && first.since + timeout <= now
+        {
+            let text = format!(
+                "the partition was not opened within send_timeout ({timeout:?}); the message was not sent"
+            );
+            let error = Error::new(ErrorKind::Timeout, because(text, self.trouble.as_ref()));
+            self.fail_early(error);
+        }
         while let Some(head) = self.window.front()
             && head.since + timeout <= now
         {
@@ -400,7 +447,9 @@ impl Producer {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let batch = self.open.since().map(|since| since + self.options.batch_delay);
         let timeout = self.options.send_timeout;
-        let send = self.window.front().and_then(|head| Some(head.since + timeout?));
+        let since =
+            self.early.front().map(|first| first.since).or(self.window.front().map(|head| head.since));
+        let send = since.and_then(|since| Some(since + timeout?));
         earliest(batch, send)
     }
 
@@ -442,6 +491,9 @@ impl Producer {
 
     /// Closes the producer: all pending messages and all later pushes fail with `error`.
     pub fn close(&mut self, error: Error) {
+        while !self.early.is_empty() {
+            self.fail_early(error.clone());
+        }
         self.close_batch();
         while let Some(entry) = self.pop_head() {
             let error = entry.doomed.clone().unwrap_or_else(|| error.clone());
@@ -483,6 +535,16 @@ impl Producer {
     fn close_batch(&mut self) {
         let sender = sender(self.id, &self.name, &self.options, self.max_message_size);
         self.open.close(&sender, &mut self.window, &mut self.groups);
+    }
+
+    /// Fails the first of the messages that wait for the first connection.
+    fn fail_early(&mut self, error: Error) {
+        if let Some(first) = self.early.pop_front() {
+            let bytes = first.bytes();
+            self.pending_messages -= 1;
+            self.pending_bytes -= bytes;
+            self.events.push_back(Event::Failed { count: 1, error, bytes });
+        }
     }
 
     fn pop_head(&mut self) -> Option<Entry> {
@@ -551,8 +613,11 @@ impl Producer {
         if cfg!(debug_assertions) {
             let ended = self.groups.iter().map(Group::held);
             let held = self.window.iter().map(|entry| (entry.count as usize, entry.bytes));
-            let held =
-                held.chain(ended).fold((self.open.count, self.open.bytes), |(messages, bytes), more| {
+            let early = self.early.iter().map(|message| (1, message.bytes()));
+            let held = held
+                .chain(early)
+                .chain(ended)
+                .fold((self.open.count, self.open.bytes), |(messages, bytes), more| {
                     (messages + more.0, bytes + more.1)
                 });
             assert_eq!((self.pending_messages, self.pending_bytes), held, "messages or bytes were lost");

@@ -14,7 +14,8 @@ fn producer(options: Options) -> Producer {
 }
 
 fn push(p: &mut Producer, payload: &[u8]) -> Result<u64> {
-    p.push(Instant::now(), WALL, &Outgoing { payload, ..Default::default() })
+    let pushed = p.push(Instant::now(), WALL, &Outgoing { payload, ..Default::default() });
+    pushed.map(|sequence_id| sequence_id.expect("it has been attached"))
 }
 
 fn bytes(p: &mut Producer) -> BytesMut {
@@ -543,7 +544,7 @@ fn sequence_ids_go_on_after_the_brokers_last_and_one_that_does_not_grow_goes_alo
     p.attach("p", 41, 1000);
     assert_eq!((push(&mut p, b"x").unwrap(), p.last_sequence_id()), (42, 41));
     let again = Outgoing { sequence_id: Some(7), ..Default::default() };
-    assert_eq!(p.push(Instant::now(), WALL, &again).unwrap(), 7);
+    assert_eq!(p.push(Instant::now(), WALL, &again).unwrap(), Some(7));
     assert_eq!(push(&mut p, b"y").unwrap(), 43);
     p.flush();
     assert_eq!(sent(&mut p), [(42, 1), (7, 0), (43, 1)]);
@@ -576,7 +577,7 @@ fn the_last_possible_sequence_ids_do_not_overflow() {
     let mut p = Producer::new(3, Options::default());
     p.attach("p", i64::MAX, 1000);
     let last = Outgoing { sequence_id: Some(u64::MAX), ..Default::default() };
-    assert_eq!(p.push(Instant::now(), WALL, &last).unwrap(), u64::MAX);
+    assert_eq!(p.push(Instant::now(), WALL, &last).unwrap(), Some(u64::MAX));
     push(&mut p, b"x").unwrap();
 }
 
@@ -932,4 +933,76 @@ fn what_was_pushed_keeps_its_version_and_single_messages_state_it() {
     let versions: Vec<_> =
         sends(&mut p).into_iter().map(|(_, metadata, _)| metadata.schema_version).collect();
     assert_eq!(versions, [Some(Bytes::from_static(b"1")), Some(Bytes::from_static(b"2"))]);
+fn lazy(options: Options) -> Producer {
+    Producer::new(3, Options { lazy: true, ..options })
+}
+
+#[test]
+fn messages_before_the_first_connection_get_what_the_broker_tells_then() {
+    let now = Instant::now();
+    let mut p = lazy(Options { chunking: true, max_pending: 4, ..Default::default() });
+    let payload = [7; 3000];
+    for message in [full(b"batched"), Outgoing { payload: &payload, ..Default::default() }] {
+        assert_eq!(p.push(now, WALL, &Outgoing { sequence_id: None, ..message }).unwrap(), None);
+    }
+    assert_eq!((p.pending_messages(), p.pending_bytes()), (2, 3007));
+    p.handle_timeout(now + Duration::from_secs(1));
+    assert_eq!((outcomes(&mut p), sends(&mut p).len()), (vec![], 0));
+    // The name is known to the broker, and its limit on sizes is not the default.
+    p.attach("the name", 99, 1000);
+    let sends = sends(&mut p);
+    assert!(sends.iter().all(|(_, metadata, _)| metadata.producer_name == "the name"));
+    assert_eq!(sends[0].0.sequence_id, 100);
+    let chunks: Vec<_> =
+        sends[1..].iter().map(|(send, metadata, _)| (send.sequence_id, metadata.uuid())).collect();
+    assert!(chunks.len() > 3 && chunks.iter().all(|chunk| *chunk == (101, "the name-101")), "{chunks:?}");
+    // Nothing of the message was forgotten.
+    let mut eager = Producer::new(3, Options { chunking: true, max_pending: 4, ..Default::default() });
+    eager.attach("the name", 99, 1000);
+    eager.push(now, WALL, &Outgoing { sequence_id: None, ..full(b"batched") }).unwrap();
+    let expected = self::sends(&mut eager);
+    assert_eq!((&sends[0].1, &sends[0].2), (&expected[0].1, &expected[0].2));
+}
+
+#[test]
+fn messages_before_the_first_connection_end_in_their_order() {
+    let now = Instant::now();
+    let options =
+        Options { send_timeout: Some(Duration::from_secs(5)), max_pending: 3, ..Default::default() };
+    let mut p = lazy(options.clone());
+    for payload in [&b"a"[..], &[1; 2000], b"c"] {
+        p.try_push(now, WALL, &Outgoing { payload, ..Default::default() }).unwrap();
+    }
+    assert_eq!(p.try_push(now, WALL, &Outgoing::default()).unwrap_err().kind(), ErrorKind::QueueFull);
+    p.attach("p", -1, 1000);
+    assert_eq!(sent(&mut p), [(0, 1), (1, 1)]);
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (1, false)], "one is too large for the broker");
+    receipt(&mut p, 1).unwrap();
+    assert_eq!((outcomes(&mut p), p.is_idle()), (vec![(1, true)], true));
+
+    let mut p = lazy(options.clone());
+    push_early(&mut p, now);
+    push_early(&mut p, now + Duration::from_secs(3));
+    p.note_trouble(Error::new(ErrorKind::Authorization, "not allowed to produce"));
+    assert_eq!(p.poll_timeout(), Some(now + Duration::from_secs(5)));
+    p.handle_timeout(now + Duration::from_secs(5));
+    let Some(Event::Failed { count: 1, error, bytes: 1 }) = p.poll_event() else { panic!("the first") };
+    assert!(error.message().contains("was not sent") && error.message().contains("not allowed to produce"));
+    p.close(Error::new(ErrorKind::Closed, "closed"));
+    assert_eq!((outcomes(&mut p), p.is_idle()), (vec![(1, false)], true));
+}
+
+fn push_early(p: &mut Producer, now: Instant) {
+    assert_eq!(p.push(now, WALL, &Outgoing { payload: b"x", ..Default::default() }).unwrap(), None);
+}
+
+#[test]
+fn a_message_above_the_size_of_chunks_is_chunked_also_with_batching() {
+    let mut p = producer(Options { chunking: true, chunk_max_size: Some(100), ..Default::default() });
+    push(&mut p, &[1; 100]).unwrap();
+    push(&mut p, &[1; 250]).unwrap();
+    let chunks: Vec<_> =
+        sends(&mut p).iter().map(|(_, metadata, _)| metadata.num_chunks_from_msg()).collect();
+    assert_eq!(chunks, [0, 3, 3, 3]);
 }

@@ -277,6 +277,21 @@ async def test_lazy_partitions_lose_and_reorder_nothing(client: Any, service: Pu
             assert own == sorted(own)
 
 
+async def test_a_lazy_producer_goes_on_behind_its_last_sequence_ids(
+    client: Any, service: PulsarService
+) -> None:
+    topic = service.topic(partitions=3)
+    async with client.consumer(topic, "s") as consumer:
+        for run in range(3):
+            async with client.producer(topic, name="till-7", lazy_start=True) as producer:
+                sent = [b"%d-%d" % (run, i) for i in range(30)]
+                ids = await gather(*[producer.send(payload, payload.decode()) for payload in sent])
+                assert all(message_id.entry >= 0 for message_id in ids)
+            messages = await receive(consumer, 30)
+            assert sorted(payloads(messages)) == sorted(sent)
+            assert {message.producer_name for message in messages} == {"till-7"}
+
+
 async def test_single_routing_opens_one_partition_lazily(client: Any, service: PulsarService) -> None:
     topic = service.topic(partitions=4)
     async with client.producer(topic, lazy_start=True, routing="single", batching=False) as producer:

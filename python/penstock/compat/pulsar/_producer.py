@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -117,7 +118,7 @@ def routed(router: Router, native: PulsarProducer, schema: Schema, arguments: Fi
         return arguments
     data, key, ordering_key, properties, event_time, _, _, is_null, _ = arguments
     message = _Outgoing(data, key, ordering_key, properties or {}, event_time, is_null, native.topic)
-    partition = int(router(receive(cast("PulsarMessage", message), schema), partitions))
+    partition = operator.index(router(receive(cast("PulsarMessage", message), schema), partitions))
     if not 0 <= partition < partitions:
         raise make(Result.UnknownError, f"message_router returned {partition} for {partitions} partitions")
     return (*arguments, partition)

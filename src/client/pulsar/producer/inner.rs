@@ -1,7 +1,7 @@
 //! State that the clones of a producer share.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -16,6 +16,8 @@ use crate::sync::Mutex;
 pub(in crate::client) struct Inner {
     pub(super) topic: String,
     pub(super) parts: Parts,
+    /// Name at the broker, once a partition is open and it was asked for.
+    pub(super) name: OnceLock<String>,
     /// Whether the topic has partitions, perhaps one only.
     pub(super) is_partitioned: bool,
     /// Opens the partitions that get their first message; `None` if all are opened from the beginning.

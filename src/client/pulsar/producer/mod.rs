@@ -15,8 +15,8 @@
 //! The broker is asked from time to time whether the topic has got more partitions (`growth`). Keys are spread over them as soon as
 //! all of them are open.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -114,6 +114,7 @@ impl Producer {
             router,
             growth: Mutex::default(),
             patience,
+            name: OnceLock::new(),
             closed: AtomicBool::new(false),
         }));
         growth::all_open(opened).await?;
@@ -270,9 +271,15 @@ impl Producer {
         self.0.parts.iter().map(|part| part.machine().pending_messages()).sum()
     }
 
-    /// Name of the producer at the broker, of the first partition that is open.
+    /// Name of the producer at the broker, of the partition that was the first to be open when it was asked for.
     pub fn name(&self) -> String {
-        self.0.parts.iter().find_map(|part| part.name()).unwrap_or_default()
+        let named = || self.0.parts.iter().find_map(|part| part.name());
+        if self.0.name.get().is_none()
+            && let Some(name) = named()
+        {
+            let _ = self.0.name.set(name);
+        }
+        self.0.name.get().cloned().unwrap_or_default()
     }
 
     /// Full name of the topic.

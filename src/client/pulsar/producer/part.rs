@@ -81,6 +81,7 @@ impl PartitionProducer {
                 initial_sequence_id: options.initial_sequence_id,
                 chunking: options.chunking,
                 chunk_max_size: options.chunk_max_size,
+                lazy: options.lazy_start,
                 key_based: options.key_based_batching,
             },
         );

@@ -1,0 +1,81 @@
+//! Messages that were pushed before the first connection. They get neither sequence ids nor batches before it: the
+//! broker tells the last sequence id that it knows of the producer's name, that name, and its limit on sizes.
+
+use std::time::Instant;
+
+use crate::pulsar::message::Outgoing;
+
+type Pairs = Box<[(Box<str>, Box<str>)]>;
+
+/// A message that waits for the first connection.
+#[derive(Debug)]
+pub(super) struct Early {
+    pub(super) since: Instant,
+    pub(super) wall_ms: u64,
+    payload: Box<[u8]>,
+    key: Option<Box<str>>,
+    key_is_base64: bool,
+    ordering_key: Option<Box<[u8]>>,
+    properties: Pairs,
+    event_time: u64,
+    sequence_id: Option<u64>,
+    deliver_at: Option<i64>,
+    null_value: bool,
+    replicate_to: Box<[Box<str>]>,
+}
+
+impl Early {
+    pub(super) fn new(since: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Self {
+        // Named one by one: a field that is added must not be forgotten here.
+        let Outgoing {
+            payload,
+            key,
+            key_is_base64,
+            ordering_key,
+            properties,
+            event_time,
+            sequence_id,
+            deliver_at,
+            null_value,
+            replicate_to,
+        } = *message;
+        Self {
+            since,
+            wall_ms,
+            payload: payload.into(),
+            key: key.map(Into::into),
+            key_is_base64,
+            ordering_key: ordering_key.map(Into::into),
+            properties: properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            event_time,
+            sequence_id,
+            deliver_at,
+            null_value,
+            replicate_to: replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+        }
+    }
+
+    /// Size of its payload in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Calls `act` with the message.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&Outgoing<'_>) -> T) -> T {
+        let properties: Vec<(&str, &str)> =
+            self.properties.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let replicate_to: Vec<&str> = self.replicate_to.iter().map(|cluster| &**cluster).collect();
+        act(&Outgoing {
+            payload: &self.payload,
+            key: self.key.as_deref(),
+            key_is_base64: self.key_is_base64,
+            ordering_key: self.ordering_key.as_deref(),
+            properties: &properties,
+            event_time: self.event_time,
+            sequence_id: self.sequence_id,
+            deliver_at: self.deliver_at,
+            null_value: self.null_value,
+            replicate_to: &replicate_to,
+        })
+    }
+}
