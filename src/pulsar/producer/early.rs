@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::pulsar::message::Outgoing;
 
 type Pairs = Box<[(Box<str>, Box<str>)]>;
@@ -22,6 +24,7 @@ pub(super) struct Early {
     deliver_at: Option<i64>,
     null_value: bool,
     replicate_to: Box<[Box<str>]>,
+    schema_version: Option<Bytes>,
 }
 
 impl Early {
@@ -38,6 +41,7 @@ impl Early {
             deliver_at,
             null_value,
             replicate_to,
+            schema_version,
         } = *message;
         Self {
             since,
@@ -52,6 +56,7 @@ impl Early {
             deliver_at,
             null_value,
             replicate_to: replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+            schema_version: schema_version.cloned(),
         }
     }
 
@@ -76,6 +81,7 @@ impl Early {
             deliver_at: self.deliver_at,
             null_value: self.null_value,
             replicate_to: &replicate_to,
+            schema_version: self.schema_version.as_ref(),
         })
     }
 }

@@ -933,6 +933,8 @@ fn what_was_pushed_keeps_its_version_and_single_messages_state_it() {
     let versions: Vec<_> =
         sends(&mut p).into_iter().map(|(_, metadata, _)| metadata.schema_version).collect();
     assert_eq!(versions, [Some(Bytes::from_static(b"1")), Some(Bytes::from_static(b"2"))]);
+}
+
 fn lazy(options: Options) -> Producer {
     Producer::new(3, Options { lazy: true, ..options })
 }
