@@ -21,6 +21,16 @@ from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
 from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq
 from support.tubemq.java import Java
 
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_closes() -> Iterator[None]:
+    """Callbacks for connection events have more time for the last events: the machine may be busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("penstock._observing", "penstock.blocking._observing"):
+            patch.setattr(f"{module}.LAST", 20.0)
+        yield
+
+
 # ------------------------------------------------------------------------------------------- Pulsar
 
 

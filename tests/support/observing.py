@@ -56,8 +56,10 @@ async def follow_a_loss(client: Any, proxy: ChaosProxy, works: Callable[[], Awai
     failed = await seek(events, "connect_failed")
     assert failed.address == address and failed.error is not None and failed.attempts == 1
     await proxy.listen()
+    # Another of its connections may have been up at the time.
     again = await seek(events, "connected")
-    assert again.attempts > 1
+    while again.attempts == 1:
+        again = await seek(events, "connected")
     await works()
     opened = client.stats()["connections_opened"]
     assert client.stats()["reconnects"] >= 1 and opened >= 2

@@ -288,24 +288,31 @@ impl Connector {
     }
 
     /// A connected socket to the first address that accepts.
-    async fn open(&mut self, shared: &Shared) -> Result<Stream> {
+    async fn open(&mut self, shared: &Shared, tries: &mut Attempts) -> Result<Stream> {
         if self.url.transport == Transport::Unix {
             #[cfg(unix)]
             return net::connect_unix(&self.url.path).await;
             #[cfg(not(unix))]
             return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
         }
-        let mut last = None;
-        for _ in 0..self.url.addresses.len() {
+        let mut left = self.url.addresses.len();
+        loop {
             let address = self.url.addresses[self.next % self.url.addresses.len()].clone();
             self.address = address.to_string();
             match self.open_address(&address, shared).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    left -= 1;
+                    if left == 0 {
+                        // Reported with the pause before the next round.
+                        return Err(error);
+                    }
+                    let attempts = tries.fail();
+                    shared.journal.connect_failed(&self.address, attempts, &error, Some(Duration::ZERO));
+                }
             }
             self.next += 1;
         }
-        Err(last.expect("a URL has at least one address"))
     }
 
     async fn open_address(&self, address: &Address, shared: &Shared) -> Result<Stream> {
@@ -403,7 +410,7 @@ pub(super) async fn supervise(
     let mut unanswered: Vec<Instant> = Vec::new();
     let mut tries = Attempts::default();
     loop {
-        let (reached, error) = run(&shared, &mut connector, &mut ready, tries).await;
+        let (reached, error) = run(&shared, &mut connector, &mut ready, &mut tries).await;
         if error.kind() == ErrorKind::Closed {
             // `Client::close` ends the rest once the outbox is written.
             return;
@@ -478,12 +485,12 @@ async fn run(
     shared: &Arc<Shared>,
     connector: &mut Connector,
     ready: &mut Option<oneshot::Sender<Result<()>>>,
-    tries: Attempts,
+    tries: &mut Attempts,
 ) -> (Reached, Error) {
     let version = connector.version();
     shared.set_version(version);
     let opened = async {
-        let stream = connector.open(shared).await?;
+        let stream = connector.open(shared, tries).await?;
         let connect = connect_packet(shared, version, ready.is_some()).await?;
         let protocol = Connection::new(clock::now(), connect, shared.options.connect_timeout)?;
         Ok((stream, protocol))
@@ -499,7 +506,7 @@ async fn run(
         shared: Arc::clone(shared),
         events: Vec::new(),
         connected,
-        line: Line::new(&shared.journal, &connector.address, tries),
+        line: Line::new(&shared.journal, &connector.address, *tries),
         challenges,
         broken: None,
         closing: false,

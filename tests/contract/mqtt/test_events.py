@@ -14,6 +14,7 @@ from penstock.blocking import connect as connect_blocking
 
 from support.mqtt.harness import MqttService, take
 from support.observing import behind, follow_a_loss, raise_in_callbacks, seek
+from support.scripts import free_port
 from support.waiting import eventually
 
 
@@ -38,6 +39,18 @@ async def test_connected_tells_whether_the_server_had_the_session(
             assert (await seek(events, "connected")).session_present is False
             proxy.cut()
             assert (await seek(events, "connected")).session_present is True
+
+
+async def test_each_address_that_fails_is_told(broker: MqttService) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    live = broker.url.removeprefix("mqtt://")
+    async with penstock.connect(f"mqtt://{dead},{live}") as client:
+        events = client.events()
+        failed, connected = await anext(events), await anext(events)
+        assert (failed.kind, failed.address, failed.attempts) == ("connect_failed", dead, 1)
+        assert failed.error is not None and failed.retry_in == 0
+        assert (connected.kind, connected.address, connected.attempts) == ("connected", live, 2)
+        assert client.stats()["connect_failures"] == 1
 
 
 async def test_a_subscription_that_is_made_again_names_its_filters(broker: MqttService, topic: str) -> None:

@@ -40,6 +40,19 @@ async def test_a_subscription_that_is_made_again_names_its_topic(service: Pulsar
             await until(lambda: client.stats()["resubscribed"] == 1)
 
 
+async def test_a_seek_is_no_loss_of_the_subscription(service: PulsarService, topic: str) -> None:
+    async with penstock.connect(service.url) as client:
+        events = client.events()
+        consumer = await client.consumer(topic, "s")
+        producer = await client.producer(topic)
+        for body in (b"1", b"2"):
+            await producer.send(body)
+            await consumer.seek("earliest")
+            assert (await receive(consumer, 1))[0].data == b"1"
+        await client.close()
+        assert "resubscribed" not in [event.kind async for event in events]
+
+
 async def test_a_producer_that_cannot_come_back_is_given_up(service: PulsarService, topic: str) -> None:
     async with behind(service.url, told=True) as (proxy, url):
         async with penstock.connect(url, max_backoff=0.2) as client:

@@ -84,6 +84,8 @@ pub(super) struct PartitionConsumer {
     name: String,
     machine: Mutex<Machine>,
     state: PartWatch,
+    /// A seek has ended the subscription, or is about to.
+    moved: AtomicBool,
     /// Whether this consumer is the one served, on a Failover subscription.
     active: AtomicBool,
     /// Whether the broker tells that.
@@ -227,6 +229,7 @@ impl PartitionConsumer {
             name: options.name.clone().unwrap_or_default(),
             machine: Mutex::new(Rank::Machine, machine),
             state: PartWatch::new(),
+            moved: AtomicBool::new(false),
             // A Failover subscription has others; the broker says who is served.
             active: AtomicBool::new(options.kind != SubType::Failover),
             tells_active: options.kind == SubType::Failover,
@@ -394,8 +397,11 @@ impl PartitionConsumer {
         };
         let answer = self.ask_seek(&seek, &to).await;
         self.settle_seek(to, answer)?;
+        self.moved.store(true, Ordering::Release);
         // The broker closes the consumer around its answer.
-        let _ = tokio::time::timeout(SEEK_CLOSE, seek.end()).await;
+        if tokio::time::timeout(SEEK_CLOSE, seek.end()).await.is_err() {
+            self.moved.store(false, Ordering::Release);
+        }
         self.attached().await.map(drop)
     }
 
@@ -694,7 +700,10 @@ impl Supervised for Supervisor {
     }
 
     fn reopened(&self) {
-        self.shared.journal.resubscribed(&self.part.topic);
+        // A seek ends a subscription, too, which is then no loss.
+        if !self.part.moved.swap(false, Ordering::AcqRel) {
+            self.shared.journal.resubscribed(&self.part.topic);
+        }
     }
 
     async fn open(&self, _attempt: u64) -> Result<()> {

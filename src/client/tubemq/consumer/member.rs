@@ -47,6 +47,10 @@ pub(super) struct Core {
     pub(super) state: watch::Sender<MemberState>,
     pub(super) fetched: Arc<Fetched>,
     pub(super) closed: AtomicBool,
+    /// The caller that opened the consumer has it.
+    pub(super) opened: AtomicBool,
+    /// The subscribed topics, separated by commas.
+    title: String,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -73,6 +77,7 @@ impl Core {
         shared: Arc<Shared>,
         client_id: String,
         group: String,
+        title: String,
         options: ConsumerOptions,
         member: Member,
         signal: Signal,
@@ -92,6 +97,8 @@ impl Core {
             paused: Mutex::default(),
             state: watch::channel(MemberState::New).0,
             closed: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
+            title,
             shared,
         }
     }
@@ -250,13 +257,10 @@ impl Core {
             }
             Event::Failed(_) => {}
             Event::Refused(error) => {
-                let before = self.state.send_replace(MemberState::Refused(error.clone()));
-                // The first refusal is the answer to the caller that opens the consumer.
-                if !matches!(before, MemberState::New) {
-                    let topics: BTreeSet<Arc<str>> =
-                        self.parts.lock().keys().map(|(topic, _)| Arc::clone(topic)).collect();
-                    let topics: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
-                    self.shared.journal.gave_up(Some(&topics.join(",")), &error);
+                self.state.send_replace(MemberState::Refused(error.clone()));
+                // The caller that opens the consumer gets the error as its result.
+                if self.opened.load(Ordering::Acquire) {
+                    self.shared.journal.gave_up(Some(&self.title), &error);
                 }
                 self.signal().end(error);
             }

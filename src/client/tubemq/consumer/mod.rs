@@ -150,7 +150,15 @@ impl Consumer {
             clock::now(),
         );
         let runtime = shared.runtime.clone();
-        let core = Arc::new(Core::new(shared, client_id, group, options, member, Signal::new(events)));
+        let core = Arc::new(Core::new(
+            shared,
+            client_id,
+            group,
+            title.clone(),
+            options,
+            member,
+            Signal::new(events),
+        ));
         let tasks = [
             runtime.spawn(keep_member(Arc::downgrade(&core))).abort_handle(),
             runtime.spawn(keep_leases(Arc::downgrade(&core))).abort_handle(),
@@ -160,6 +168,7 @@ impl Consumer {
         consumer.opened().await.map_err(|error| {
             if error.topic().is_some() { error } else { error.with_topic(consumer.0.title.as_str()) }
         })?;
+        consumer.0.core.opened.store(true, Ordering::Release);
         Ok(consumer)
     }
 
