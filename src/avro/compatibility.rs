@@ -1,12 +1,12 @@
 //! Whether a schema can read what another has written, as Pulsar's broker decides it.
 
 use super::schema::{Kind, NodeId, Schema};
-use super::{MAX_CHAIN, MAX_PAIRS};
-use crate::random::HashMap;
+use super::{MAX_CHAIN, MAX_PAIRS, MAX_WORK};
+use crate::random::{HashMap, HashSet};
 
 /// Checks that every value of `writer` can be read with `reader`. The error says what cannot be.
 pub fn can_read(reader: &Schema, writer: &Schema) -> Result<(), String> {
-    let mut check = Check { reader, writer, known: HashMap::default() };
+    let mut check = Check { reader, writer, known: HashMap::default(), work: 0 };
     check.pair(reader.root(), writer.root(), 0)
 }
 
@@ -15,11 +15,14 @@ struct Check<'a> {
     writer: &'a Schema,
     /// Pairs that were compared; those that are being compared count as compatible.
     known: HashMap<(NodeId, NodeId), bool>,
+    /// Steps so far.
+    work: usize,
 }
 
 impl Check<'_> {
     fn pair(&mut self, reader: NodeId, writer: NodeId, depth: usize) -> Result<(), String> {
-        if depth > MAX_CHAIN || self.known.len() > MAX_PAIRS {
+        self.work += self.reader.node(reader).parts() + self.writer.node(writer).parts();
+        if depth > MAX_CHAIN || self.known.len() > MAX_PAIRS || self.work > MAX_WORK {
             return Err(format!(
                 "the schemas are too large to be compared: at most {MAX_PAIRS} pairs of types, {MAX_CHAIN} deep"
             ));
@@ -63,7 +66,8 @@ impl Check<'_> {
                 if !target.name.covers(&source.name) {
                     return Err(self.text(reader, writer));
                 }
-                let missing = source.symbols.iter().find(|symbol| !target.symbols.contains(symbol));
+                let known: HashSet<&String> = target.symbols.iter().collect();
+                let missing = source.symbols.iter().find(|symbol| !known.contains(symbol));
                 match missing {
                     Some(symbol) if target.default.is_none() => {
                         Err(format!("the symbol {symbol:?} of {:?} is missing", source.name.full))
@@ -72,11 +76,14 @@ impl Check<'_> {
                 }
             }
             (Kind::Record(target), Kind::Record(source)) => {
+                let written: HashMap<&String, NodeId> =
+                    source.fields.iter().map(|field| (&field.name, field.node)).collect();
                 for field in &target.fields {
-                    let named = |name: &String| *name == field.name || field.aliases.contains(name);
-                    match source.fields.iter().find(|written| named(&written.name)) {
+                    let of = |name| written.get(name).copied();
+                    // The name goes before the earlier ones.
+                    match of(&field.name).or_else(|| field.aliases.iter().find_map(of)) {
                         Some(written) => self
-                            .pair(field.node, written.node, depth + 1)
+                            .pair(field.node, written, depth + 1)
                             .map_err(|error| format!("{}: {error}", field.name))?,
                         None if field.default.is_some() => {}
                         None => return Err(format!("the field {:?} is new and has no default", field.name)),
@@ -137,5 +144,34 @@ mod tests {
         let list =
             record(r#"{"name": "next", "type": ["null", "R"]}, {"name": "other", "type": ["null", "R"]}"#);
         assert_eq!(can_read(&list, &list.clone()), Ok(()));
+    }
+
+    #[test]
+    fn the_name_of_a_field_goes_before_its_aliases() {
+        let both = record(r#"{"name": "old", "type": "string"}, {"name": "new", "type": "int"}"#);
+        let reader = record(r#"{"name": "new", "type": "int", "aliases": ["old"]}"#);
+        assert_eq!(can_read(&reader, &both), Ok(()));
+    }
+
+    #[test]
+    fn what_would_take_long_is_refused() {
+        let symbols = |reversed: bool| {
+            let mut symbols: Vec<_> = (0..15_000).map(|n| format!("\"s{n}\"")).collect();
+            if reversed {
+                symbols.reverse();
+            }
+            let text = format!(r#"{{"type": "enum", "name": "E", "symbols": [{}]}}"#, symbols.join(","));
+            Schema::parse(text.as_bytes()).unwrap()
+        };
+        assert_eq!(can_read(&symbols(false), &symbols(true)), Ok(()));
+        // Each branch of one against each of the other, none of which fits.
+        let branches = |kind: &str| {
+            let of = |n| format!(r#"{{"type": "fixed", "name": "{kind}{n}", "size": 1}}"#);
+            let branches: Vec<_> = (0..2000).map(of).collect();
+            Schema::parse(format!("[{}]", branches.join(",")).as_bytes()).unwrap()
+        };
+        let (a, b) = (branches("a"), branches("b"));
+        assert!(can_read(&a, &b).is_err());
+        assert!(crate::avro::Plan::new(a.into(), b.into()).is_err());
     }
 }

@@ -20,13 +20,19 @@ pub use plan::Plan;
 pub use schema::{Kind, Logical, NodeId, Schema};
 
 /// Limit on the length of a definition in bytes.
-pub const MAX_DEFINITION: usize = 1 << 20;
-/// Limit on the types of a definition, each place counted.
+pub const MAX_DEFINITION: usize = 256 << 10;
+/// Limit on the types of a definition, each place counted, and on its fields, symbols and aliases together.
 pub const MAX_NODES: usize = 20_000;
+/// Limit on the length of a name or namespace in bytes.
+pub const MAX_NAME: usize = 1024;
+/// Limit on the length of all full names together: each repeats its namespace.
+const MAX_NAMES: usize = 2 << 20;
 /// Limit on records, arrays and maps inside each other, in definitions and in values.
 pub const MAX_DEPTH: usize = 64;
 /// Limit on the pairs of types that are compared, when two schemas are.
 pub const MAX_PAIRS: usize = 50_000;
+/// Limit on the steps of a comparison: a pair costs as many as it has fields, symbols, branches and aliases.
+const MAX_WORK: usize = 1_000_000;
 /// Limit on the types on the way to another one, through names.
 const MAX_CHAIN: usize = 256;
 /// Limit on the values that the defaults of a schema stand for, and on their size in bytes.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::encode::default_of;
 use super::schema::{Kind, Logical, Node, NodeId, Record, Schema};
-use super::{MAX_CHAIN, MAX_PAIRS};
+use super::{MAX_CHAIN, MAX_PAIRS, MAX_WORK};
 use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
+use crate::random::{HashMap, HashSet};
 
 /// Index of a step in its plan.
 pub(super) type StepId = u32;
@@ -89,6 +89,7 @@ impl Plan {
             steps: Vec::new(),
             known: HashMap::default(),
             own: HashMap::default(),
+            work: 0,
         };
         let root = maker.step(writer.root(), reader.root(), 0)?;
         let steps = maker.steps;
@@ -114,6 +115,8 @@ struct Maker<'a> {
     known: HashMap<(NodeId, NodeId), StepId>,
     /// Steps from the reader's own encoding, for defaults.
     own: HashMap<NodeId, StepId>,
+    /// Steps of the comparison so far.
+    work: usize,
 }
 
 fn mismatch(text: impl std::fmt::Display) -> Error {
@@ -160,6 +163,10 @@ impl<'a> Maker<'a> {
         }
         if let Some(step) = self.known.get(&(writer, reader)) {
             return Ok(*step);
+        }
+        self.work += self.writer.node(writer).parts() + self.reader.node(reader).parts();
+        if self.work > MAX_WORK {
+            return Err(mismatch("the schemas are too large to be compared"));
         }
         let id = self.add(Step::Pending)?;
         self.known.insert((writer, reader), id);
@@ -227,9 +234,9 @@ impl<'a> Maker<'a> {
                 Ok(Step::Map(self.step(*source, *target, depth + 1)?))
             }
             (Kind::Enum(source), Kind::Enum(target)) => {
-                let index =
-                    |symbol| target.symbols.iter().position(|known| known == symbol).map(|at| at as u32);
-                let symbols = source.symbols.iter().map(|symbol| index(symbol).or(target.default));
+                let known: HashMap<&String, u32> = target.symbols.iter().zip(0..).collect();
+                let symbols =
+                    source.symbols.iter().map(|symbol| known.get(symbol).copied().or(target.default));
                 Ok(Step::Enum(reader, symbols.collect()))
             }
             (Kind::Record(source), Kind::Record(target)) => self.record(source, reader, target, depth),
@@ -255,10 +262,13 @@ impl<'a> Maker<'a> {
         for (index, field) in target.fields.iter().enumerate() {
             by_alias.extend(field.aliases.iter().map(|alias| (alias.as_str(), index)));
         }
+        let written: HashSet<&String> = source.fields.iter().map(|field| &field.name).collect();
         let mut fields = Vec::with_capacity(source.fields.len());
         for field in &source.fields {
             let name = field.name.as_str();
-            let found = by_name.get(name).or_else(|| by_alias.get(name)).copied();
+            // An earlier name is for data that lack the present one.
+            let renamed = || by_alias.get(name).filter(|at| !written.contains(&target.fields[**at].name));
+            let found = by_name.get(name).or_else(renamed).copied();
             fields.push(match found.filter(|index| !taken[*index]) {
                 Some(index) => {
                     taken[index] = true;

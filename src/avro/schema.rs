@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{MAX_DEFINITION, MAX_DEPTH, MAX_NODES};
+use super::{MAX_DEFINITION, MAX_DEPTH, MAX_NAME, MAX_NAMES, MAX_NODES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::HashMap;
 
@@ -58,8 +58,7 @@ impl Name {
     /// Whether data of a type of this other name are those of this type: the names are equal without their namespaces, or it is an
     /// earlier one.
     pub fn covers(&self, other: &Self) -> bool {
-        let short = |name: &str| name.rsplit('.').next().map(str::to_owned);
-        short(&self.full) == short(&other.full) || self.aliases.contains(&other.full)
+        self.full.rsplit('.').next() == other.full.rsplit('.').next() || self.aliases.contains(&other.full)
     }
 }
 
@@ -162,6 +161,22 @@ impl Kind {
     }
 }
 
+impl Node {
+    /// Number of names, fields, symbols or branches that a comparison may look at; at least 1.
+    pub(super) fn parts(&self) -> usize {
+        1 + match &self.kind {
+            Kind::Union(branches) => branches.len(),
+            Kind::Enum(of) => of.symbols.len() + of.name.aliases.len(),
+            Kind::Fixed(fixed) => fixed.name.aliases.len(),
+            Kind::Record(record) => {
+                let fields = record.fields.iter().map(|field| 1 + field.aliases.len());
+                record.name.aliases.len() + fields.sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// The error of a definition that cannot be used.
 pub(super) fn refused(text: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Schema, format!("the Avro definition cannot be used: {text}"))
@@ -179,7 +194,7 @@ impl Schema {
         // The parser of JSON bounds its own depth.
         let json: Value =
             serde_json::from_slice(definition).map_err(|error| refused(format_args!("{error}")))?;
-        let mut parser = Parser { nodes: Vec::new(), names: HashMap::default() };
+        let mut parser = Parser { nodes: Vec::new(), names: HashMap::default(), parts: 0, name_bytes: 0 };
         let root = parser.parse(&json, "", 0)?;
         Ok(Self { nodes: parser.nodes, root })
     }
@@ -223,6 +238,10 @@ impl Schema {
 struct Parser {
     nodes: Vec<Node>,
     names: HashMap<String, NodeId>,
+    /// Fields, symbols and aliases so far.
+    parts: usize,
+    /// Length of the full names so far.
+    name_bytes: usize,
 }
 
 impl Parser {
@@ -232,6 +251,27 @@ impl Parser {
         }
         self.nodes.push(Node { kind, logical });
         Ok(self.nodes.len() as NodeId - 1)
+    }
+
+    /// Counts fields, symbols or aliases.
+    fn count(&mut self, more: usize) -> Result<()> {
+        self.parts += more;
+        if self.parts > MAX_NODES {
+            return Err(refused(format_args!("it has more than {MAX_NODES} fields, symbols and aliases")));
+        }
+        Ok(())
+    }
+
+    fn full_name(&mut self, name: &str, namespace: &str) -> Result<String> {
+        if name.len() > MAX_NAME || namespace.len() > MAX_NAME {
+            return Err(refused(format_args!("one of its names has more than {MAX_NAME} bytes")));
+        }
+        let full = full_name(name, namespace);
+        self.name_bytes += full.len();
+        if self.name_bytes > MAX_NAMES {
+            return Err(refused(format_args!("its names have more than {MAX_NAMES} bytes together")));
+        }
+        Ok(full)
     }
 
     fn parse(&mut self, json: &Value, namespace: &str, depth: usize) -> Result<NodeId> {
@@ -250,7 +290,7 @@ impl Parser {
         if let Some(kind) = primitive(name) {
             return self.add(kind, None);
         }
-        let full = full_name(name, namespace);
+        let full = self.full_name(name, namespace)?;
         let found = self.names.get(&full).or_else(|| self.names.get(name));
         found.copied().ok_or_else(|| refused(format_args!("the type {full:?} is not defined")))
     }
@@ -258,10 +298,11 @@ impl Parser {
     fn union(&mut self, branches: &[Value], namespace: &str, depth: usize) -> Result<NodeId> {
         let mut ids = Vec::with_capacity(branches.len());
         for branch in branches {
-            if branch.is_array() {
+            let id = self.parse(branch, namespace, depth + 1)?;
+            if matches!(self.nodes[id as usize].kind, Kind::Union(_)) {
                 return Err(refused("a union is a branch of a union"));
             }
-            ids.push(self.parse(branch, namespace, depth + 1)?);
+            ids.push(id);
         }
         self.add(Kind::Union(ids), None)
     }
@@ -315,6 +356,7 @@ impl Parser {
         self.names.insert(full.clone(), id);
         let list = object.get("fields").and_then(Value::as_array);
         let list = list.ok_or_else(|| refused(format_args!("the record {full:?} has no list of fields")))?;
+        self.count(list.len())?;
         let mut fields = Vec::with_capacity(list.len());
         let mut seen = HashMap::default();
         for field in list {
@@ -327,9 +369,11 @@ impl Parser {
             let kind = field
                 .get("type")
                 .ok_or_else(|| refused(format_args!("the field {named:?} of {full:?} has no type")))?;
+            let aliases = texts(field.get("aliases"));
+            self.count(aliases.len())?;
             fields.push(Field {
                 name: named.to_owned(),
-                aliases: texts(field.get("aliases")),
+                aliases,
                 node: self.parse(kind, &inner, depth + 1)?,
                 default: field.get("default").cloned(),
             });
@@ -343,6 +387,7 @@ impl Parser {
         let full = name.full.clone();
         let list = object.get("symbols").and_then(Value::as_array);
         let list = list.ok_or_else(|| refused(format_args!("the enum {full:?} has no symbols")))?;
+        self.count(list.len())?;
         let mut symbols = Vec::with_capacity(list.len());
         let mut seen = HashMap::default();
         for symbol in list {
@@ -361,17 +406,18 @@ impl Parser {
         Ok(id)
     }
 
-    fn name(&self, object: &Map<String, Value>, namespace: &str) -> Result<Name> {
+    fn name(&mut self, object: &Map<String, Value>, namespace: &str) -> Result<Name> {
         let name = object.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| refused("a record, enum or fixed has no name"))?;
         let namespace = object.get("namespace").and_then(Value::as_str).unwrap_or(namespace);
-        let full = full_name(name, namespace);
+        let full = self.full_name(name, namespace)?;
         if self.names.contains_key(&full) {
             return Err(refused(format_args!("the type {full:?} is defined twice")));
         }
         let inner = full.rsplit_once('.').map_or("", |(namespace, _)| namespace);
-        let aliases =
-            texts(object.get("aliases")).into_iter().map(|alias| full_name(&alias, inner)).collect();
+        let aliases = texts(object.get("aliases"));
+        self.count(aliases.len())?;
+        let aliases = aliases.iter().map(|alias| self.full_name(alias, inner)).collect::<Result<_>>()?;
         Ok(Name { full: full.clone(), aliases })
     }
 }
@@ -478,5 +524,22 @@ mod tests {
         let wide = format!("[{}\"int\"]", "\"int\",".repeat(MAX_NODES + 1));
         assert!(fails(&wide).contains("more than 20000 types"));
         assert!(fails(&" ".repeat(MAX_DEFINITION + 1)).contains("bytes"));
+        let name = "n".repeat(MAX_NAME);
+        assert!(
+            fails(&format!(r#"{{"type": "fixed", "name": "{name}n", "size": 1}}"#)).contains("1024 bytes")
+        );
+        // Each name repeats the namespace.
+        let named = |n: usize| format!(r#"{{"type": "fixed", "name": "F{n}", "size": 1}}"#);
+        let many: Vec<_> =
+            (0..3000).map(|n| format!(r#"{{"name": "f{n}", "type": {}}}"#, named(n))).collect();
+        let many = many.join(",");
+        let record =
+            format!(r#"{{"type": "record", "name": "R", "namespace": "{name}", "fields": [{many}]}}"#);
+        assert!(fails(&record).contains("names"));
+        let symbols: Vec<_> = (0..=MAX_NODES).map(|n| format!("\"{n}\"")).collect();
+        let symbols = symbols.join(",");
+        let wide = format!(r#"{{"type": "enum", "name": "E", "symbols": [{symbols}]}}"#);
+        assert!(fails(&wide).contains("symbols"), "{}", fails(&wide));
+        assert!(fails(r#"[{"type": ["null"]}]"#).contains("a union is a branch of a union"));
     }
 }

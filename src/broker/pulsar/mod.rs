@@ -163,9 +163,12 @@ impl Broker {
             }
             broker.topics.insert(stored.id, topic);
         }
-        for (name, _, data) in found.schemas {
+        for (name, version, data) in found.schemas {
             broker.schema_bytes += data.len();
-            broker.schemas.entry(name).or_default().push(data);
+            let versions = broker.schemas.entry(name).or_default();
+            // A version keeps its number, also behind one that the store has lost.
+            versions.resize((version as usize).clamp(versions.len(), schemas::VERSIONS), Bytes::new());
+            versions.push(data);
         }
         broker
     }

@@ -9,14 +9,16 @@ use super::Broker;
 use super::names::Name;
 use super::options::SchemaCompatibility as Strategy;
 use super::produce::quota;
-use crate::avro::{Schema as Avro, compatibility::can_read};
+use crate::avro::{MAX_DEFINITION, Schema as Avro, compatibility::can_read};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
 use crate::pulsar::pb::schema::Type;
 
+/// Limit on the bytes of the properties of a schema; each counts as 64 more.
+const PROPERTIES: usize = 64 << 10;
 /// Limit on the versions of a schema.
-const VERSIONS: usize = 1_000;
+pub(super) const VERSIONS: usize = 1_000;
 /// Limits on the bytes of the schemas of one topic, and of all: they stay in memory.
 const TOPIC_SCHEMAS: usize = 16 << 20;
 const ALL_SCHEMAS: usize = 128 << 20;
@@ -41,8 +43,8 @@ fn parsed(schema: &pb::Schema) -> Result<Avro> {
     })
 }
 
-/// Checks that `new` may follow `old` by a strategy that is not transitive.
-fn check(old: &pb::Schema, new: &pb::Schema, strategy: Strategy) -> Result<()> {
+/// Checks that `new`, whose definition is `avro` if it has one, may follow `old`.
+fn check(old: &pb::Schema, new: &pb::Schema, avro: Option<&Avro>, strategy: Strategy) -> Result<()> {
     if strategy == Strategy::AlwaysCompatible {
         return Ok(());
     }
@@ -56,24 +58,33 @@ fn check(old: &pb::Schema, new: &pb::Schema, strategy: Strategy) -> Result<()> {
     if strategy == Strategy::AlwaysIncompatible {
         return Err(incompatible("Schema compatibility strategy is ALWAYS_INCOMPATIBLE"));
     }
-    if !is_avro(new) {
-        return Ok(());
-    }
-    let (old, new) = (parsed(old)?, parsed(new)?);
+    let Some(new) = avro else { return Ok(()) };
+    let old = parsed(old)?;
     let refused = |what: &'static str| {
         move |why: String| incompatible(format_args!("Unable to read schema: the {what}: {why}"))
     };
     if strategy.is_backward() {
-        can_read(&new, &old).map_err(refused("new schema cannot read what was written with the old one"))?;
+        can_read(new, &old).map_err(refused("new schema cannot read what was written with the old one"))?;
     }
     if strategy.is_forward() {
-        can_read(&old, &new).map_err(refused("old schema cannot read what is written with the new one"))?;
+        can_read(&old, new).map_err(refused("old schema cannot read what is written with the new one"))?;
     }
     Ok(())
 }
 
 fn decoded(data: &Bytes) -> Option<pb::Schema> {
     pb::Schema::decode(data.clone()).ok()
+}
+
+/// Refuses what costs much each time it is looked at.
+fn check_size(schema: &pb::Schema) -> Result<()> {
+    let properties: usize = schema.properties.iter().map(|pair| pair.key.len() + pair.value.len() + 64).sum();
+    if schema.schema_data.len() > MAX_DEFINITION || properties > PROPERTIES {
+        return Err(incompatible(format_args!(
+            "A schema has at most {MAX_DEFINITION} bytes, and {PROPERTIES} of properties"
+        )));
+    }
+    Ok(())
 }
 
 /// Finds a schema among the versions of a topic. As definitions may differ in layout only, the latest is compared by what it means.
@@ -99,15 +110,14 @@ impl Broker {
             // Some clients send a BYTES schema when they have none.
             return Ok(Bytes::new());
         }
+        check_size(schema)?;
         let parent = name.parent();
         let none = Vec::new();
         let versions = self.schemas.get(&parent).unwrap_or(&none);
         if let Some(version) = version_of(versions, schema) {
             return Ok(version_bytes(version));
         }
-        if is_avro(schema) {
-            parsed(schema)?;
-        }
+        let avro = is_avro(schema).then(|| parsed(schema)).transpose()?;
         let strategy = self.settings.schema_compatibility;
         let earlier = if strategy.is_transitive() {
             versions
@@ -115,7 +125,7 @@ impl Broker {
             versions.last_chunk::<1>().map_or(&[][..], |last| last)
         };
         for data in earlier.iter().rev() {
-            check(&decoded(data).unwrap_or_default(), schema, strategy)?;
+            check(&decoded(data).unwrap_or_default(), schema, avro.as_ref(), strategy)?;
         }
         self.store_schema(parent, schema)
     }
@@ -125,6 +135,7 @@ impl Broker {
         if [Type::None as i32, Type::AutoConsume as i32].contains(&schema.r#type) {
             return Ok(());
         }
+        check_size(schema)?;
         let parent = name.parent();
         let Some(versions) = self.schemas.get(&parent).filter(|versions| !versions.is_empty()) else {
             let topic = self.names.get(&name.full).and_then(|id| self.topics.get(id));
@@ -146,11 +157,12 @@ impl Broker {
             }
             other => (versions.len(), other),
         };
+        let avro = is_avro(schema).then(|| parsed(schema)).transpose()?;
         versions
             .iter()
             .rev()
             .take(count)
-            .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, strategy))
+            .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, avro.as_ref(), strategy))
     }
 
     fn store_schema(&mut self, parent: Arc<str>, schema: &pb::Schema) -> Result<Bytes> {
@@ -199,7 +211,8 @@ impl Broker {
                 usize::try_from(number).map_err(|_| none())?
             }
         };
-        let data = versions.get(version).ok_or_else(none)?;
+        // One that the store has lost is empty.
+        let data = versions.get(version).filter(|data| !data.is_empty()).ok_or_else(none)?;
         let mut schema = decoded(data).ok_or_else(none)?;
         schema.name = parent.trim_start_matches("persistent://").to_owned();
         Ok((schema, version_bytes(version)))
@@ -236,14 +249,15 @@ mod tests {
                     other => (backward || !other.is_backward()) && (forward || !other.is_forward()),
                 };
                 assert_eq!(
-                    check(&old, new, strategy).is_ok(),
+                    check(&old, new, Some(&parsed(new).unwrap()), strategy).is_ok(),
                     expected,
                     "{strategy:?}: {:?}",
                     new.schema_data
                 );
             }
         }
-        let text = check(&old, &pb::Schema { r#type: 2, ..old.clone() }, Strategy::Full).unwrap_err();
+        let json = pb::Schema { r#type: 2, ..old.clone() };
+        let text = check(&old, &json, Some(&parsed(&json).unwrap()), Strategy::Full).unwrap_err();
         assert_eq!(text.message(), "Incompatible schema: exists schema type AVRO, new schema type JSON");
     }
 
