@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from . import parse
+from ._caller import caller as calling
 from ._lanes import settings
-from ._listening import Listener, _caller
+from ._listening import Listener
 from ._missing import Answers
 from ._observing import ConnectionEvents, EventCallback, Feed
 from .errors import Closed, InvalidArgument
@@ -171,7 +172,7 @@ class ClientHandle(Handle):
     async def _leave(self, failed: bool) -> None:
         if self._closing is not None:
             # The close under way may be waiting for the callback that calls this.
-            caller = _caller.get()
+            caller = calling.get()
             if caller is None or caller.done():
                 await asyncio.shield(self._closing)
             return

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from . import parse
+from ._caller import caller
 from ._lanes import TAKEN_AT_ONCE, TURN, Counts, Lanes, Settings, report
 from .errors import Closed, Error
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 UNWIND = 5.0
 """Seconds that a cancelled callback has to end."""
-_caller: contextvars.ContextVar[asyncio.Task[None] | None] = contextvars.ContextVar("_caller", default=None)
-"""The task that has called back. One that a callback has started, as to close a client, knows it, too."""
 
 
 class Listener(Generic[M]):
@@ -102,7 +100,7 @@ class Listener(Generic[M]):
         seconds = parse.seconds(timeout)
         self._halt()
         # A callback that stops its own listener, and the task that has called it, go on.
-        tasks = {self._runner, *self._workers} - {_caller.get()}
+        tasks = {self._runner, *self._workers} - {caller.get()}
         try:
             await self._settle(tasks, self._settings.stop_timeout if seconds is None else seconds)
         finally:
@@ -147,7 +145,7 @@ class Listener(Generic[M]):
                     report(self._consumer, f"hand back {len(messages)} messages", error)
 
     async def _run(self, run: Callable[[], Awaitable[None]]) -> None:
-        _caller.set(asyncio.current_task())
+        caller.set(asyncio.current_task())
         try:
             await run()
         except Exception as error:
@@ -221,7 +219,7 @@ class Listener(Generic[M]):
     async def _work(self) -> None:
         lanes, handle, clock = self._lanes, self._handle, time.monotonic
         until = clock() + TURN
-        _caller.set(asyncio.current_task())
+        caller.set(asyncio.current_task())
         try:
             while lanes.ready and not self._stopping:
                 key, message = lanes.take()

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from ._caller import caller
 from ._events import LAST, ConnectionEvent, Counts, made
-from ._listening import _caller
 
 
 class Feed:
@@ -71,7 +71,7 @@ class Feed:
         self._closed = True
         self._tell()
         # A callback may close the client: it is not waited for.
-        tasks = self.tasks - {_caller.get()}
+        tasks = self.tasks - {caller.get()}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LAST)
             for task in late:
@@ -147,7 +147,7 @@ class EventCallback:
             self._task.cancel()
 
     async def _run(self) -> None:
-        _caller.set(self._task)
+        caller.set(self._task)
         async for event in self._events:
             self._calling = True
             try:

@@ -43,7 +43,7 @@ def test_values_that_contain_themselves_are_refused() -> None:
     ("definition", "reason"),
     [
         ("{", "EOF"),
-        ('{"type": "recor", "name": "x"}', '"recor" is not defined'),
+        ('{"type": "unknown", "name": "x"}', '"unknown" is not defined'),
         ({"type": "array"}, 'no "items"'),
         ({"type": object()}, "no JSON"),
         ("[" * 100_000, "recursion"),
