@@ -458,7 +458,7 @@ impl Consumer {
 
     /// Moves up to `max` messages to `out` and returns their number.
     pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
-        let n = max.min(self.ready());
+        let n = self.ready(max);
         if n > 0 {
             self.wanted = false;
             self.last_taken = Some(self.queue[n - 1].id);
@@ -577,15 +577,20 @@ impl Consumer {
 
     /// Number of messages that can be taken.
     pub fn available(&self) -> usize {
-        self.ready()
+        self.ready(usize::MAX)
     }
 
-    /// Number of messages up to the first whose schema is not known yet.
-    fn ready(&self) -> usize {
+    /// Whether there is a message that can be taken.
+    pub fn has_ready(&self) -> bool {
+        self.ready(1) == 1
+    }
+
+    /// Number of messages up to the first whose schema is not known yet, at most `max`. Looks at no more than these.
+    fn ready(&self, max: usize) -> usize {
         if self.writers.is_none() {
-            return self.queue.len();
+            return max.min(self.queue.len());
         }
-        self.queue.iter().take_while(|message| is_ready(message.entry.writer.as_ref())).count()
+        self.queue.iter().take(max).take_while(|message| is_ready(message.entry.writer.as_ref())).count()
     }
 
     /// The next version of a schema that the broker is to be asked for.

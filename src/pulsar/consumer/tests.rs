@@ -1613,3 +1613,32 @@ fn a_consumer_without_a_queue_grants_a_permit_when_one_is_wanted() {
     give(&mut c, 1, damaged).unwrap_err();
     assert_eq!(granted(&mut c), 1);
 }
+
+#[test]
+fn what_can_be_taken_ends_before_the_first_message_whose_schema_is_not_known() {
+    #[derive(Debug)]
+    struct Reads;
+    impl Codec for Reads {
+        fn resolve(
+            &self,
+            _: Option<&crate::pulsar::schema::SchemaInfo>,
+        ) -> Result<crate::pulsar::schema::Resolved> {
+            Ok(Arc::new(()))
+        }
+    }
+    let mut c = consumer(Options { codec: Some(Arc::new(Reads)), ..Options::default() });
+    for entry in 0..3 {
+        give(&mut c, entry, single("x")).unwrap();
+    }
+    let stated = pb::MessageMetadata { schema_version: Some(Bytes::from_static(b"1")), ..Default::default() };
+    give(&mut c, 3, payload(&stated, b"y")).unwrap();
+    give(&mut c, 4, single("z")).unwrap();
+    assert_eq!((c.available(), c.has_ready()), (3, true));
+    let mut out: Vec<Message> = Vec::new();
+    assert_eq!(c.take(1, &mut out), 1, "no more than asked for");
+    assert_eq!(c.take(usize::MAX, &mut out), 2);
+    assert_eq!((c.available(), c.has_ready(), c.take(1, &mut out)), (0, false, 0));
+    let wanted = c.next_wanted().expect("the schema is asked for");
+    wanted.writer.fail(Error::protocol("lost"));
+    assert_eq!((c.available(), c.has_ready()), (2, true), "that it cannot be read is told by the message");
+}

@@ -273,8 +273,7 @@ async def test_dead_letters_keep_their_schema(client: Any, topic: str) -> None:
     schema = Schema.avro(Line)
     policy = DeadLetterPolicy(1, subscription="dead")
     options: dict[str, Any] = {"type": "shared", "nack_delay": 0.05, "dead_letter": policy}
-    # The consumer may read bytes: what it does not read it does not lose.
-    async with client.consumer(topic, "s", **options) as consumer:
+    async with client.consumer(topic, "s", schema=schema, **options) as consumer:
         async with client.producer(topic, schema=schema) as producer:
             await producer.send(Line("poison", 9))
         for _ in range(2):
@@ -282,6 +281,31 @@ async def test_dead_letters_keep_their_schema(client: Any, topic: str) -> None:
         async with client.consumer(f"{topic}-s-DLQ", "dead", schema=schema, position="earliest") as letters:
             letter = await letters.receive(timeout=20)
             assert (letter.value, letter.schema_version) == (Line("poison", 9), bytes(8))
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_dead_letters_leave_whatever_schema_their_topic_has(
+    client: Any, topic: str, reads: bool
+) -> None:
+    schema = Schema.avro(Line)
+    options: dict[str, Any] = {
+        "type": "shared",
+        "nack_delay": 0.05,
+        "dead_letter": DeadLetterPolicy(1),
+        "schema": schema if reads else None,
+    }
+    # The schema of the letter does not follow from it.
+    async with (
+        client.consumer(f"{topic}-s-DLQ", "dead", schema="string") as letters,
+        client.consumer(topic, "s", **options) as consumer,
+    ):
+        async with client.producer(topic, schema=schema) as producer:
+            sent = Line("poison", 9)
+            await producer.send(sent)
+        for _ in range(2):
+            await consumer.nack(await consumer.receive(timeout=20))
+        letter = await letters.receive(timeout=20)
+        assert (letter.properties["REAL_SUBSCRIPTION"], letter.schema_version) == ("s", None)
 
 
 async def test_retried_messages_keep_their_schema(client: Any, topic: str) -> None:

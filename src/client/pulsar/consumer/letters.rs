@@ -153,12 +153,15 @@ pub(super) struct Letters {
     topics: Topics,
     subscription: String,
     consumer: String,
+    /// Whether the consumer reads by a schema: letters then state the version of theirs.
+    reads: bool,
     /// By topic. Not held while a producer is opened.
     lines: Mutex<Lines>,
     /// Letters on their way, and a notification when there is none.
     under_way: AtomicUsize,
     idle: Notify,
     warned: AtomicBool,
+    warned_of_schema: AtomicBool,
     /// Messages that were sent to the topic of retries, and to that of dead letters instead.
     retried: AtomicU64,
     given_up: AtomicU64,
@@ -211,18 +214,20 @@ impl Letters {
         topics: Topics,
         policy: &DeadLetterPolicy,
         subscription: &str,
-        consumer: &str,
+        options: &ConsumerOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::clone(shared),
             policy: policy.clone(),
             topics,
             subscription: subscription.to_owned(),
-            consumer: consumer.to_owned(),
+            consumer: options.name.clone().unwrap_or_default(),
+            reads: options.schema.as_ref().is_some_and(|schema| schema.codec.reads()),
             lines: Mutex::default(),
             under_way: AtomicUsize::new(0),
             idle: Notify::new(),
             warned: AtomicBool::new(false),
+            warned_of_schema: AtomicBool::new(false),
             retried: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
         })
@@ -363,15 +368,37 @@ impl Letters {
     /// The version at the topic of letters of the schema that a message was written with. Asked for each time: either topic may
     /// have been deleted and made again meanwhile, which gives the versions another meaning.
     async fn schema_version(&self, message: &Message, to: &Producer) -> Result<Option<Bytes>> {
-        let entry = &message.entry;
-        let Some(version) = entry.schema_version.as_ref().filter(|version| !version.is_empty()) else {
-            return Ok(None);
+        let version = message.entry.schema_version.as_ref().filter(|version| !version.is_empty());
+        let (Some(version), true) = (version, self.reads) else { return Ok(None) };
+        let topic = &message.entry.topic;
+        let asked = async {
+            let info = self.shared.lookup.schema(topic, Some(version.clone())).await?;
+            to.register_schema(&info).await
         };
-        match self.shared.lookup.schema(&entry.topic, Some(version.clone())).await {
-            Ok(info) => to.register_schema(&info).await.map(Some),
-            // The schema is gone, and nothing can keep it: the letter is sent without one.
-            Err(error) if error.kind() == ErrorKind::TopicNotFound => Ok(None),
-            Err(error) => Err(error),
+        let limit = self.shared.options.operation_timeout;
+        match tokio::time::timeout(limit, asked).await {
+            Ok(Ok(version)) => Ok(Some(version)),
+            Ok(Err(error)) if is_for_good(error.kind()) => {
+                self.sent_without_schema(message, &error);
+                Ok(None)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let text =
+                    "the schema of a letter could not be registered at its topic within operation_timeout";
+                Err(Error::new(ErrorKind::Timeout, text).with_topic(&**topic))
+            }
+        }
+    }
+
+    /// Notes that a letter goes without its schema.
+    fn sent_without_schema(&self, message: &Message, error: &Error) {
+        if !self.warned_of_schema.swap(true, Ordering::Relaxed) {
+            log::warn(&format!(
+                "{} of {} is sent to another topic without the version of its schema: {error}; so are others of which this is \
+                 true",
+                message.id, message.entry.topic
+            ));
         }
     }
 
@@ -614,6 +641,14 @@ pub(super) fn not_enabled() -> Error {
     )
 }
 
+/// Whether an error stays when the schema of a letter is registered again. The letter then goes without: it would otherwise come
+/// back for ever.
+fn is_for_good(kind: ErrorKind) -> bool {
+    // A schema that is not found is gone.
+    kind == ErrorKind::TopicNotFound
+        || !kind.retriable() && !matches!(kind, ErrorKind::Closed | ErrorKind::Cancelled)
+}
+
 fn set(properties: &mut Vec<Property>, name: &str, value: String) {
     match properties.iter_mut().find(|(known, _)| known == name) {
         Some((_, old)) => *old = value,
@@ -625,4 +660,22 @@ fn set(properties: &mut Vec<Property>, name: &str, value: String) {
 fn java_text(id: &MessageId) -> String {
     let text = format!("{}:{}:{}", id.ledger as i64, id.entry as i64, id.partition);
     if id.batch_index < 0 { text } else { format!("{text}:{}", id.batch_index) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_goes_without_its_schema_only_if_waiting_does_not_help() {
+        use ErrorKind::{
+            Authorization, Closed, ConnectFailed, IncompatibleSchema, NotAllowed, Timeout, TopicNotFound,
+        };
+        for kind in [IncompatibleSchema, NotAllowed, Authorization, TopicNotFound] {
+            assert!(is_for_good(kind), "{kind:?}");
+        }
+        for kind in [Closed, ConnectFailed, Timeout] {
+            assert!(!is_for_good(kind), "{kind:?}");
+        }
+    }
 }

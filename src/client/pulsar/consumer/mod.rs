@@ -182,8 +182,7 @@ impl Consumer {
         let members = Members::new(&shared, several, is_pattern, &subscription, &options, &signal);
         let opening = members.add(families.iter().flat_map(Family::places).collect(), false);
         let letters = letters.zip(options.dead_letter.as_ref()).map(|(topics, policy)| {
-            let name = options.name.as_deref().unwrap_or_default();
-            let letters = Letters::new(&shared, topics, policy, &subscription, name);
+            let letters = Letters::new(&shared, topics, policy, &subscription, &options);
             let undertaker = Undertaker::start(&letters, Arc::clone(&members));
             (letters, undertaker)
         });
@@ -260,15 +259,18 @@ impl Consumer {
         self.parts().iter().map(|part| part.machine().available()).sum()
     }
 
+    /// Whether [`Self::take`] would return a message now.
+    pub fn has_ready(&self) -> bool {
+        self.parts().iter().any(|part| part.machine().has_ready())
+    }
+
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
     /// already: a message or the end.
     pub fn arm(&self) -> bool {
-        if self.0.asks && self.available() == 0 {
+        if self.0.asks && !self.has_ready() {
             self.parts().iter().for_each(|part| part.change(Machine::want));
         }
-        self.0
-            .signal
-            .arm(|| self.available() > 0 || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
+        self.0.signal.arm(|| self.has_ready() || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
     }
 
     /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek or a message that
@@ -609,7 +611,7 @@ impl Consumer {
     /// consumer of the subscription has received counts; one that is to come again does not.
     pub async fn has_message_available(&self) -> Result<bool> {
         self.check_open()?;
-        if self.available() > 0 {
+        if self.has_ready() {
             return Ok(true);
         }
         let asked = self.each_part(|part| async move {

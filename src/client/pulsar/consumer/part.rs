@@ -492,7 +492,7 @@ impl ConsumerRoute for PartitionConsumer {
             // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes later.
             self.signal.stop(self.id, error.clone());
         }
-        let readable = failed || machine.available() > 0;
+        let readable = failed || machine.has_ready();
         self.news.look(&mut machine);
         while let Some(wanted) = machine.next_wanted() {
             self.fetch(wanted);
