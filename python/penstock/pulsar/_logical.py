@@ -20,6 +20,10 @@ _DAY = date(1970, 1, 1).toordinal()
 _MICRO = timedelta(microseconds=1)
 _DAY_MICROS = 86_400_000_000
 
+# Most digits of a decimal. Making one of digits takes time that grows with their square.
+_MAX_DIGITS = 10_000
+_MAX_DECIMAL_BYTES = 4160
+
 # The default context would round to 28 digits.
 _EXACT = decimal.Context(prec=20_000, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
@@ -67,9 +71,13 @@ def _time(micros: int) -> time:
 def _unscaled(scale: int, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Decimal | int):
         _wrong("decimal.Decimal", value)
+    if isinstance(value, int) and value.bit_length() > _MAX_DECIMAL_BYTES * 8:
+        raise ValueError(f"the number has more than {_MAX_DIGITS} digits")
     exact = Decimal(value)
     if not exact.is_finite():
         raise ValueError(f"{exact} is no number")
+    if exact and (exact.adjusted() + 1 + scale > _MAX_DIGITS or len(exact.as_tuple().digits) > _MAX_DIGITS):
+        raise ValueError(f"the number has more than {_MAX_DIGITS} digits")
     scaled = exact.scaleb(scale, _EXACT)
     if scaled != scaled.to_integral_value(context=_EXACT):
         raise ValueError(f"{exact} has more than {scale} digits behind the point")
@@ -110,6 +118,8 @@ def decode(name: str, scale: int, plain: Any) -> Any:
     """The value of a number, bytes or a text; numbers of JSON included."""
     if name == "decimal":
         if isinstance(plain, bytes):
+            if len(plain) > _MAX_DECIMAL_BYTES:
+                raise ValueError(f"a decimal of {len(plain)} bytes has more than {_MAX_DIGITS} digits")
             return Decimal(int.from_bytes(plain, "big", signed=True)).scaleb(-scale, _EXACT)
         if isinstance(plain, bool) or not isinstance(plain, Decimal | int | str):
             _wrong("a number", plain)

@@ -240,6 +240,50 @@ async def test_values_that_do_not_fit_are_not_sent(client: Any, topic: str, kind
         assert not await consumer.has_message_available()
 
 
+async def test_numbers_that_are_too_large_are_refused_and_do_not_become_infinite(
+    client: Any, topic: str
+) -> None:
+    kept = 1.5
+    definition = '{"type": "record", "name": "Weight", "fields": [{"name": "kilos", "type": "float"}]}'
+    async with client.producer(f"{topic}-a", schema=Schema.avro(definition)) as producer:
+        with pytest.raises(errors.SchemaError, match="kilos: expected a float of 32 bits"):
+            await producer.send({"kilos": 1e39})
+        await producer.send({"kilos": kept})
+        await producer.send({"kilos": math.inf})
+    async with client.producer(f"{topic}-p", schema="float") as producer:
+        with pytest.raises(errors.SchemaError, match="expected a float of 32 bits"):
+            await producer.send(-1e39)
+        await producer.send(kept)
+    async with client.reader(f"{topic}-a", schema="auto", position="earliest") as consumer:
+        assert [(await consumer.receive(timeout=20)).value["kilos"] for _ in range(2)] == [kept, math.inf]
+
+
+@pytest.mark.parametrize("kind", ["json", "avro"])
+async def test_decimals_that_take_long_to_make_are_refused(client: Any, topic: str, kind: str) -> None:
+    number = {"type": "bytes", "logicalType": "decimal", "precision": 10_000, "scale": 2}
+    field_ = {"name": "sum", "type": number}
+    definition = json.dumps({"type": "record", "name": "Bill", "fields": [field_]})
+    most = Decimal("9" * 9998 + ".25")
+    async with client.producer(topic, schema=getattr(Schema, kind)(definition)) as producer:
+        for value in (Decimal("1E+9999"), Decimal("1E+99999999"), 10**20_000):
+            with pytest.raises(errors.SchemaError, match="more than 10000 digits"):
+                await producer.send({"sum": value})
+        await producer.send({"sum": most})
+        if kind == "avro":
+            # Two bytes of length, then the number.
+            size = 5000
+            async with client.producer(topic) as other:
+                await other.send(bytes([size * 2 & 127 | 128, size * 2 >> 7]) + b"\1" * size)
+    async with client.reader(
+        topic, schema=getattr(Schema, kind)(definition), position="earliest"
+    ) as consumer:
+        assert (await consumer.receive(timeout=20)).value == {"sum": most}
+        if kind == "avro":
+            message = await consumer.receive(timeout=20)
+            with pytest.raises(errors.SchemaError, match="a decimal of 5000 bytes"):
+                _ = message.value
+
+
 async def test_a_value_is_refused_by_a_producer_without_a_schema(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer:
         with pytest.raises(TypeError, match="bytes-like"):

@@ -6,7 +6,7 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
 };
 
-use super::{Fail, Names, Structure, bad, float, helpers, integer, text, type_of, wants};
+use super::{Fail, Names, Structure, bad, float, float32, helpers, integer, text, type_of, wants};
 use crate::avro::encode::{default_of, put_bytes, put_long};
 use crate::avro::schema::{Enum, Record};
 use crate::avro::{Kind, Logical, MAX_DEPTH, NodeId};
@@ -82,7 +82,7 @@ impl Encoder<'_> {
             }
             Kind::Int => put_long(self.out, integer(value, 4)?),
             Kind::Long => put_long(self.out, integer(value, 8)?),
-            Kind::Float => self.out.extend_from_slice(&(float(value)? as f32).to_le_bytes()),
+            Kind::Float => self.out.extend_from_slice(&float32(value)?.to_le_bytes()),
             Kind::Double => self.out.extend_from_slice(&float(value)?.to_le_bytes()),
             Kind::String => put_bytes(self.out, text(value)?.as_bytes()),
             Kind::Bytes => put_bytes(self.out, bytes(value)?.bytes()),

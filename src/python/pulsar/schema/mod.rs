@@ -100,8 +100,11 @@ impl Names {
             let class = classes.get(&id).map(|class| class.clone_ref(py));
             match &avro.node(id).kind {
                 Kind::Record(record) => {
-                    let name =
-                        |field: &crate::avro::schema::Field| PyString::intern(py, &field.name).unbind();
+                    // Interned names may stay for good: those of a class are there anyway, those of strangers are not kept.
+                    let name = |field: &crate::avro::schema::Field| match &class {
+                        Some(_) => PyString::intern(py, &field.name).unbind(),
+                        None => PyString::new(py, &field.name).unbind(),
+                    };
                     records.insert(id, (record.fields.iter().map(name).collect(), class));
                 }
                 Kind::Enum(of) => {
@@ -379,6 +382,16 @@ fn float(value: &Bound<'_, PyAny>) -> std::result::Result<f64, Fail> {
     value.extract().map_err(|_| wants("a float", value))
 }
 
+/// A float of 32 bits. Digits are lost, as in other clients; a number does not become an infinity.
+fn float32(value: &Bound<'_, PyAny>) -> std::result::Result<f32, Fail> {
+    let double = float(value)?;
+    let single = double as f32;
+    if double.is_finite() && single.is_infinite() {
+        return Err(bad(format_args!("expected a float of 32 bits, got {double:e}, which does not fit")));
+    }
+    Ok(single)
+}
+
 fn text<'a>(value: &'a Bound<'_, PyAny>) -> std::result::Result<std::borrow::Cow<'a, str>, Fail> {
     let string = value.cast::<PyString>().map_err(|_| wants("str", value))?;
     string.to_cow().map_err(|_| bad("the str has surrogates, which UTF-8 cannot hold"))
@@ -411,7 +424,7 @@ impl Coder {
                 let number = integer(value, size)?.to_be_bytes();
                 Ok(number[8 - size..].to_vec())
             }
-            Encoding::Float => Ok((float(value)? as f32).to_be_bytes().to_vec()),
+            Encoding::Float => Ok(float32(value)?.to_be_bytes().to_vec()),
             Encoding::Double => Ok(float(value)?.to_be_bytes().to_vec()),
             Encoding::Temporal(name) => {
                 let bytes = helpers(py)?.call_method1(intern!(py, "encode_primitive"), (name, value))?;
