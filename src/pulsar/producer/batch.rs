@@ -122,7 +122,7 @@ impl OpenBatch {
             // The presence of this field, even with value 1, marks the batch format.
             num_messages_in_batch: Some(self.count as i32),
             highest_sequence_id: ranged.then_some(self.last_sequence),
-            schema_version: stated(self.schema_version),
+            schema_version: stated(self.schema_version.clone()),
             ..Default::default()
         };
         let command = Command::Send(hot::Send {
@@ -142,6 +142,7 @@ impl OpenBatch {
             batch: true,
             place: None,
             since: self.since,
+            schema_version: self.schema_version,
             doomed,
         }
     }
@@ -162,6 +163,8 @@ pub(super) struct Entry {
     /// Its number in the first group that has not ended, if it is of a group.
     pub(super) place: Option<usize>,
     pub(super) since: Instant,
+    /// The version that its metadata state; empty if none.
+    pub(super) schema_version: Bytes,
     /// Error of an entry that must not be sent (again); its messages fail in their turn.
     pub(super) doomed: Option<Error>,
 }
@@ -179,6 +182,7 @@ impl Entry {
             batch: false,
             place: None,
             since,
+            schema_version: Bytes::new(),
             doomed: Some(error),
         }
     }
@@ -237,6 +241,7 @@ pub(super) fn single(
         batch: false,
         place: None,
         since: now,
+        schema_version: schema_version.clone(),
         doomed: None,
     };
     let small_enough = sender.chunks.is_none_or(|largest| body.len() <= largest);

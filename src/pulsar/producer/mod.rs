@@ -274,9 +274,22 @@ impl Producer {
         }
     }
 
-    /// Notes the version of the producer's schema, before [`Self::attach`]. What was pushed before keeps the version that it has.
+    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was made anew:
+    /// entries that state the old one fail in their turn, as it stands for something else, or nothing, there.
     pub fn set_schema_version(&mut self, version: Bytes) {
-        self.schema_version = version;
+        let old = std::mem::replace(&mut self.schema_version, version);
+        if old.is_empty() || old == self.schema_version {
+            return;
+        }
+        self.open.restate(&old, &self.schema_version);
+        for entry in self.window.iter_mut().filter(|entry| entry.schema_version == old) {
+            entry.doomed.get_or_insert_with(|| {
+                Error::new(
+                    ErrorKind::IncompatibleSchema,
+                    "the topic was made anew while the message waited, and its schema has another version there: send the message again",
+                )
+            });
+        }
     }
 
     /// Version of the producer's schema; empty if it has none, or is not known.

@@ -56,6 +56,13 @@ impl Open {
         self.batches.first().map(|batch| &batch.schema_version)
     }
 
+    /// Has batches state another version.
+    pub(super) fn restate(&mut self, old: &Bytes, new: &Bytes) {
+        for batch in self.batches.iter_mut().filter(|batch| batch.schema_version == *old) {
+            batch.schema_version = new.clone();
+        }
+    }
+
     /// Adds a message. `size` is an upper bound of what it needs, `limit` that of a batch.
     pub(super) fn push(
         &mut self,

@@ -922,17 +922,30 @@ fn a_batch_has_messages_of_one_version() {
 }
 
 #[test]
-fn what_was_pushed_keeps_its_version_and_single_messages_state_it() {
-    let mut p = producer(Options { batching: false, ..Options::default() });
-    p.set_schema_version(Bytes::from_static(b"1"));
-    push(&mut p, b"a").unwrap();
-    p.detach();
-    p.set_schema_version(Bytes::from_static(b"2"));
-    p.attach("p", -1, 1000);
-    push(&mut p, b"b").unwrap();
-    let versions: Vec<_> =
-        sends(&mut p).into_iter().map(|(_, metadata, _)| metadata.schema_version).collect();
-    assert_eq!(versions, [Some(Bytes::from_static(b"1")), Some(Bytes::from_static(b"2"))]);
+fn entries_that_state_a_version_of_a_topic_that_was_made_anew_fail_and_an_open_batch_states_the_new_one() {
+    let (one, two) = (Bytes::from_static(b"1"), Bytes::from_static(b"2"));
+    for batching in [false, true] {
+        let mut p = producer(Options { batching, batch_delay: Duration::ZERO, ..Options::default() });
+        p.set_schema_version(one.clone());
+        push(&mut p, b"a").unwrap();
+        assert_eq!(sends(&mut p).len(), 1);
+        push(&mut p, b"b").unwrap();
+        p.detach();
+        p.set_schema_version(one.clone());
+        assert_eq!(p.poll_event(), None, "the same version");
+        p.set_schema_version(two.clone());
+        p.attach("p", -1, 1000);
+        push(&mut p, b"c").unwrap();
+        p.flush();
+        let sent: Vec<_> =
+            sends(&mut p).into_iter().map(|(_, metadata, _)| metadata.schema_version).collect();
+        assert_eq!(sent, [Some(two.clone())]);
+        let failed: Vec<_> = std::iter::from_fn(|| p.poll_event()).collect();
+        assert_eq!(failed.len(), if batching { 1 } else { 2 });
+        assert!(failed.iter().all(|event| {
+            matches!(event, Event::Failed { count: 1, error, .. } if error.kind() == ErrorKind::IncompatibleSchema)
+        }));
+    }
 }
 
 fn lazy(options: Options) -> Producer {
