@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -25,6 +25,13 @@ use crate::sync::{Mutex, Rank};
 
 /// Records that wait at most.
 const MOST: usize = 1024;
+
+/// Name of the thread that hands over records.
+const THREAD: &str = "penstock-log";
+
+/// Longest wait of a fork for that thread, and the interval of looks at it.
+const FORK_WAIT: Duration = Duration::from_secs(1);
+const FORK_LOOK: Duration = Duration::from_millis(1);
 
 /// Time after which the level is looked up again.
 const FRESH: Duration = Duration::from_millis(100);
@@ -90,9 +97,42 @@ fn queue() -> &'static Queue {
     }
 }
 
+/// Whether a fork is under way, and no thread is to be started.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Waits until no thread hands over records: one that writes to a file while the process forks would leave the child a
+/// locked file.
+#[allow(clippy::disallowed_methods, reason = "this thread is the application's, which forks")]
+pub(super) fn before_fork(py: Python<'_>) {
+    if std::thread::current().name() == Some(THREAD) {
+        // A handler forks.
+        return;
+    }
+    FORKING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let until = clock::now() + FORK_WAIT;
+        while queue().lock().running && clock::now() < until {
+            std::thread::sleep(FORK_LOOK);
+        }
+    });
+}
+
+/// Goes on after a fork.
+pub(super) fn forked_in_parent() {
+    FORKING.store(false, Ordering::SeqCst);
+    let start = {
+        let mut state = queue().lock();
+        !state.records.is_empty() && !std::mem::replace(&mut state.running, true)
+    };
+    if start {
+        start_thread();
+    }
+}
+
 /// Leaves the queue to the parent in a forked child.
 pub(super) fn forked() {
     QUEUE.store(ptr::null_mut(), Ordering::Release);
+    FORKING.store(false, Ordering::SeqCst);
 }
 
 /// Connects the engine's records to the loggers.
@@ -121,20 +161,24 @@ fn write(level: Level, logger: &str, text: String) {
             return;
         }
         state.records.push_back(Record { level, logger: logger.to_owned(), text });
-        !std::mem::replace(&mut state.running, true)
+        !FORKING.load(Ordering::SeqCst) && !std::mem::replace(&mut state.running, true)
     };
     if start {
-        let started = Call::begin().is_some_and(|call| {
-            let run = move || {
-                drain();
-                drop(call);
-            };
-            std::thread::Builder::new().name("penstock-log".into()).spawn(run).is_ok()
-        });
-        if !started {
-            // The interpreter ends, or there are no threads: the next record tries again.
-            queue().lock().running = false;
-        }
+        start_thread();
+    }
+}
+
+fn start_thread() {
+    let started = Call::begin().is_some_and(|call| {
+        let run = move || {
+            drain();
+            drop(call);
+        };
+        std::thread::Builder::new().name(THREAD.into()).spawn(run).is_ok()
+    });
+    if !started {
+        // The interpreter ends, or there are no threads: the next record tries again.
+        queue().lock().running = false;
     }
 }
 
@@ -149,7 +193,7 @@ fn drain() {
                 state.records.clear();
                 return;
             }
-            if state.records.is_empty() && state.dropped == 0 {
+            if state.records.is_empty() && state.dropped == 0 || FORKING.load(Ordering::SeqCst) {
                 state.running = false;
                 running.ended = true;
                 return;

@@ -41,7 +41,19 @@ pub(super) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
         log::forked();
         Ok(())
     })?;
+    let before = PyCFunction::new_closure(py, None, None, |args, _| -> PyResult<()> {
+        log::before_fork(args.py());
+        Ok(())
+    })?;
+    let go_on = PyCFunction::new_closure(py, None, None, |_, _| -> PyResult<()> {
+        log::forked_in_parent();
+        Ok(())
+    })?;
+    // It takes its own lock before a fork, and what is registered last comes first.
+    py.import("logging")?;
     let options = pyo3::types::PyDict::new(py);
+    options.set_item("before", before)?;
+    options.set_item("after_in_parent", go_on)?;
     options.set_item("after_in_child", bump)?;
     os.call_method("register_at_fork", (), Some(&options))?;
     Ok(())

@@ -673,6 +673,10 @@ fn a_refused_seek_is_reported_once() {
     case.wait();
     case.register(FROM_FIRST, Some(0));
     case.answer(registered(200));
+    assert!(
+        matches!(case.consumer.poll_event(), Some(Event::RegisteredAgain)),
+        "the seek has cost the partition"
+    );
     assert!(case.consumer.poll_event().is_none());
 }
 

@@ -264,3 +264,40 @@ def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) ->
     )
     assert ran.returncode == 0 and not ran.stderr, ran
     assert ran.stdout.count("penstock.pulsar.connection:connected to ") >= 2, ran.stdout
+
+
+def test_a_fork_waits_for_the_record_that_a_handler_writes(embedded: PulsarService) -> None:
+    program = """
+        import asyncio, logging, os, sys, threading, time
+        import penstock
+
+        lock, entered = threading.Lock(), threading.Event()
+
+        class Writes(logging.Handler):
+            def emit(self, record):
+                with lock:
+                    entered.set()
+                    time.sleep(0.2)
+
+        logging.getLogger("penstock").addHandler(Writes())
+        logging.getLogger("penstock").setLevel(logging.INFO)
+
+        async def main(url):
+            async with penstock.connect(url):
+                pass
+
+        asyncio.run(main(sys.argv[1]))
+        assert entered.wait(30)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if lock.acquire(timeout=10) else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program), embedded.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
