@@ -274,7 +274,7 @@ impl Producer {
         }
     }
 
-    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was made anew:
+    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was deleted and made again:
     /// entries that state the old one fail in their turn, as it stands for something else, or nothing, there.
     pub fn set_schema_version(&mut self, version: Bytes) {
         let old = std::mem::replace(&mut self.schema_version, version);
@@ -286,7 +286,7 @@ impl Producer {
             entry.doomed.get_or_insert_with(|| {
                 Error::new(
                     ErrorKind::IncompatibleSchema,
-                    "the topic was made anew while the message waited, and its schema has another version there: send the message again",
+                    "the topic was deleted and made again while the message waited, and its schema has another version there: send the message again",
                 )
             });
         }

@@ -922,7 +922,7 @@ fn a_batch_has_messages_of_one_version() {
 }
 
 #[test]
-fn entries_that_state_a_version_of_a_topic_that_was_made_anew_fail_and_an_open_batch_states_the_new_one() {
+fn entries_that_state_a_version_of_a_topic_that_was_made_again_fail_and_an_open_batch_states_the_new_one() {
     let (one, two) = (Bytes::from_static(b"1"), Bytes::from_static(b"2"));
     for batching in [false, true] {
         let mut p = producer(Options { batching, batch_delay: Duration::ZERO, ..Options::default() });
