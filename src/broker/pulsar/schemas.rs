@@ -9,7 +9,7 @@ use super::Broker;
 use super::names::Name;
 use super::options::SchemaCompatibility as Strategy;
 use super::produce::quota;
-use crate::avro::{MAX_DEFINITION, Schema as Avro, compatibility::can_read};
+use crate::avro::{Schema as Avro, compatibility::can_read};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
@@ -76,13 +76,11 @@ fn decoded(data: &Bytes) -> Option<pb::Schema> {
     pb::Schema::decode(data.clone()).ok()
 }
 
-/// Refuses what costs much each time it is looked at.
-fn check_size(schema: &pb::Schema) -> Result<()> {
+/// Refuses properties that cost much each time they are looked at.
+fn check_properties(schema: &pb::Schema) -> Result<()> {
     let properties: usize = schema.properties.iter().map(|pair| pair.key.len() + pair.value.len() + 64).sum();
-    if schema.schema_data.len() > MAX_DEFINITION || properties > PROPERTIES {
-        return Err(incompatible(format_args!(
-            "A schema has at most {MAX_DEFINITION} bytes, and {PROPERTIES} of properties"
-        )));
+    if properties > PROPERTIES {
+        return Err(incompatible(format_args!("the properties of a schema have at most {PROPERTIES} bytes")));
     }
     Ok(())
 }
@@ -110,7 +108,7 @@ impl Broker {
             // Some clients send a BYTES schema when they have none.
             return Ok(Bytes::new());
         }
-        check_size(schema)?;
+        check_properties(schema)?;
         let parent = name.parent();
         let none = Vec::new();
         let versions = self.schemas.get(&parent).unwrap_or(&none);
@@ -135,7 +133,7 @@ impl Broker {
         if [Type::None as i32, Type::AutoConsume as i32].contains(&schema.r#type) {
             return Ok(());
         }
-        check_size(schema)?;
+        check_properties(schema)?;
         let parent = name.parent();
         let Some(versions) = self.schemas.get(&parent).filter(|versions| !versions.is_empty()) else {
             let topic = self.names.get(&name.full).and_then(|id| self.topics.get(id));
