@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
+import time
+import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
@@ -114,7 +117,20 @@ class RealPulsar(ScriptedServer, PulsarService):
 
     def create_topic(self, topic: str, partitions: int) -> None:
         if partitions:
-            self.rest("PUT", f"{self.path(topic)}/partitions", partitions)
+            until = time.monotonic() + 30
+            while True:
+                try:
+                    self.rest("PUT", f"{self.path(topic)}/partitions", partitions)
+                    return
+                except urllib.error.HTTPError as error:
+                    if error.code != 409 or time.monotonic() > until:
+                        raise
+                # A consumer that has not heard of the end of a topic subscribes to a partition of it, which
+                # makes that again.
+                for partition in range(partitions):
+                    with contextlib.suppress(urllib.error.HTTPError):
+                        self.delete_topic(f"{topic}-partition-{partition}")
+                time.sleep(0.1)
         else:
             self.rest("PUT", self.path(topic))
 
