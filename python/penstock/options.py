@@ -29,6 +29,7 @@ from ._typing import Duration, Pem, Secret, Size, Timestamp
 from .errors import InvalidArgument, Unsupported
 
 __all__ = [
+    "RETRY_FIRST",
     "SCOPES",
     "Duration",
     "Option",
@@ -59,6 +60,17 @@ class Option(NamedTuple):
     """Its value is never shown in an error or a ``repr``."""
     face: bool = False
     """Used on the Python side only, not handed to the engine."""
+
+
+RETRY_FIRST = Option(
+    parse.boolean_or_duration,
+    False,
+    "Retries the first connect, without end or for so many seconds, with growing pauses up to `max_backoff`;"
+    " `connect_timeout` limits each attempt. Errors that another attempt cannot mend, such as wrong"
+    " credentials, end it.",
+    face=True,
+)
+"""Of the clients of all protocols."""
 
 
 class Table(dict[str, Option]):

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
 from penstock import parse
-from penstock.options import Duration, Option, Pem, Secret, Size, Timestamp
+from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, Timestamp
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId
@@ -91,17 +91,7 @@ class PulsarClientOptions(TypedDict, total=False):
     connect_timeout: Annotated[
         Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
     ]
-    retry_first: Annotated[
-        bool | Duration,
-        Option(
-            parse.boolean_or_duration,
-            False,
-            "Retries the first connect, without end or for so many seconds, with growing pauses up to "
-            "`max_backoff`; `connect_timeout` limits each attempt. Errors that another attempt cannot mend, "
-            "such as wrong credentials, end it.",
-            face=True,
-        ),
-    ]
+    retry_first: Annotated[bool | Duration, RETRY_FIRST]
     operation_timeout: Annotated[
         Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, seek, close and lookups.")
     ]
