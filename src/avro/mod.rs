@@ -2,7 +2,7 @@
 //!
 //! * [`schema`]: definitions as JSON text, parsed into an arena of nodes
 //! * [`plan`]: how data of a writer's schema become values of a reader's schema
-//! * [`decode`]: reads values by a plan, into whatever a [`decode::Builder`] makes of them
+//! * [`mod@decode`]: reads values by a plan, into whatever a [`decode::Builder`] makes of them
 //! * [`encode`]: writes the parts of values, and the defaults of fields
 //! * [`compatibility`]: whether a schema can read what another has written
 //!

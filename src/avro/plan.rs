@@ -1,7 +1,7 @@
 //! Plans: the way from data of a writer's schema to values of a reader's schema.
 //!
 //! Both are compared once; what can only be known from the data (the branch of a union, the symbol of an enum) is left to
-//! [`decode`](super::decode). Pairs of types that were compared are not compared again, so types that contain themselves end.
+//! [`decode`](mod@super::decode). Pairs of types that were compared are not compared again, so types that contain themselves end.
 
 use std::sync::Arc;
 
