@@ -107,13 +107,14 @@ def text(value: Any) -> str:
 
 
 def one_of(*words: str) -> Parser:
-    """One of ``words``; case and ``-`` do not matter."""
+    """One of ``words``; case and the difference of ``-`` and ``_`` do not matter."""
+    known = {word.replace("-", "_"): word for word in words}
 
     def parse(value: Any) -> str:
         word = str(value).lower().replace("-", "_")
-        if word not in words:
+        if word not in known:
             raise ValueError(f"expected one of {', '.join(words)}, not {value!r}{did_you_mean(word, words)}")
-        return word
+        return known[word]
 
     return parse
 

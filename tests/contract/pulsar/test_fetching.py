@@ -155,3 +155,21 @@ async def test_a_batch_that_is_cancelled_loses_nothing(client: Any, topic: str) 
         await asyncio.sleep(0.2)
         waiting.cancel()
         assert payloads(await receive(consumer, 3)) == [b"0", b"1", b"2"]
+
+
+async def test_what_is_fetched_ahead_is_limited_in_bytes(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=2)
+    payload = bytes(20_000)
+    async with (
+        client.producer(topic, batching=False) as producer,
+        client.consumer(topic, "s", type="shared", receive_buffer=200_000) as small,
+    ):
+        # It learns how large the messages are.
+        await producer.send_many([payload] * 40)
+        await small.ack_many(await receive(small, 40))
+        async with client.consumer(topic, "s", type="shared", receive_buffer=64 << 20) as large:
+            await producer.send_many([payload] * 400)
+            got = await receive(large, 300)
+            while more := await small.receive_many(400, timeout=1):
+                got += more
+            assert len(got) <= 400

@@ -348,3 +348,25 @@ async def test_an_unsubscribe_that_is_refused_loses_nothing(
             await consumer.ack(message)
     assert sorted(got) == [b"%d" % number for number in range(10)]
     await consumer.unsubscribe()
+
+
+async def test_a_client_holds_several_connections_to_a_broker(service: PulsarService) -> None:
+    async with penstock.connect(service.url, connections_per_broker=3) as client:
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(12):
+                producer = await stack.enter_async_context(client.producer(service.topic()))
+                await producer.send(b"x")
+            assert client.stats()["connections_opened"] == 3
+
+
+async def test_messages_without_a_receipt_are_limited_in_bytes(service: PulsarService, topic: str) -> None:
+    async with (
+        penstock.connect(service.url, memory_limit=10_000) as client,
+        client.producer(topic) as producer,
+    ):
+        with pytest.raises(errors.MemoryLimit):
+            for _ in range(1000):
+                producer.send_nowait(b"x" * 4000)
+        await producer.flush()
+        assert client.stats()["memory_used_bytes"] == 0
+        await producer.send(b"there is room again")

@@ -162,3 +162,14 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
             messages = [reader.receive(timeout=10) for _ in range(3)]
         with client.reader(topic, position=[messages[1].id]) as reader:
             assert bytes(reader.receive(timeout=10).data) == numbered(3)[2]
+
+
+async def test_several_topics_are_read(client: Any, service: PulsarService) -> None:
+    topics = [service.topic(), service.topic(partitions=2)]
+    for topic in topics:
+        async with client.producer(topic, routing="round_robin") as producer:
+            await gather(*[producer.send(payload) for payload in numbered(10)])
+    async with client.reader(topics, position="earliest") as reader:
+        messages = await receive(reader, 20)
+        assert {message.topic.split("-partition-")[0] for message in messages} == set(topics)
+        assert sorted(payloads(messages)) == sorted(numbered(10) * 2)

@@ -14,7 +14,7 @@ import penstock
 from penstock import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
-from support.pulsar.harness import PulsarService
+from support.pulsar.harness import PulsarService, RealPulsar
 
 
 async def test_every_subscription_gets_every_message(client: Any, topic: str) -> None:
@@ -286,3 +286,27 @@ async def test_unsubscribing_by_force_disconnects_the_others(client: Any, topic:
             with contextlib.suppress(errors.Timeout):
                 if bytes((await other.receive(timeout=1)).data) == b"after":
                     break
+
+
+async def test_a_subscription_that_is_not_durable_ends_with_its_consumer(client: Any, topic: str) -> None:
+    async with client.producer(topic) as producer:
+        for durable in (True, False):
+            name = f"durable-{durable}"
+            async with client.consumer(topic, name, durable=durable) as consumer:
+                await producer.send(b"seen")
+                assert payloads(await receive(consumer, 1)) == [b"seen"]
+            await producer.send(b"meanwhile")
+            async with client.consumer(topic, name, durable=durable) as consumer:
+                if durable:
+                    assert payloads(await receive(consumer, 2)) == [b"seen", b"meanwhile"]
+                else:
+                    await nothing(consumer)
+
+
+@pytest.mark.real_pulsar
+async def test_properties_of_a_subscription_are_in_the_statistics(real_pulsar: RealPulsar) -> None:
+    topic, properties = real_pulsar.topic(), {"owner": "billing", "n\u00e4me": "7"}
+    async with penstock.connect(real_pulsar.url) as client:
+        async with client.consumer(topic, "s", subscription_properties=properties):
+            stats = await asyncio.to_thread(real_pulsar.rest, "GET", f"{real_pulsar.path(topic)}/stats")
+    assert stats["subscriptions"]["s"]["subscriptionProperties"] == properties

@@ -2,7 +2,9 @@
 
 import datetime
 import functools
+import importlib
 import inspect
+import typing
 
 import pytest
 
@@ -15,6 +17,21 @@ def test_each_option_has_a_default_that_parses():
             assert option.doc, (scope, name)
             if option.default is not None:
                 assert option.parse(option.default) == option.default, (scope, name)
+
+
+def test_each_word_of_an_option_stands_for_itself():
+    found = 0
+    for protocol in ("pulsar", "mqtt", "tubemq"):
+        module = importlib.import_module(f"penstock.{protocol}.options")
+        for keywords in filter(typing.is_typeddict, vars(module).values()):
+            for name, hint in keywords.__annotations__.items():
+                for literal in (hint.__origin__, *typing.get_args(hint.__origin__)):
+                    if typing.get_origin(literal) is typing.Literal:
+                        for word in filter(lambda word: isinstance(word, str), typing.get_args(literal)):
+                            parse = hint.__metadata__[0].parse
+                            assert parse(word) == parse(word.swapcase().replace("-", "_")) == word, name
+                            found += 1
+    assert found > 30
 
 
 @pytest.mark.parametrize(
