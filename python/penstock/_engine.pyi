@@ -381,6 +381,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         null_value: bool = False,
         replicate_to: list[str] | None = None,
         partition: int | None = None,
+        schema: PulsarSchema | None = None,
     ) -> Any:
         """Sends a message; the payload is copied before this returns.
 
@@ -395,6 +396,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
             null_value: a tombstone; the payload is empty then.
             replicate_to: the only clusters that get a copy; ``["__local__"]`` for none.
             partition: the partition; by default the routing chooses it.
+            schema: that of the message; by default that of the producer.
 
         Returns:
             Completes with the :class:`MessageId`. Cancelling it does not unsend.
@@ -418,6 +420,7 @@ class PulsarProducer(_ProducerOf[MessageIds]):
         null_value: bool = False,
         replicate_to: list[str] | None = None,
         partition: int | None = None,
+        schema: PulsarSchema | None = None,
     ) -> None:
         """As :meth:`send`, without a result: :meth:`flush` reports failures.
 

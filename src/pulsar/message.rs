@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
-use crate::pulsar::schema::Writer;
+use crate::pulsar::schema::{SchemaInfo, Writer};
 
 /// Maximum batch size. No frame can hold more messages, so a larger claim must not become an allocation.
 const MAX_BATCH: i32 = 1 << 20;
@@ -203,6 +203,8 @@ pub struct Outgoing<'a> {
     pub replicate_to: &'a [&'a str],
     /// Version of the schema of the payload, if it is not that of the producer.
     pub schema_version: Option<&'a Bytes>,
+    /// Schema of the payload, if it is not that of the producer and its version is not known.
+    pub schema: Option<&'a Arc<SchemaInfo>>,
 }
 
 /// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.

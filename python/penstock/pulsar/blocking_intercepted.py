@@ -17,13 +17,14 @@ from penstock._typing import NoFields
 from penstock.blocking._intercepting import InterceptedConsumerHandle, InterceptedProducerHandle, watched
 from penstock.errors import NotAllowed
 from penstock.pulsar.interceptors import Interceptors, OutgoingMessage
-from penstock.pulsar.routing import Router, clusters, partition_of
+from penstock.pulsar.routing import Router, clusters, message_schema, partition_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock._engine import FrameRows, MessageId, MessageIds
     from penstock._typing import Duration, Timestamp, Waiter
+    from penstock.pulsar.options import SchemaOption
 
 
 class InterceptedProducer(InterceptedProducerHandle):
@@ -85,18 +86,20 @@ class InterceptedProducer(InterceptedProducerHandle):
         null_value: bool = False,
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
+        schema: SchemaOption | None = None,
         **other: Unpack[NoFields],
     ) -> MessageId:
         self._check()
         if other:
             refuse_all("pulsar", other)
+        own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
             *(replicate_to, disable_replication),
         )
         try:
-            pending = self._native.send(*message.fields(), self._partition(message))
+            pending = self._native.send(*message.fields(), self._partition(message), own)
         except Exception as error:
             self._sent(message, None, error)
             raise
@@ -116,16 +119,18 @@ class InterceptedProducer(InterceptedProducerHandle):
         null_value: bool = False,
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
+        schema: SchemaOption | None = None,
         **other: Unpack[NoFields],
     ) -> None:
         if other:
             refuse_all("pulsar", other)
+        own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
             *(sequence_id, deliver_at, deliver_after, null_value),
             *(replicate_to, disable_replication),
         )
-        self._native.send_nowait(*message.fields(), self._partition(message))
+        self._native.send_nowait(*message.fields(), self._partition(message), own)
 
     def _one_by_one(self, verb: str) -> NotAllowed:
         what = "interceptors, which see" if self._has_interceptors else "a router, which sees"

@@ -23,13 +23,18 @@ from penstock.errors import InvalidArgument
 from penstock.pulsar.intercepted import InterceptedConsumer, InterceptedProducer
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
-from penstock.pulsar.routing import check_producer, clusters
+from penstock.pulsar.routing import check_producer, clusters, message_schema
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId, MessageIds
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.broker import Broker
-    from penstock.pulsar.options import PulsarClientOptions, PulsarConsumerOptions, PulsarProducerOptions
+    from penstock.pulsar.options import (
+        PulsarClientOptions,
+        PulsarConsumerOptions,
+        PulsarProducerOptions,
+        SchemaOption,
+    )
     from penstock.pulsar.schema import StoredSchema
     from penstock.pulsar.table_view import PulsarTableView
 
@@ -337,6 +342,7 @@ class PulsarProducer(Producer):
         null_value: bool = False,
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
+        schema: SchemaOption | None = None,
         **other: Unpack[NoFields],
     ) -> asyncio.Future[MessageId]:
         """Sends a message. The payload is copied before this returns; the result is the message id of the
@@ -356,6 +362,9 @@ class PulsarProducer(Producer):
             null_value: sends a tombstone, which compaction removes together with its key.
             replicate_to: names of the only clusters that get a copy; by default the namespace decides.
             disable_replication: keeps the message in this cluster.
+            schema: the schema of this message, if it is not that of the producer. The first message with a
+                schema has it registered, and those behind it wait for that; they are never in one batch with
+                messages of other schemas.
 
         Raises:
             QueueFull: the send window and its overflow queue are full: await earlier sends first.
@@ -363,6 +372,8 @@ class PulsarProducer(Producer):
             MessageTooLarge: the message is larger than the broker accepts.
             InvalidArgument: a bad value, or the ``router`` raised or returned no partition.
             SchemaError: the value does not fit the schema; the error names the field, and nothing is sent.
+            IncompatibleSchema: the broker refuses ``schema``; shows both, and the producer goes on (when
+                awaited).
             Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
@@ -378,7 +389,7 @@ class PulsarProducer(Producer):
             replicate_to = clusters(replicate_to, disable_replication)
         return self._native.send(
             *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
-            replicate_to,
+            *(replicate_to, None, None if schema is None else message_schema(schema)),
         )
 
     def send_nowait(
@@ -395,6 +406,7 @@ class PulsarProducer(Producer):
         null_value: bool = False,
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
+        schema: SchemaOption | None = None,
         **other: Unpack[NoFields],
     ) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
@@ -414,7 +426,7 @@ class PulsarProducer(Producer):
             replicate_to = clusters(replicate_to, disable_replication)
         self._native.send_nowait(
             *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
-            replicate_to,
+            *(replicate_to, None, None if schema is None else message_schema(schema)),
         )
 
     def send_many(

@@ -1,15 +1,20 @@
-"""The choice of a partition by a function of the program, and the clusters of a message."""
+"""The choice of a partition by a function of the program, and the clusters and the schema of a message."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import InvalidArgument
 
-__all__ = ["Router", "check_producer", "clusters", "partition_of"]
+if TYPE_CHECKING:
+    from penstock._engine import PulsarSchema
+    from penstock.pulsar.schema import Schema
+
+__all__ = ["Router", "check_producer", "clusters", "message_schema", "partition_of"]
 
 Router: TypeAlias = Callable[[str | None, Mapping[str, str], int], int]
 """Chooses a partition: called with the key or ``None``, the properties, and the number of partitions."""
@@ -88,3 +93,27 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
             " none"
         )
     return names
+
+
+def message_schema(value: Any) -> PulsarSchema:
+    """The engine's schema of a message that has one of its own.
+
+    Raises:
+        InvalidArgument: it is no schema, or that of whatever a topic has.
+    """
+    from penstock.pulsar.schema import schema_of
+
+    schema = _of_class(value) if isinstance(value, type) else schema_of(value)
+    if schema.type == "auto":
+        raise InvalidArgument(
+            "'schema': a message needs its own schema, \"auto\" is for producers and consumers"
+        )
+    return schema._native  # pyright: ignore[reportPrivateUsage]
+
+
+@functools.lru_cache(64)
+def _of_class(of: type) -> Schema:
+    """Made once: a definition takes longer than a message."""
+    from penstock.pulsar.schema import schema_of
+
+    return schema_of(of)

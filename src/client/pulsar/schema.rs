@@ -29,12 +29,7 @@ pub(super) fn stated(options: Option<&SchemaOptions>, by_consumer: bool) -> Opti
 }
 
 /// Adds the two schemas to an error that says that they are not compatible.
-pub(super) async fn explain(
-    shared: &Shared,
-    topic: &str,
-    ours: Option<&SchemaOptions>,
-    error: Error,
-) -> Error {
+pub(super) async fn explain(shared: &Shared, topic: &str, ours: Option<&SchemaInfo>, error: Error) -> Error {
     let Some(ours) = ours.filter(|_| error.kind() == ErrorKind::IncompatibleSchema) else { return error };
     let theirs = match tokio::time::timeout(EXPLAIN, shared.lookup.schema(topic, None)).await {
         Ok(Ok(theirs)) => theirs.to_string(),
@@ -42,7 +37,7 @@ pub(super) async fn explain(
         Ok(Err(why)) => format!("unknown ({why})"),
         Err(_) => "unknown (the broker did not tell in time)".into(),
     };
-    error.with_note(&format!("the schema given is {}; the latest of the topic is {theirs}", ours.info))
+    error.with_note(&format!("the schema given is {ours}; the latest of the topic is {theirs}"))
 }
 
 /// Asks the broker for a version, and wakes those that wait for its messages.
@@ -74,8 +69,11 @@ fn shown(version: &Bytes) -> String {
     }
 }
 
-/// The version of a schema at the broker of `topic`, which stores it if it is new.
+/// The version of a schema at the broker of `topic`, which stores it if it is new. That of bytes has none.
 pub(super) async fn register(connection: &Connection, topic: &str, info: &SchemaInfo) -> Result<Bytes> {
+    if info.kind == Type::None {
+        return Ok(Bytes::new());
+    }
     let request = |request_id| {
         Command::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
             request_id,

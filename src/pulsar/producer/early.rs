@@ -1,15 +1,19 @@
-//! Messages that were pushed before the first connection. They get neither sequence ids nor batches before it: the
-//! broker tells the last sequence id that it knows of the producer's name, that name, and its limit on sizes.
+//! Messages that were pushed before the first connection, or behind one whose schema has no version yet. They get neither sequence
+//! ids nor batches before: the broker tells the last sequence id that it knows of the producer's name, that name, its limit on
+//! sizes, and the versions of schemas.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::error::Error;
 use crate::pulsar::message::Outgoing;
+use crate::pulsar::schema::SchemaInfo;
 
 type Pairs = Box<[(Box<str>, Box<str>)]>;
 
-/// A message that waits for the first connection.
+/// A message that waits.
 #[derive(Debug)]
 pub(super) struct Early {
     pub(super) since: Instant,
@@ -25,6 +29,9 @@ pub(super) struct Early {
     null_value: bool,
     replicate_to: Box<[Box<str>]>,
     schema_version: Option<Bytes>,
+    pub(super) schema: Option<Arc<SchemaInfo>>,
+    /// Why its schema was refused.
+    pub(super) refused: Option<Error>,
 }
 
 impl Early {
@@ -42,6 +49,7 @@ impl Early {
             null_value,
             replicate_to,
             schema_version,
+            schema,
         } = *message;
         Self {
             since,
@@ -57,6 +65,8 @@ impl Early {
             null_value,
             replicate_to: replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
             schema_version: schema_version.cloned(),
+            schema: schema.cloned(),
+            refused: None,
         }
     }
 
@@ -65,8 +75,8 @@ impl Early {
         self.payload.len()
     }
 
-    /// Calls `act` with the message.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&Outgoing<'_>) -> T) -> T {
+    /// Calls `act` with the message, `version` being that of its own schema.
+    pub(super) fn with<T>(&self, version: Option<&Bytes>, act: impl FnOnce(&Outgoing<'_>) -> T) -> T {
         let properties: Vec<(&str, &str)> =
             self.properties.iter().map(|(name, value)| (&**name, &**value)).collect();
         let replicate_to: Vec<&str> = self.replicate_to.iter().map(|cluster| &**cluster).collect();
@@ -81,7 +91,8 @@ impl Early {
             deliver_at: self.deliver_at,
             null_value: self.null_value,
             replicate_to: &replicate_to,
-            schema_version: self.schema_version.as_ref(),
+            schema_version: version.or(self.schema_version.as_ref()),
+            schema: None,
         })
     }
 }

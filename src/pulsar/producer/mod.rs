@@ -17,11 +17,13 @@
 //! line; [`Producer::try_push`] does not. Each pushed message ends in exactly one event, and events come in
 //! the order of the pushes.
 //!
-//! * `early`: messages that are pushed before the first connection
+//! * `early`: messages that are pushed before the first connection, or wait for the version of a schema
+//! * `schemas`: versions of the schemas of messages that have one of their own
 //! * `batch`: encoding of messages into entries
 //! * `open`: the open batches, and the order of outcomes with key-based batching
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -31,16 +33,19 @@ use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::earliest;
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 use crate::pulsar::message::Outgoing;
+use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::{hot, pb, server_error};
 use crate::transmit::Transmit;
 
 mod batch;
 mod early;
 mod open;
+mod schemas;
 
 use batch::{Entry, Sender, single};
 use early::Early;
 use open::{Group, Open, Stored};
+use schemas::Schemas;
 
 /// Configuration of a producer.
 #[derive(Clone, Debug)]
@@ -142,11 +147,12 @@ pub struct Producer {
     /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
     last_published: i64,
     named: bool,
-    /// Messages that wait for the first connection.
+    /// Messages that wait for the first connection or for the version of a schema. All others were pushed before them.
     early: VecDeque<Early>,
     open: Open,
     /// Version of the producer's schema; empty if it has none.
     schema_version: Bytes,
+    schemas: Schemas,
     /// Batches that were closed together and have not all ended, in the order of the window.
     groups: VecDeque<Group>,
     /// Entries without a receipt; the first `in_flight` of them have been written to the current connection.
@@ -162,6 +168,8 @@ pub struct Producer {
     refusal: Option<Error>,
     /// Why there is no connection; named by timeouts.
     trouble: Option<Error>,
+    /// Why a schema could not be registered so far.
+    schema_trouble: Option<Error>,
 }
 
 impl Producer {
@@ -179,6 +187,7 @@ impl Producer {
             early: VecDeque::new(),
             open: Open::new(options.key_based),
             schema_version: Bytes::new(),
+            schemas: Schemas::default(),
             groups: VecDeque::new(),
             window: VecDeque::new(),
             in_flight: 0,
@@ -189,11 +198,13 @@ impl Producer {
             pending_bytes: 0,
             refusal: None,
             trouble: None,
+            schema_trouble: None,
             options,
         }
     }
 
-    /// Accepts a message and returns its sequence id, `None` before the first connection. When the window is full the message waits, up to as many
+    /// Accepts a message and returns its sequence id, `None` before the first connection and while its schema, or that of a message
+    /// before it, is being registered. When the window is full the message waits, up to as many
     /// as the window holds; after that the call fails with `QueueFull`. `wall_ms` is the publish time.
     pub fn push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<Option<u64>> {
         self.push_within(2 * self.options.max_pending, now, wall_ms, message)
@@ -223,13 +234,24 @@ impl Producer {
                 ),
             ));
         }
-        if self.options.lazy && !self.named {
+        let version = message.schema.map(|info| self.schemas.version(info).cloned());
+        let waits = self.options.lazy && !self.named || !self.early.is_empty();
+        if waits || version == Some(None) {
+            if let Some(info) = message.schema {
+                self.schemas.want(info);
+            }
             self.early.push_back(Early::new(now, wall_ms, message));
             self.pending_messages += 1;
             self.pending_bytes += message.payload.len();
             return Ok(None);
         }
-        self.accept(now, wall_ms, message).map(Some)
+        match version.flatten() {
+            None => self.accept(now, wall_ms, message),
+            Some(version) => {
+                self.accept(now, wall_ms, &Outgoing { schema_version: Some(&version), ..*message })
+            }
+        }
+        .map(Some)
     }
 
     fn accept(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
@@ -277,19 +299,104 @@ impl Producer {
     /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was deleted and made again:
     /// entries that state the old one fail in their turn, as it stands for something else, or nothing, there.
     pub fn set_schema_version(&mut self, version: Bytes) {
-        let old = std::mem::replace(&mut self.schema_version, version);
-        if old.is_empty() || old == self.schema_version {
-            return;
+        self.set_schema_versions(version, Vec::new());
+    }
+
+    /// As [`Self::set_schema_version`], together with the broker's answers for the schemas of [`Self::registered_schemas`].
+    pub fn set_schema_versions(&mut self, version: Bytes, others: Vec<(Arc<SchemaInfo>, Result<Bytes>)>) {
+        let old = std::mem::replace(&mut self.schema_version, version.clone());
+        // At once, as one schema may have the old version of another now.
+        let mut changed = vec![(old, Ok(version))];
+        for (info, answer) in others {
+            let old = self.schemas.answer(&info, answer.as_ref().ok().cloned());
+            changed.extend(old.map(|old| (old, answer)));
         }
-        self.open.restate(&old, &self.schema_version);
-        for entry in self.window.iter_mut().filter(|entry| entry.schema_version == old) {
-            entry.doomed.get_or_insert_with(|| {
-                Error::new(
-                    ErrorKind::IncompatibleSchema,
-                    "the topic was deleted and made again while the message waited, and its schema has another version there: send the message again",
-                )
+        changed.retain(|(old, new)| !old.is_empty() && new.as_ref() != Ok(old));
+        for entry in &mut self.window {
+            if changed.iter().any(|(old, _)| entry.schema_version == *old) {
+                entry.doomed.get_or_insert_with(|| {
+                    Error::new(
+                        ErrorKind::IncompatibleSchema,
+                        "the topic was deleted and made again while the message waited, and its schema has another version there: send the message again",
+                    )
+                });
+            }
+        }
+        let open = self.open.version().and_then(|open| changed.into_iter().find(|(old, _)| open == old));
+        match open {
+            None => {}
+            Some((_, Ok(version))) => self.open.restate(&version),
+            Some((_, Err(error))) => {
+                let before = self.window.len();
+                self.close_batch();
+                for entry in self.window.range_mut(before..) {
+                    entry.doomed = Some(error.clone());
+                }
+            }
+        }
+    }
+
+    /// The schemas of messages that have a version. The producer is open at the broker again: they are to be registered again, as the
+    /// topic may be another one.
+    pub fn registered_schemas(&self) -> Vec<Arc<SchemaInfo>> {
+        self.schemas.registered()
+    }
+
+    /// The next schema that is to be registered for a message, to be asked for after each push of one with a schema.
+    /// [`Self::handle_schema`] takes the answer.
+    pub fn poll_schema(&mut self) -> Option<Arc<SchemaInfo>> {
+        self.schemas.next_wanted()
+    }
+
+    /// Handles the answer to GET_OR_CREATE_SCHEMA: the messages of that schema are sent with its version, or fail in their turn.
+    pub fn handle_schema(&mut self, info: &Arc<SchemaInfo>, answer: Result<Bytes>) {
+        self.schema_trouble = None;
+        self.schemas.answer(info, answer.as_ref().ok().cloned());
+        if let Err(error) = answer {
+            for message in self.early.iter_mut().filter(|message| message.schema.as_ref() == Some(info)) {
+                message.refused = Some(error.clone());
+            }
+        }
+        self.release();
+    }
+
+    /// Notes why a schema could not be registered so far; named by timeouts.
+    pub fn note_schema_trouble(&mut self, error: Error) {
+        self.schema_trouble = Some(error);
+    }
+
+    /// Accepts the messages that need not wait any more.
+    fn release(&mut self) {
+        while let Some(front) = self.early.front()
+            && (self.named || !self.options.lazy)
+        {
+            let version = match (&front.refused, &front.schema) {
+                (Some(error), _) => Err(error.clone()),
+                (None, None) => Ok(None),
+                (None, Some(info)) => match self.schemas.version(info) {
+                    Some(version) => Ok(Some(version.clone())),
+                    None => break,
+                },
+            };
+            let message = self.early.pop_front().expect("it was looked at");
+            self.pending_messages -= 1;
+            self.pending_bytes -= message.bytes();
+            let (since, wall_ms) = (message.since, message.wall_ms);
+            let accepted = version.and_then(|version| {
+                message.with(version.as_ref(), |outgoing| self.accept(since, wall_ms, outgoing))
             });
+            if let Err(error) = accepted {
+                // It fails in its turn.
+                self.close_batch();
+                self.window.push_back(Entry::refused(self.next_sequence, message.bytes(), since, error));
+                self.pending_messages += 1;
+                self.pending_bytes += message.bytes();
+            }
         }
+        if self.early.is_empty() {
+            self.schemas.trim();
+        }
+        self.settle();
     }
 
     /// Version of the producer's schema; empty if it has none, or is not known.
@@ -302,16 +409,13 @@ impl Producer {
         if matches!(self.state, State::Closed(_)) {
             return;
         }
-        let early = std::mem::take(&mut self.early);
-        self.pending_messages -= early.len();
-        self.pending_bytes -= early.iter().map(Early::bytes).sum::<usize>();
         if !self.named {
             self.named = true;
             self.name = producer_name.to_owned();
             self.last_sequence = self.last_sequence.max(last_sequence_id);
             if self.options.initial_sequence_id.is_none() {
                 self.last_published = self.last_published.max(last_sequence_id);
-                if self.pending_messages == 0 {
+                if self.pending_messages == self.early.len() {
                     self.next_sequence = after(last_sequence_id);
                 }
             }
@@ -331,22 +435,7 @@ impl Producer {
         self.state = State::Attached;
         self.in_flight = 0;
         self.in_flight_messages = 0;
-        for message in early {
-            if let Err(error) = message.with(|outgoing| self.accept(message.since, message.wall_ms, outgoing))
-            {
-                // It fails in its turn.
-                self.close_batch();
-                self.window.push_back(Entry::refused(
-                    self.next_sequence,
-                    message.bytes(),
-                    message.since,
-                    error,
-                ));
-                self.pending_messages += 1;
-                self.pending_bytes += message.bytes();
-            }
-        }
-        self.settle();
+        self.release();
     }
 
     /// Handles the end of the connection or a CLOSE_PRODUCER. Nothing is sent until the next [`Self::attach`].
@@ -428,21 +517,16 @@ impl Producer {
 
     /// Closes a batch whose delay has passed, and fails messages that exceeded the send timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.open.since().is_some_and(|since| since + self.options.batch_delay <= now) {
+        let timeout = self.options.send_timeout;
+        let is_due = |since: Instant| timeout.is_some_and(|timeout| since + timeout <= now);
+        let overdue = self.early.front().is_some_and(|first| is_due(first.since));
+        // What was pushed before a message that has to fail fails before it.
+        if overdue || self.open.since().is_some_and(|since| since + self.options.batch_delay <= now) {
             self.close_batch();
         }
-        let Some(timeout) = self.options.send_timeout else { return };
-        while let Some(first) = self.early.front()
-            && first.since + timeout <= now
-        {
-            let text = format!(
-                "the partition was not opened within send_timeout ({timeout:?}); the message was not sent"
-            );
-            let error = Error::new(ErrorKind::Timeout, because(text, self.trouble.as_ref()));
-            self.fail_early(error);
-        }
+        let Some(timeout) = timeout else { return };
         while let Some(head) = self.window.front()
-            && head.since + timeout <= now
+            && is_due(head.since)
         {
             let error = self.refusal.clone().unwrap_or_else(|| {
                 let text = format!(
@@ -453,7 +537,22 @@ impl Producer {
             let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);
         }
-        self.settle();
+        while let Some(first) = self.early.front()
+            && is_due(first.since)
+            && self.window.is_empty()
+        {
+            let (what, trouble) = if self.named {
+                ("the schema of the message, or of one before it, was not registered", &self.schema_trouble)
+            } else {
+                ("the partition was not opened", &None)
+            };
+            let text = format!("{what} within send_timeout ({timeout:?}); the message was not sent");
+            let error =
+                Error::new(ErrorKind::Timeout, because(text, trouble.as_ref().or(self.trouble.as_ref())));
+            self.fail_early(error);
+        }
+        // The message that was waited for may have been among them.
+        self.release();
     }
 
     /// Time at which [`Self::handle_timeout`] is due.
@@ -461,7 +560,7 @@ impl Producer {
         let batch = self.open.since().map(|since| since + self.options.batch_delay);
         let timeout = self.options.send_timeout;
         let since =
-            self.early.front().map(|first| first.since).or(self.window.front().map(|head| head.since));
+            self.window.front().map(|head| head.since).or(self.early.front().map(|first| first.since));
         let send = since.and_then(|since| Some(since + timeout?));
         earliest(batch, send)
     }
@@ -504,13 +603,13 @@ impl Producer {
 
     /// Closes the producer: all pending messages and all later pushes fail with `error`.
     pub fn close(&mut self, error: Error) {
-        while !self.early.is_empty() {
-            self.fail_early(error.clone());
-        }
         self.close_batch();
         while let Some(entry) = self.pop_head() {
             let error = entry.doomed.clone().unwrap_or_else(|| error.clone());
             self.fail(&entry, error);
+        }
+        while !self.early.is_empty() {
+            self.fail_early(error.clone());
         }
         self.state = State::Closed(error);
         self.check();
@@ -550,7 +649,7 @@ impl Producer {
         self.open.close(&sender, &mut self.window, &mut self.groups);
     }
 
-    /// Fails the first of the messages that wait for the first connection.
+    /// Fails the first of the messages that wait.
     fn fail_early(&mut self, error: Error) {
         if let Some(first) = self.early.pop_front() {
             let bytes = first.bytes();

@@ -56,10 +56,10 @@ impl Open {
         self.batches.first().map(|batch| &batch.schema_version)
     }
 
-    /// Has batches state another version.
-    pub(super) fn restate(&mut self, old: &Bytes, new: &Bytes) {
-        for batch in self.batches.iter_mut().filter(|batch| batch.schema_version == *old) {
-            batch.schema_version = new.clone();
+    /// Has the batches state another version.
+    pub(super) fn restate(&mut self, version: &Bytes) {
+        for batch in &mut self.batches {
+            batch.schema_version = version.clone();
         }
     }
 

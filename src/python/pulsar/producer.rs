@@ -1,5 +1,6 @@
 //! The producer of Pulsar.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,10 +12,11 @@ use crate::client::traffic::SendCounts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::RowRef;
 use crate::pulsar::Outgoing;
+use crate::pulsar::schema::Codec;
 use crate::python::convert::{EventTime, Payload, foreign_receipt};
 use crate::python::frame::FrameRows;
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
-use crate::python::pulsar::schema;
+use crate::python::pulsar::schema::{self, PulsarSchema};
 use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
 use crate::python::value::IntoPython;
@@ -32,6 +34,7 @@ producer_class! {
         null_value: [bool] = false,
         replicate_to: [Option<Vec<String>>] = None,
         partition: [Option<u32>] = None,
+        schema: [Option<Bound<'_, PulsarSchema>>] = None,
     );
 
     #[getter]
@@ -70,8 +73,11 @@ fn push(
     null_value: bool,
     replicate_to: Option<Vec<String>>,
     partition: Option<u32>,
+    schema: Option<Bound<'_, PulsarSchema>>,
 ) -> PyResult<()> {
-    let payload = encode(sender.sink(py)?, payload, null_value)?;
+    let own = schema.as_ref().map(|schema| &schema.get().0);
+    let codec = own.map(|own| &own.codec).or(sender.sink(py)?.codec());
+    let payload = encode(codec, payload, null_value)?;
     let properties = pairs(properties)?;
     let clusters: Vec<&str> = replicate_to.iter().flatten().map(String::as_str).collect();
     let message = Outgoing {
@@ -84,6 +90,7 @@ fn push(
         deliver_at,
         null_value,
         replicate_to: &clusters,
+        schema: own.map(|own| &own.info),
         ..Outgoing::default()
     };
     sender.push(py, waiting, |native, park| native.push(&message, partition, park))
@@ -91,15 +98,16 @@ fn push(
 
 /// The payload of a message. A tombstone has none, and its value may be left out.
 fn encode<'a>(
-    producer: &native::Producer,
+    codec: Option<&Arc<dyn Codec>>,
     value: &'a Bound<'_, PyAny>,
     null_value: bool,
 ) -> PyResult<Payload<'a>> {
+    let Some(codec) = codec else { return Payload::of(value) };
     let is_empty = || value.is_none() || value.len().is_ok_and(|length| length == 0);
-    if null_value && producer.codec().is_some() && is_empty() {
+    if null_value && is_empty() {
         return Ok(Payload::Borrowed(b""));
     }
-    producer.payload(value)
+    schema::payload(&**codec, value)
 }
 
 impl Receipts for native::Producer {

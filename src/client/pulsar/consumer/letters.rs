@@ -353,6 +353,7 @@ impl Letters {
             null_value: message.null_value,
             replicate_to: &[],
             schema_version: schema_version.as_ref(),
+            schema: None,
         };
         let outcome = match sender.push_when_there_is_room(&copy).await {
             Ok(receipt) => receipt.await.unwrap_or_else(|_| Err(closed())),

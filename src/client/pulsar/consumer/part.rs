@@ -680,7 +680,8 @@ impl Supervisor {
         match connection.request(subscribe).await {
             Ok(_) => Ok(()),
             Err(error) => {
-                Err(schema::explain(&self.shared, &part.topic, options.schema.as_ref(), error).await)
+                let info = options.schema.as_ref().map(|schema| &*schema.info);
+                Err(schema::explain(&self.shared, &part.topic, info, error).await)
             }
         }
     }

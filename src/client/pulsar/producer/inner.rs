@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 
 use super::lazy::Starter;
 use super::parts::Parts;
+use super::schemas::Registrar;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::topic::Router;
 use crate::sync::Mutex;
@@ -22,6 +23,8 @@ pub(in crate::client) struct Inner {
     pub(super) is_partitioned: bool,
     /// Opens the partitions that get their first message; `None` if all are opened from the beginning.
     pub(super) lazy: Option<Starter>,
+    /// Registers the schemas of messages that have one of their own.
+    pub(super) registrar: Registrar,
     /// Held while partitions are added, too.
     pub(super) router: Mutex<Router>,
     /// The task that asks for new partitions, if there may be some.

@@ -41,12 +41,14 @@ mod inner;
 mod lazy;
 mod part;
 mod parts;
+mod schemas;
 
 use growth::{Opening, Place};
 use inner::Inner;
 use lazy::Starter;
 use part::PartitionProducer;
 use parts::Parts;
+use schemas::Registrar;
 
 /// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
 #[derive(Clone, Debug)]
@@ -111,6 +113,7 @@ impl Producer {
             parts: Parts::new(parts),
             is_partitioned: count > 0,
             lazy,
+            registrar: Registrar::new(Arc::clone(&shared)),
             router,
             growth: Mutex::default(),
             patience,
@@ -140,9 +143,26 @@ impl Producer {
             }
         };
         let part = self.0.parts.get(slot);
-        part.push(&mut part.machine(), clock::now(), wall_ms(), message, park)?;
+        self.push_to(part, &mut part.machine(), (clock::now(), wall_ms()), message, park)?;
         self.pushed(part);
         Ok(slot)
+    }
+
+    fn push_to(
+        &self,
+        part: &Arc<PartitionProducer>,
+        machine: &mut Machine,
+        (now, wall): (Instant, u64),
+        message: &Outgoing<'_>,
+        park: bool,
+    ) -> Result<()> {
+        part.push(machine, now, wall, message, park)?;
+        if message.schema.is_some() {
+            while let Some(info) = machine.poll_schema() {
+                self.0.registrar.start(part, info);
+            }
+        }
+        Ok(())
     }
 
     /// Has the messages sent that were pushed to `part`.
@@ -176,7 +196,7 @@ impl Producer {
                 held = Some((slot, part.machine()));
             }
             let (_, machine) = held.as_mut().expect("just set");
-            if let Err(error) = part.push(machine, now, wall, &message, false) {
+            if let Err(error) = self.push_to(part, machine, (now, wall), &message, false) {
                 result = Err(error);
                 break;
             }

@@ -262,12 +262,40 @@ impl PartitionProducer {
 
     /// The version of a schema at the broker, which stores it if it is new. Waits for a connection.
     pub(super) async fn register_schema(&self, info: &SchemaInfo) -> Result<Bytes> {
-        match self.state.attached().await {
+        match self.connection().await {
             Some(connection) => schema::register(&connection, &self.topic, info).await,
             None => {
                 Err(Error::new(ErrorKind::Closed, "the producer was closed").with_topic(self.topic.as_str()))
             }
         }
+    }
+
+    /// The connection that it is open on, as soon as there is one; `None` if it was closed.
+    pub(super) async fn connection(&self) -> Option<Arc<Connection>> {
+        self.state.attached().await
+    }
+
+    /// Full name of the topic, including the partition.
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Takes the broker's answer for the schema of messages. False if the connection has been lost since: the topic may be another
+    /// one on the next.
+    pub(super) fn registered(
+        &self,
+        connection: &Arc<Connection>,
+        info: &Arc<SchemaInfo>,
+        answer: Result<Bytes>,
+    ) -> bool {
+        let mut machine = self.machine();
+        if !self.state.connection().is_some_and(|current| Arc::ptr_eq(&current, connection)) {
+            return false;
+        }
+        machine.handle_schema(info, answer);
+        self.deliver(machine);
+        self.wake();
+        true
     }
 
     /// Takes it out of its connection's routes for good.
@@ -376,6 +404,19 @@ impl Supervisor {
             other => Err(Error::protocol(format!("PRODUCER was answered by {}", other.name()))),
         }
     }
+
+    /// Registers the schemas that messages have had again: the topic may have been deleted and made again.
+    async fn register_again(&self, connection: &Connection) -> Result<Vec<(Arc<SchemaInfo>, Result<Bytes>)>> {
+        let schemas = self.part.machine().registered_schemas();
+        let mut answers = Vec::with_capacity(schemas.len());
+        for info in schemas {
+            match schema::register(connection, &self.part.topic, &info).await {
+                Err(error) if error.retriable() => return Err(error),
+                answer => answers.push((info, answer)),
+            }
+        }
+        Ok(answers)
+    }
 }
 
 impl Supervised for Supervisor {
@@ -401,11 +442,11 @@ impl Supervised for Supervisor {
         let success = match self.register(&connection, attempt).await {
             Ok(success) => success,
             Err(error) => {
-                return Err(
-                    schema::explain(&self.shared, &part.topic, self.options.schema.as_ref(), error).await
-                );
+                let info = self.options.schema.as_ref().map(|schema| &*schema.info);
+                return Err(schema::explain(&self.shared, &part.topic, info, error).await);
             }
         };
+        let others = self.register_again(&connection).await?;
         {
             let mut registration = part.registration.lock();
             registration.topic_epoch = success.topic_epoch.or(registration.topic_epoch);
@@ -421,11 +462,12 @@ impl Supervised for Supervisor {
             part.registration.lock().name = Some(success.producer_name.clone());
             let mut machine = part.machine();
             // Before anything can be pushed with it.
+            let mut version = Bytes::new();
             if let Some(schema) = &self.options.schema {
-                let version = success.schema_version.clone().unwrap_or_default();
+                version = success.schema_version.clone().unwrap_or_default();
                 schema.version.lock().clone_from(&version);
-                machine.set_schema_version(version);
             }
+            machine.set_schema_versions(version, others);
             machine.attach(
                 &success.producer_name,
                 success.last_sequence_id(),
