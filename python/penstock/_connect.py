@@ -34,11 +34,11 @@ def connect(url: str | None = None, **options: Any) -> Opening[Client]:
     """Connects to a broker.
 
     Args:
-        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``; ``mqtt://host:1883``, ``mqtts://``,
-            ``ws://``, ``wss://``, ``mqtt+unix:///path``; ``tubemq://master:8715[,master:8715]``,
-            ``tubemq+ssl://...``; ``embedded:`` or ``embedded:./data`` starts a broker in this process and
-            stops it with the client. Default: ``PENSTOCK_URL``. The query may hold options:
-            ``pulsar://host:6650?compression=zstd``.
+        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...``, ``http://host:8080``, ``https://...``;
+            ``mqtt://host:1883``, ``mqtts://``, ``ws://``, ``wss://``, ``mqtt+unix:///path``;
+            ``tubemq://master:8715[,master:8715]``, ``tubemq+ssl://...``; ``embedded:`` or
+            ``embedded:./data`` starts a broker in this process and stops it with the client. Default:
+            ``PENSTOCK_URL``. The query may hold options: ``pulsar://host:6650?compression=zstd``.
         options: :class:`penstock.pulsar.PulsarClientOptions`, :class:`penstock.mqtt.MqttClientOptions` or
             :class:`penstock.tubemq.TubeMqClientOptions`. Durations are in seconds, sizes in bytes.
 

@@ -127,7 +127,7 @@ PROTOCOLS: dict[str, Protocol] = {
     row.key: row
     for row in (
         _row(
-            *("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", EMBEDDED),
+            *("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", "http", "https", EMBEDDED),
             renamed="penstock.pulsar.renamed:RENAMED",
         ),
         _row("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),

@@ -5,7 +5,7 @@
 //! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
-//! * [`ws`]: WebSocket as a byte stream
+//! * [`ws`]: WebSocket as a byte stream; [`http`]: GET requests
 //! * [`backoff`]: pauses between attempts, with jitter; `race`: attempts at several addresses side by side
 //!
 //! With the feature `simulation`, tests replace names, sockets and threads by their own (`simulation`).
@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
 pub mod driver;
+pub mod http;
 mod race;
 #[cfg(feature = "simulation")]
 pub mod simulation;

@@ -43,12 +43,16 @@ pub enum Transport {
     WebSocket,
     /// A Unix domain socket.
     Unix,
+    /// HTTP, for lookups alone: the protocol has sockets of its own, to the brokers that are found.
+    Http,
 }
 
 /// Scheme, protocol, transport, TLS, default port.
-const SCHEMES: [(&str, Protocol, Transport, bool, u16); 9] = [
+const SCHEMES: [(&str, Protocol, Transport, bool, u16); 11] = [
     ("pulsar", Protocol::Pulsar, Transport::Tcp, false, 6650),
     ("pulsar+ssl", Protocol::Pulsar, Transport::Tcp, true, 6651),
+    ("http", Protocol::Pulsar, Transport::Http, false, 8080),
+    ("https", Protocol::Pulsar, Transport::Http, true, 8443),
     ("mqtt", Protocol::Mqtt, Transport::Tcp, false, 1883),
     ("mqtts", Protocol::Mqtt, Transport::Tcp, true, 8883),
     ("ws", Protocol::Mqtt, Transport::WebSocket, false, 80),
@@ -74,7 +78,7 @@ pub struct ServiceUrl {
 }
 
 impl ServiceUrl {
-    /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `mqtt://` (1883), `mqtts://` (8883), `ws://`
+    /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `http://` (8080), `https://` (8443), `mqtt://` (1883), `mqtts://` (8883), `ws://`
     /// (80), `wss://` (443), `tubemq://` (8715), `tubemq+ssl://` (8716), each with one or several hosts, and
     /// `mqtt+unix:///path/of/socket`.
     pub fn parse(url: &str) -> Result<Self> {
@@ -147,6 +151,8 @@ mod tests {
             ("ws", 80),
             ("wss", 443),
             ("tubemq", 8715),
+            ("http", 8080),
+            ("https", 8443),
         ] {
             let url = ServiceUrl::parse(&format!("{scheme}://h/mqtt?x=1")).unwrap();
             assert_eq!((url.addresses[0].port, url.path.as_str()), (port, "/mqtt"), "{scheme}");
@@ -159,7 +165,7 @@ mod tests {
     fn what_is_wrong_is_refused() {
         for url in [
             "h:1",
-            "http://h",
+            "ftp://h",
             "pulsar://",
             "pulsar://h:0",
             "pulsar://h:99999",

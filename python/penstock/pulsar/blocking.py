@@ -58,7 +58,8 @@ def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> P
     """Connects to Pulsar; as :func:`penstock.blocking.connect`, with the types of Pulsar.
 
     Args:
-        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...`` or ``embedded:[folder]``.
+        url: ``pulsar://host:6650[,host:6650]``, ``pulsar+ssl://...`` or ``embedded:[folder]``; ``http://host:8080``
+            or ``https://...`` to look topics up at the brokers' web service.
         options: see :class:`penstock.pulsar.PulsarClientOptions`.
 
     Raises:
@@ -70,8 +71,8 @@ def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> P
 
 
 class PulsarClient(Client):
-    """A client of a Pulsar service. Made by :func:`penstock.blocking.connect` with ``pulsar://``, ``pulsar+ssl://`` or
-    ``embedded:``."""
+    """A client of a Pulsar service. Made by :func:`penstock.blocking.connect` with ``pulsar://``, ``pulsar+ssl://``,
+    ``http://``, ``https://`` or ``embedded:``."""
 
     @property
     def broker(self) -> Broker | None:

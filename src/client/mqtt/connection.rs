@@ -273,7 +273,7 @@ impl Connector {
         // Over WebSocket the handshake is HTTP's.
         let alpn = match url.transport {
             Transport::Tcp => options.tls_alpn.as_deref(),
-            Transport::WebSocket | Transport::Unix => None,
+            Transport::WebSocket | Transport::Unix | Transport::Http => None,
         };
         let tls = if url.tls { Some(tls::connector(&options.tls, alpn)?) } else { None };
         let versions = match options.version {

@@ -377,7 +377,7 @@ type SharedSlot = Arc<tokio::sync::Mutex<Slot>>;
 /// The connections of a client.
 pub(super) struct Pool {
     options: ClientOptions,
-    tls: Option<tls::FollowingConnector>,
+    tls: Option<Arc<tls::FollowingConnector>>,
     journal: Arc<Journal>,
     slots: Mutex<HashMap<Key, SharedSlot>>,
 }
@@ -391,7 +391,8 @@ impl std::fmt::Debug for Pool {
 impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl, journal: Arc<Journal>) -> Result<Self> {
-        let tls = if url.tls { Some(tls::FollowingConnector::new(&options.tls, None)?) } else { None };
+        let tls =
+            if url.tls { Some(Arc::new(tls::FollowingConnector::new(&options.tls, None)?)) } else { None };
         Ok(Self { options, tls, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
@@ -425,6 +426,11 @@ impl Pool {
         slot.attempts.succeed();
         slot.connection = Some(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    /// TLS of the connections, if they have it.
+    pub(super) fn tls(&self) -> Option<Arc<tls::FollowingConnector>> {
+        self.tls.clone()
     }
 
     /// Every live connection.
@@ -554,7 +560,7 @@ async fn refresh(
 }
 
 /// Current credentials; a token supplier is called each time.
-async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
+pub(super) async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
     if let Some(Basic { method, username, password }) = &options.basic {
         let password = password.get(options.connect_timeout).await?;
         let data = format!("{username}:{password}").into();

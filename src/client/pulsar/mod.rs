@@ -67,7 +67,7 @@ impl Client {
     /// Connects to any address of the service, within the connect timeout for each. Must be called on the engine's
     /// runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
-        let wanted = "a Pulsar URL: use pulsar:// or pulsar+ssl://";
+        let wanted = "a Pulsar URL: use pulsar://, pulsar+ssl://, http:// or https://";
         check(&options)?;
         let secret = match (&options.token, &options.basic) {
             (Some(_), _) => Some("token"),
@@ -76,7 +76,7 @@ impl Client {
         };
         let url = service_url(&options.url, Protocol::Pulsar, wanted, secret)?;
         let shared = Arc::new(Shared::new(options, url)?);
-        shared.lookup.service().await?;
+        shared.lookup.check().await?;
         Ok(Self(Arc::new(Inner { shared, open: Registry::default() })))
     }
 

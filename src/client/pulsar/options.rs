@@ -32,7 +32,8 @@ pub struct Basic {
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Service URL: `pulsar://host:port[,host:port…]` or `pulsar+ssl://…`.
+    /// Service URL: `pulsar://host:port[,host:port…]` or `pulsar+ssl://…`; with `http://` or `https://`, topics are looked up
+    /// at the brokers' web service.
     pub url: String,
     /// Timeout of one connection attempt: name resolution, TCP, TLS and handshake.
     pub connect_timeout: Duration,

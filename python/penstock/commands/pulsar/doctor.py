@@ -7,7 +7,7 @@ import argparse
 from penstock.commands._shared import doctor
 from penstock.pulsar import blocking
 
-_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443}
 
 
 def run(given: argparse.Namespace) -> int:
@@ -29,7 +29,8 @@ def _examine(examination: doctor.Examination) -> None:
 
 
 def _handshake(client: blocking.PulsarClient) -> str:
-    return "TLS, handshake and authentication" if "+ssl" in client.url else "handshake and authentication"
+    secured = "TLS, " if client.url.startswith(("pulsar+ssl:", "https:")) else ""
+    return f"{secured}handshake and authentication"
 
 
 def _create(client: blocking.PulsarClient, topic: str) -> str:

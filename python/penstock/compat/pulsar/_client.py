@@ -87,7 +87,7 @@ class Settings:
                 "Logger is expected to be either None, logger.Logger, pulsar.ConsoleLogger or "
                 "pulsar.FileLogger"
             )
-        _refusals.check({"service_url": url}, "service_url (http)")
+        _refusals.check({"service_url": url})
         url = str(url)
         check_url(url)
         self.url = url.rstrip("/")
@@ -118,7 +118,8 @@ class Client:
     Options that are not described in the migration guide have the meaning of the official module.
 
     Args:
-        service_url: ``pulsar://HOST:6650[,HOST:6650]`` or ``pulsar+ssl://...``.
+        service_url: ``pulsar://HOST:6650[,HOST:6650]``, ``pulsar+ssl://...``, ``http://HOST:8080`` or
+            ``https://...``.
         authentication: the credentials: :class:`AuthenticationToken`, :class:`AuthenticationTLS`,
             :class:`AuthenticationBasic` or :class:`AuthenticationOauth2`.
         operation_timeout_seconds: time limit of opening, closing, seeking and lookups; the first connection

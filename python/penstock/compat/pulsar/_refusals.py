@@ -44,10 +44,6 @@ REFUSALS: Mapping[str, Refusal] = {
         "Athenz and other methods are not supported yet: use tokens, certificates, passwords or OAuth 2.0",
     ),
     "service_url": Refusal(lambda url: not isinstance(url, str), _CLUSTERS),
-    "service_url (http)": Refusal(
-        lambda url: isinstance(url, str) and url.startswith(("http:", "https:")),
-        "lookups by HTTP are not supported yet: use a pulsar:// or pulsar+ssl:// URL",
-    ),
     "tls_allow_insecure_connection": Refusal(
         _not(False), "certificates are always checked: name the authority in tls_trust_certs_file_path"
     ),
@@ -78,17 +74,16 @@ def refuse(name: str) -> PulsarException:
     return make(Result.OperationNotSupported, f"{name}: {REFUSALS[name].why}")
 
 
-def check(given: Mapping[str, Any], *more: str) -> None:
+def check(given: Mapping[str, Any]) -> None:
     """Refuses what the engine cannot do yet.
 
     Args:
         given: options by name.
-        more: further refusals, ``"OPTION (ASPECT)"``, to ask about an option.
 
     Raises:
         OperationNotSupported: a value that the table refuses.
     """
-    for name in (*given, *more):
+    for name, value in given.items():
         refusal = REFUSALS.get(name)
-        if refusal and refusal.when(given[name.partition(" ")[0]]):
+        if refusal and refusal.when(value):
             raise refuse(name)

@@ -108,7 +108,7 @@ impl Listing {
 
     /// Asks the broker to tell of changes. Returns false if it cannot.
     pub(super) async fn watch(&mut self) -> Result<bool> {
-        let connection = self.shared.lookup.service().await?;
+        let Some(connection) = self.shared.lookup.watchable().await? else { return Ok(false) };
         if self.pattern.domain() != Mode::Persistent || !connection.info().features.supports_topic_watchers()
         {
             return Ok(false);

@@ -1,15 +1,13 @@
-//! Lookups: the broker that serves a topic, the number of its partitions, and the topics of a namespace.
+//! Lookups by commands of the binary protocol, to any of the service's addresses.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
 use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::lookup::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
 use crate::client::pulsar::options::ClientOptions;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::backoff::Backoff;
+use crate::error::{Error, Result};
 use crate::net::url::{Address, ServiceUrl};
 use crate::pulsar::command::Command;
 use crate::pulsar::connection::ServerInfo;
@@ -18,25 +16,17 @@ use crate::pulsar::pb;
 use crate::pulsar::pb::command_lookup_topic_response::LookupType;
 use crate::pulsar::schema::SchemaInfo;
 
-/// More redirects than this are a loop.
-const MAX_REDIRECTS: usize = 20;
-
-/// Largest believable number of partitions: a producer allocates memory for each.
-const MAX_PARTITIONS: u32 = 1 << 16;
-
-/// Finds brokers by a request to any of the service's addresses.
 #[derive(Debug)]
-pub(super) struct Lookup {
+pub(super) struct BinaryLookup {
     options: ClientOptions,
     url: ServiceUrl,
     pool: Arc<Pool>,
-    /// Index of the address that is tried first; moves on when one fails.
-    preferred: AtomicUsize,
+    preferred: Preferred,
 }
 
-impl Lookup {
+impl BinaryLookup {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl, pool: Arc<Pool>) -> Self {
-        Self { options, url, pool, preferred: AtomicUsize::new(0) }
+        Self { options, url, pool, preferred: Preferred::default() }
     }
 
     /// A connection to any address of the service.
@@ -45,24 +35,10 @@ impl Lookup {
     }
 
     async fn service_at(&self) -> Result<(Arc<Connection>, Address)> {
-        let mut last = None;
-        for _ in 0..self.url.addresses.len() {
-            let index = self.preferred.load(Ordering::Relaxed);
-            let address = &self.url.addresses[index % self.url.addresses.len()];
-            match self.pool.get(address, None, 0).await {
-                Ok(connection) => return Ok((connection, address.clone())),
-                Err(error) => {
-                    let _ = self.preferred.compare_exchange(
-                        index,
-                        index.wrapping_add(1),
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    );
-                    last = Some(error);
-                }
-            }
-        }
-        Err(last.expect("a service URL has at least one address"))
+        let attempt = self.preferred.first(&self.url, |address| async move {
+            Ok((self.pool.get(address, None, 0).await?, address.clone()))
+        });
+        attempt.await
     }
 
     /// A connection to the broker that serves `topic`.
@@ -81,12 +57,13 @@ impl Lookup {
                         ..Default::default()
                     }))
                 })
-                .await
-                .map_err(|error| error.with_topic(topic))?;
+                .await?;
             let Command::LookupResponse(response) = answer else {
                 return Err(Error::protocol(format!("LOOKUP was answered by {}", answer.name())));
             };
-            let address = self.address(topic, &response)?;
+            let named =
+                if self.url.tls { &response.broker_service_url_tls } else { &response.broker_service_url };
+            let address = broker_address(named.as_deref(), self.url.tls)?;
             authoritative = response.authoritative();
             if response.response() == LookupType::Connect {
                 return if address == service && spread == 0 {
@@ -103,7 +80,7 @@ impl Lookup {
                 self.pool.get(&address, None, 0).await?
             };
         }
-        Err(Error::protocol(format!("the lookup was redirected {MAX_REDIRECTS} times")).with_topic(topic))
+        Err(Error::protocol(format!("the lookup was redirected {MAX_REDIRECTS} times")))
     }
 
     fn properties(&self) -> Vec<pb::KeyValue> {
@@ -111,28 +88,11 @@ impl Lookup {
         pairs.map(|(key, value)| pb::KeyValue { key, value }).collect()
     }
 
-    /// Address of the broker in a response. A service with TLS never leads to a broker without.
-    fn address(&self, topic: &str, response: &pb::CommandLookupTopicResponse) -> Result<Address> {
-        let url = if self.url.tls { &response.broker_service_url_tls } else { &response.broker_service_url };
-        let url = url.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
-            Error::protocol("the lookup response names no broker for the scheme of this client's URL")
-                .with_topic(topic)
-        })?;
-        let url = ServiceUrl::parse(url).map_err(|error| {
-            Error::protocol("the lookup response names an invalid broker URL").with_peer_text(error.message())
-        })?;
-        if url.tls != self.url.tls {
-            return Err(Error::protocol("the lookup response leads to a broker with another scheme")
-                .with_topic(topic));
-        }
-        Ok(url.addresses.into_iter().next().expect("a service URL has at least one address"))
-    }
-
     /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
     /// if the broker allows it.
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let answer = self
-            .retried(|info, request_id| {
+            .request(|info, request_id| {
                 let can_ask = info.features.supports_get_partitioned_metadata_without_auto_creation();
                 Command::PartitionedMetadata(pb::CommandPartitionedTopicMetadata {
                     topic: topic.into(),
@@ -141,16 +101,9 @@ impl Lookup {
                     ..Default::default()
                 })
             })
-            .await
-            .map_err(|error| error.with_topic(topic))?;
+            .await?;
         match answer {
-            Command::PartitionedMetadataResponse(response) if response.partitions() <= MAX_PARTITIONS => {
-                Ok(response.partitions())
-            }
-            Command::PartitionedMetadataResponse(response) => Err(Error::protocol(format!(
-                "the broker states {} partitions: at most {MAX_PARTITIONS} are supported",
-                response.partitions()
-            ))),
+            Command::PartitionedMetadataResponse(response) => partition_count(response.partitions()),
             other => Err(Error::protocol(format!("PARTITIONED_METADATA was answered by {}", other.name()))),
         }
     }
@@ -158,15 +111,14 @@ impl Lookup {
     /// The schema of a version of `topic`, the latest if `None`. Any broker can tell.
     pub(super) async fn schema(&self, topic: &str, version: Option<Bytes>) -> Result<SchemaInfo> {
         let answer = self
-            .retried(|_, request_id| {
+            .request(|_, request_id| {
                 Command::GetSchema(pb::CommandGetSchema {
                     request_id,
                     topic: topic.into(),
-                    schema_version: version.clone(),
+                    schema_version: version,
                 })
             })
-            .await
-            .map_err(|error| error.with_topic(topic))?;
+            .await?;
         match answer {
             Command::GetSchemaResponse(response) => match response.schema {
                 Some(schema) => schema.try_into(),
@@ -179,7 +131,7 @@ impl Lookup {
     /// Full names of the persistent topics of `tenant/namespace`.
     pub(super) async fn topics(&self, namespace: &str) -> Result<Vec<String>> {
         let answer = self
-            .retried(|_, request_id| {
+            .request(|_, request_id| {
                 Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
                     request_id,
                     namespace: namespace.into(),
@@ -203,7 +155,7 @@ impl Lookup {
         hash: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let answer = self
-            .retried(|_, request_id| {
+            .request(|_, request_id| {
                 Command::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
                     request_id,
                     namespace: pattern.namespace().into(),
@@ -224,25 +176,8 @@ impl Lookup {
         }
     }
 
-    /// Sends a request, again after a pause while the error is retriable, until the operation timeout.
-    async fn retried(&self, command: impl Fn(&ServerInfo, u64) -> Command) -> Result<Command> {
-        let deadline = clock::now() + self.options.operation_timeout;
-        let mut backoff = Backoff::new(self.options.max_backoff);
-        loop {
-            let result = match self.service().await {
-                Ok(connection) => connection.request(|id| command(connection.info(), id)).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Err(error) if error.retriable() && error.kind() != ErrorKind::Timeout => {
-                    let pause = backoff.pause();
-                    if clock::now() + pause >= deadline {
-                        return Err(error);
-                    }
-                    tokio::time::sleep(pause).await;
-                }
-                other => return other,
-            }
-        }
+    async fn request(&self, command: impl FnOnce(&ServerInfo, u64) -> Command) -> Result<Command> {
+        let connection = self.service().await?;
+        connection.request(|id| command(connection.info(), id)).await
     }
 }

@@ -1,0 +1,201 @@
+//! Lookups: the broker that serves a topic, the number of its partitions, schemas, and the topics of a namespace.
+//!
+//! * `binary`: by commands to any broker, for `pulsar://` and `pulsar+ssl://`
+//! * `http`: by requests to the brokers' web service, for `http://` and `https://`
+
+mod binary;
+mod http;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::options::ClientOptions;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::backoff::Backoff;
+use crate::net::url::{Address, ServiceUrl, Transport};
+use crate::pulsar::pattern::Pattern;
+use crate::pulsar::schema::SchemaInfo;
+
+use binary::BinaryLookup;
+use http::HttpLookup;
+
+/// More redirects than this are a loop.
+const MAX_REDIRECTS: usize = 20;
+
+/// Largest believable number of partitions: a producer allocates memory for each.
+const MAX_PARTITIONS: u32 = 1 << 16;
+
+/// Finds what a client has to know about topics.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    options: ClientOptions,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Binary(BinaryLookup),
+    Http(HttpLookup),
+}
+
+impl Lookup {
+    pub(super) fn new(options: ClientOptions, url: ServiceUrl, pool: Arc<Pool>) -> Self {
+        let way = match url.transport {
+            Transport::Http => Way::Http(HttpLookup::new(options.clone(), url, pool)),
+            _ => Way::Binary(BinaryLookup::new(options.clone(), url, pool)),
+        };
+        Self { options, way }
+    }
+
+    /// Whether the service can be reached and accepts the credentials.
+    pub(super) async fn check(&self) -> Result<()> {
+        match &self.way {
+            Way::Binary(lookup) => lookup.service().await.map(drop),
+            Way::Http(lookup) => lookup.check().await,
+        }
+    }
+
+    /// A connection over which any broker of the service tells of changes; `None` if there is none.
+    pub(super) async fn watchable(&self) -> Result<Option<Arc<Connection>>> {
+        match &self.way {
+            Way::Binary(lookup) => lookup.service().await.map(Some),
+            Way::Http(_) => Ok(None),
+        }
+    }
+
+    /// A connection to the broker that serves `topic`.
+    pub(super) async fn broker(&self, topic: &str, spread: u64) -> Result<Arc<Connection>> {
+        let found = match &self.way {
+            Way::Binary(lookup) => lookup.broker(topic, spread).await,
+            Way::Http(lookup) => lookup.broker(topic, spread).await,
+        };
+        found.map_err(|error| error.with_topic(topic))
+    }
+
+    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
+    /// if the broker allows it.
+    pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
+        let way = &self.way;
+        let asked = self.retried(|| async move {
+            match way {
+                Way::Binary(lookup) => lookup.partitions(topic, create).await,
+                Way::Http(lookup) => lookup.partitions(topic, create).await,
+            }
+        });
+        asked.await.map_err(|error| error.with_topic(topic))
+    }
+
+    /// The schema of a version of `topic`, the latest if `None`. Any broker can tell.
+    pub(super) async fn schema(&self, topic: &str, version: Option<Bytes>) -> Result<SchemaInfo> {
+        let (way, version) = (&self.way, version.as_ref());
+        let asked = self.retried(|| async move {
+            match way {
+                Way::Binary(lookup) => lookup.schema(topic, version.cloned()).await,
+                Way::Http(lookup) => lookup.schema(topic, version.map(|version| &version[..])).await,
+            }
+        });
+        asked.await.map_err(|error| error.with_topic(topic))
+    }
+
+    /// Full names of the topics of `tenant/namespace`.
+    pub(super) async fn topics(&self, namespace: &str) -> Result<Vec<String>> {
+        let way = &self.way;
+        let asked = self.retried(|| async move {
+            match way {
+                Way::Binary(lookup) => lookup.topics(namespace).await,
+                Way::Http(lookup) => lookup.topics(namespace).await,
+            }
+        });
+        asked.await
+    }
+
+    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if they are those of `hash`.
+    pub(super) async fn matching(
+        &self,
+        pattern: &Pattern,
+        hash: Option<&str>,
+    ) -> Result<Option<Vec<String>>> {
+        let way = &self.way;
+        let asked = self.retried(|| async move {
+            match way {
+                Way::Binary(lookup) => lookup.matching(pattern, hash).await,
+                Way::Http(lookup) => lookup.matching(pattern, hash).await,
+            }
+        });
+        asked.await
+    }
+
+    /// Asks, and again after a pause while the error is retriable, until the operation timeout.
+    async fn retried<T, F: Future<Output = Result<T>> + Send>(&self, ask: impl Fn() -> F) -> Result<T> {
+        let deadline = clock::now() + self.options.operation_timeout;
+        let mut backoff = Backoff::new(self.options.max_backoff);
+        loop {
+            match ask().await {
+                Err(error) if error.retriable() && error.kind() != ErrorKind::Timeout => {
+                    let pause = backoff.pause();
+                    if clock::now() + pause >= deadline {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// The address of the service that is tried first; moves on when one fails.
+#[derive(Debug, Default)]
+struct Preferred(AtomicUsize);
+
+impl Preferred {
+    /// The result of `attempt` at the first address at which it succeeds; the last error, if there is none.
+    async fn first<'a, T, F: Future<Output = Result<T>> + Send>(
+        &self,
+        url: &'a ServiceUrl,
+        attempt: impl Fn(&'a Address) -> F,
+    ) -> Result<T> {
+        let mut last = None;
+        for _ in 0..url.addresses.len() {
+            let index = self.0.load(Ordering::Relaxed);
+            match attempt(&url.addresses[index % url.addresses.len()]).await {
+                Ok(result) => return Ok(result),
+                Err(error) => {
+                    let next = index.wrapping_add(1);
+                    let _ = self.0.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.expect("a service URL has at least one address"))
+    }
+}
+
+/// Address of the broker that an answer names. A service with TLS never leads to a broker without.
+fn broker_address(url: Option<&str>, tls: bool) -> Result<Address> {
+    let url = url.filter(|url| !url.is_empty()).ok_or_else(|| {
+        Error::protocol("the lookup response names no broker for the scheme of this client's URL")
+    })?;
+    let url = ServiceUrl::parse(url).map_err(|error| {
+        Error::protocol("the lookup response names an invalid broker URL").with_peer_text(error.message())
+    })?;
+    if url.tls != tls {
+        return Err(Error::protocol("the lookup response leads to a broker with another scheme"));
+    }
+    let first = url.addresses.into_iter().next();
+    first.ok_or_else(|| Error::protocol("the lookup response names a broker without an address"))
+}
+
+/// The number of partitions in an answer.
+fn partition_count(count: u32) -> Result<u32> {
+    if count > MAX_PARTITIONS {
+        return Err(Error::protocol(format!(
+            "the broker states {count} partitions: at most {MAX_PARTITIONS} are supported"
+        )));
+    }
+    Ok(count)
+}
