@@ -133,10 +133,10 @@ rustdoc:
 	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
 
 rust-test:
-	@$(STEP) "Rust tests" cargo test --quiet --features simulation
+	@$(STEP) "Rust tests" cargo test --quiet --features simulation,arrow
 
 rust-check:
-	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation --lib
+	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation,arrow --lib
 
 # The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
 simulate:

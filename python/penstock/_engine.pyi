@@ -35,6 +35,7 @@ __all__ = [
     "Waiter",
     "backup_store",
     "check_store",
+    "avro_definition",
     "encode_frame",
     "set_error_factory",
     "set_missing_factory",
@@ -120,6 +121,13 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
 
     Raises:
         InvalidArgument: the folder has no store, or a broker uses it.
+    """
+
+def avro_definition(schema: object, name: str) -> str:
+    """The Avro definition of rows with the columns of an object with ``__arrow_c_schema__``.
+
+    Raises:
+        SchemaError: a column has a type or a name without a counterpart in Avro.
     """
 
 def encode_frame(
@@ -357,6 +365,28 @@ class PulsarClient(_ClientOf[PulsarClient]):
 @final
 class PulsarProducer(_ProducerOf[MessageIds]):
     """A producer of one topic."""
+    def encode_frame(
+        self,
+        frame: object,
+        *,
+        schema: PulsarSchema | str | None,
+        value: str | None = None,
+        encoding: str | None = None,
+        key: str | None = None,
+        properties: str | None = None,
+        event_time: str | None = None,
+    ) -> FrameRows:
+        """As :func:`encode_frame`, by a schema.
+
+        Args:
+            schema: ``"producer"`` for that of the producer, ``"avro"`` or ``"json"`` for one that the columns
+                define, a schema, or ``None`` for payloads without one, whatever the topic has.
+
+        Raises:
+            SchemaError: a row or a column does not fit the schema.
+            Unsupported: rows cannot be encoded by the schema.
+            InvalidArgument: as :func:`encode_frame`; ``encoding`` is not that of the schema.
+        """
     @property
     def name(self) -> str:
         """The name of the producer, given or chosen by the broker."""

@@ -38,17 +38,7 @@ def outgoing(
         InvalidArgument: no Arrow interface, no such column, or a type that does not fit.
         InvalidTopic: the topic of a row is not valid. The error names the row and the column.
     """
-    kind = cast("type[object]", type(frame))
-    if kind.__module__.startswith("pyspark."):
-        # It has the interface, too, but using it would pull every row through the driver.
-        raise InvalidArgument(
-            "a Spark DataFrame is not sent with send_frame(): use penstock.spark.write(df, ...)"
-        )
-    if not hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "__arrow_c_array__"):
-        raise InvalidArgument(
-            f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
-            "use pyarrow, polars, pandas 2.2+ or duckdb"
-        )
+    check_frame(frame)
     return _native.encode_frame(
         frame,
         value=value,
@@ -60,6 +50,24 @@ def outgoing(
         first_row=first_row,
         id=id,
     )
+
+
+def check_frame(frame: Any) -> None:
+    """
+    Raises:
+        InvalidArgument: not a frame whose rows can be sent from this process.
+    """
+    kind = cast("type[object]", type(frame))
+    if kind.__module__.startswith("pyspark."):
+        # It has the interface, too, but using it would pull every row through the driver.
+        raise InvalidArgument(
+            "a Spark DataFrame is not sent with send_frame(): use penstock.spark.write(df, ...)"
+        )
+    if not hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "__arrow_c_array__"):
+        raise InvalidArgument(
+            f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
+            "use pyarrow, polars, pandas 2.2+ or duckdb"
+        )
 
 
 def check_encoding(value: str | None, encoding: str | None) -> str:

@@ -20,6 +20,11 @@ impl Imported {
         Self(batches)
     }
 
+    /// The columns; `None` without a batch.
+    pub fn schema(&self) -> Option<&Arc<Schema>> {
+        self.0.first().map(RecordBatch::schema_ref)
+    }
+
     /// The batches, with every offset and every text verified. `first_row` is the number of the first row, for the
     /// error, which names the column and the row. The text of the column `as_bytes`, whose values are sent byte for
     /// byte, becomes binary and need not be UTF-8.

@@ -20,10 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 mod imported;
 mod rows;
+pub mod schema;
 mod topics;
 
 pub use imported::{Imported, arrow_error};
 pub use rows::{Cursor, RowRef, Rows};
+pub use schema::RowSchema;
 pub use topics::{Part, Topics};
 
 /// The roles of the columns.
@@ -33,6 +35,8 @@ pub struct Columns {
     pub value: Option<String>,
     /// Whether payloads are JSON objects of the rows.
     pub json: bool,
+    /// The form of the payloads, instead of JSON objects or the bytes of `value`.
+    pub schema: Option<RowSchema>,
     /// The key.
     pub key: Option<String>,
     /// The topic of each row, instead of a key.
@@ -98,12 +102,23 @@ impl<'a> Beside<'a> {
 /// A column that is missing or has another type, a row that cannot be sent, or a text that is not UTF-8: the error names
 /// the column and the row.
 pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
-    let as_bytes = (!columns.json).then(|| columns.value.as_deref().unwrap_or("value"));
+    let is_raw = !columns.json && columns.schema.is_none();
+    let as_bytes = is_raw.then(|| columns.value.as_deref().unwrap_or("value"));
     let batches = table.check(columns.first_row, as_bytes)?;
     let mut rows = Rows::default();
     for batch in &batches {
         let beside = Beside::of(batch, columns, columns.first_row + rows.len() as u64)?;
-        if columns.json {
+        if let Some(schema) = &columns.schema {
+            let others = [&columns.key, &columns.properties, &columns.event_time];
+            let others: Vec<&str> = others.into_iter().flatten().map(String::as_str).collect();
+            let values = schema::Values::of(schema, batch, columns.value.as_deref(), &others)?;
+            let mut payload = Vec::new();
+            for row in 0..batch.num_rows() {
+                payload.clear();
+                let is_value = values.write(row, beside.first_row + row as u64, &mut payload)?;
+                beside.push(&mut rows, row, is_value.then_some(&payload))?;
+            }
+        } else if columns.json {
             let source = match &columns.value {
                 None => batch.clone(),
                 Some(name) => batch.project(&[index(batch, name)?]).map_err(arrow_error)?,

@@ -58,6 +58,22 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
     )))
 }
 
+/// The columns of anything with `__arrow_c_schema__`: a schema, or the type of a struct.
+#[allow(unsafe_code, reason = "the C data interface is pointers in capsules")]
+pub(super) fn import_schema(value: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    let capsule = value.call_method0("__arrow_c_schema__")?;
+    let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: the capsule's name says what it points to, and it is alive; the schema is only looked at.
+    let field = Field::try_from(unsafe { pointer.as_ref() });
+    match field.map(|field| field.data_type().clone()) {
+        Ok(DataType::Struct(fields)) => Ok(Schema::new(fields)),
+        Ok(other) => {
+            Err(PyTypeError::new_err(format!("an Arrow type of {other} is a column: pass a schema")))
+        }
+        Err(error) => Err(PyValueError::new_err(format!("the Arrow schema cannot be read: {error}"))),
+    }
+}
+
 /// A builder of maps from text to text, one for each row.
 pub(super) fn properties_builder() -> MapBuilder<StringBuilder, StringBuilder> {
     let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };

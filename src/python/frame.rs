@@ -1,12 +1,27 @@
 //! The rows of a frame as messages, for Python.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Columns, Rows, Topics, encode};
-use crate::python::arrow::import;
+use crate::frame::{Columns, Imported, Rows, Topics, encode, schema};
+use crate::python::arrow::{import, import_schema};
 use crate::python::convert::py_result;
 use crate::sync::Mutex;
+
+/// The meaning of payloads, for protocols whose topics have schemas.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Form {
+    /// Payloads for a topic without a schema.
+    #[default]
+    Plain,
+    /// Payloads without a schema, whatever the topic has.
+    Unchecked,
+    /// Values of a schema of the protocol.
+    Schema(Arc<dyn Any + Send + Sync>),
+}
 
 /// Encoded rows, which a producer's `send_rows` takes once.
 #[pyclass(frozen, module = "penstock._engine")]
@@ -14,9 +29,22 @@ pub(super) struct FrameRows {
     rows: Mutex<Option<Rows>>,
     count: usize,
     payload_bytes: usize,
+    form: Form,
 }
 
 impl FrameRows {
+    /// Encodes the rows of a frame.
+    pub(super) fn encode(py: Python<'_>, frame: Imported, columns: &Columns, form: Form) -> PyResult<Self> {
+        let rows = py_result(py, py.detach(|| encode(frame, columns)))?;
+        let (count, payload_bytes) = (rows.len(), rows.payload_bytes());
+        Ok(Self { count, payload_bytes, rows: Mutex::leaf(Some(rows)), form })
+    }
+
+    /// The meaning of the payloads.
+    pub(super) fn form(&self) -> &Form {
+        &self.form
+    }
+
     /// The rows, or an error if they have been sent already.
     pub(super) fn take(&self) -> Result<Rows> {
         let taken = self.rows.lock().take();
@@ -60,9 +88,15 @@ pub(super) fn encode_frame(
     let imported = import(frame)?;
     let topic = py_result(py, topic.map(Topics::parse).transpose())?;
     let json = encoding == "json";
-    let columns = Columns { value, json, key, topic, properties, event_time, first_row, id };
-    let rows = py_result(py, py.detach(|| encode(imported, &columns)))?;
-    Ok(FrameRows { count: rows.len(), payload_bytes: rows.payload_bytes(), rows: Mutex::leaf(Some(rows)) })
+    let columns = Columns { value, json, schema: None, key, topic, properties, event_time, first_row, id };
+    FrameRows::encode(py, imported, &columns, Form::default())
+}
+
+/// The Avro definition of rows with the columns of an Arrow schema.
+#[pyfunction]
+pub(super) fn avro_definition(py: Python<'_>, schema: &Bound<'_, PyAny>, name: &str) -> PyResult<String> {
+    let columns = import_schema(schema)?;
+    py_result(py, schema::define(&columns, name))
 }
 
 /// The columns that a topic template names, in order.

@@ -61,6 +61,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(broker::check_store, module)?)?;
     module.add_function(wrap_pyfunction!(broker::backup_store, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
+    module.add_function(wrap_pyfunction!(frame::avro_definition, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_missing_factory, module)?)?;

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Cursor, RowRef, Rows};
 use crate::python::convert::{Payload, py_result};
-use crate::python::frame::FrameRows;
+use crate::python::frame::{Form, FrameRows};
 use crate::python::promise::{Caller, OneShot, Waiter};
 use crate::python::runtime::{Native, engine};
 use crate::python::sends::{Group, GroupKind, Receipts, Sends, Waiting};
@@ -38,9 +38,14 @@ pub(super) trait Sink: Receipts + Clone {
         Payload::of(value)
     }
 
-    /// Whether payloads can be sent as they are, without an object for each.
-    fn takes_payloads(&self) -> Result<()> {
+    /// Whether rows can be sent at all, which is known without asking the broker.
+    fn takes_rows(&self, _form: &Form) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether the topic takes rows, which the broker may be asked.
+    fn check_rows(&self, _form: &Form) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
     }
 
     /// Pushes payloads with their keys until one is refused, and calls `each` with the slot of every one admitted.
@@ -53,6 +58,7 @@ pub(super) trait Sink: Receipts + Clone {
     /// As [`Self::push_keyed`], for rows of a frame.
     fn push_rows<'a>(
         &self,
+        form: &'a Form,
         rows: impl Iterator<Item = RowRef<'a>>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()>;
@@ -189,10 +195,19 @@ impl<S: Sink> Sender<S> {
     /// Sends the rows of a frame as one group.
     pub(super) fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
-        py_result(py, sink.takes_payloads())?;
+        let form = rows.form().clone();
+        py_result(py, sink.takes_rows(&form))?;
         let rows = py_result(py, rows.take())?;
         let (group, pending) = self.group(py, sink)?;
-        self.spawn_rows(py, sink, group, rows)?;
+        let (sink, sends) = (sink.clone(), Arc::clone(&self.sends));
+        let pushing = async move {
+            let checked = if rows.is_empty() { Ok(()) } else { sink.check_rows(&form).await };
+            match checked {
+                Ok(()) => push_rows(sink, sends, group, rows, form).await,
+                Err(error) => group.seal(rows.len(), Some(error)),
+            }
+        };
+        py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(pending)
     }
 
@@ -240,7 +255,7 @@ impl<S: Sink> Sender<S> {
     }
 
     fn spawn_rows(&self, py: Python<'_>, sink: &S, group: Arc<Group<S>>, rows: Rows) -> PyResult<()> {
-        let pushing = push_rows(sink.clone(), Arc::clone(&self.sends), group, rows);
+        let pushing = push_rows(sink.clone(), Arc::clone(&self.sends), group, rows, Form::default());
         py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(())
     }
@@ -291,7 +306,7 @@ fn is_full(error: &Error) -> bool {
 }
 
 /// Pushes all rows as room becomes free, then seals the group.
-async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>, rows: Rows) {
+async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>, rows: Rows, form: Form) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
     let properties = borrowed(rows.properties());
@@ -304,7 +319,7 @@ async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>,
         // Together, so that the clock is read and the driver woken once for all of them.
         let result = {
             let mut queues = sends.queues();
-            sink.push_rows(cursor.rows(&rows, &properties).take(CHUNK), &mut |slot| {
+            sink.push_rows(&form, cursor.rows(&rows, &properties).take(CHUNK), &mut |slot| {
                 queues.wait_group(slot, &group);
                 cursor.advance(&rows);
             })

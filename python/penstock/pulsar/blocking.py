@@ -21,7 +21,7 @@ from penstock.errors import InvalidArgument
 from penstock.pulsar.blocking_intercepted import InterceptedConsumer, InterceptedProducer
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
-from penstock.pulsar.routing import check_producer, clusters, message_schema
+from penstock.pulsar.routing import check_producer, clusters, frame_schema, message_schema
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId, MessageIds
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.broker import Broker
     from penstock.pulsar.blocking_table_view import PulsarTableView
     from penstock.pulsar.options import (
+        FrameSchema,
         PulsarClientOptions,
         PulsarConsumerOptions,
         PulsarProducerOptions,
@@ -467,30 +468,49 @@ class PulsarProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        schema: FrameSchema | None = "producer",
         **other: Unpack[NoFields],
     ) -> MessageIds:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
+        With a schema the columns are the fields of its record, by their names. A field without a column has
+        its default. Columns that are no fields are errors, except those of ``key``, ``properties`` and
+        ``event_time``.
+
         Args:
             frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
-            value: column of the payloads (binary or text).
-            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
-                columns. Default: ``"raw"`` if ``value`` is given.
+            value: column of the payloads (binary or text); with a schema, of its values: structs for
+                records. Null sends a tombstone.
+            encoding: for rows without a schema. ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row
+                as an object of all columns. Default: ``"raw"`` if ``value`` is given.
             key: column of the keys.
             properties: column of maps, text to text.
             event_time: column of timestamps, or of milliseconds since 1970.
+            schema: ``"producer"`` stands for the schema of the producer; if it has none, the topic must not
+                have one either. ``"avro"`` and ``"json"`` define a schema by the columns, and any other
+                schema is one as for :meth:`PulsarClient.producer`: the broker gets it with the first row.
+                ``None`` sends payloads without a schema, whatever the topic has.
 
         Returns:
             The message ids in the order of the rows.
 
         Raises:
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
-            Unsupported: a column of another protocol; the producer has a schema.
+            SchemaError: a row or a column does not fit the schema, which the error names, and nothing is
+                sent; or the topic has a schema and the rows have none.
+            IncompatibleSchema: the broker refuses ``schema``; shows both.
+            Unsupported: a column of another protocol, or a schema that rows cannot be encoded by.
         """
         if other:
             refuse_all("pulsar", other)
         return self.submit_frame(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+            frame,
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
+            schema=schema,
         ).wait()
 
     def submit_frame(
@@ -502,14 +522,23 @@ class PulsarProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        schema: FrameSchema | None = "producer",
         **other: Unpack[NoFields],
     ) -> Waiter[MessageIds]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the message ids."""
         if other:
             refuse_all("pulsar", other)
         self._check()
-        rows = frames.outgoing(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+        frames.check_frame(frame)
+        frames.check_encoding(value, encoding)
+        rows = self._native.encode_frame(
+            frame,
+            schema=frame_schema(schema),
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
         )
         return self.submit_rows(rows)
 

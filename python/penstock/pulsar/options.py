@@ -23,6 +23,8 @@ Start: TypeAlias = (
 )
 """Beginning of a consumer or a reader. All but the first two are of readers."""
 SchemaOption: TypeAlias = "Schema | type[Any] | str"
+FrameSchema: TypeAlias = "Schema | type[Any] | str"
+"""The schema of the rows of a frame: ``"producer"``, ``"avro"``, ``"json"``, or a schema."""
 """A schema, or what stands for one: a class, the name of a primitive type, or ``"auto"``."""
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock._engine import PulsarSchema
     from penstock.pulsar.schema import Schema
 
-__all__ = ["Router", "check_producer", "clusters", "message_schema", "partition_of"]
+__all__ = ["Router", "check_producer", "clusters", "frame_schema", "message_schema", "partition_of"]
 
 Router: TypeAlias = Callable[[str | None, Mapping[str, str], int], int]
 """Chooses a partition: called with the key or ``None``, the properties, and the number of partitions."""
@@ -117,3 +117,14 @@ def _of_class(of: type) -> Schema:
     from penstock.pulsar.schema import schema_of
 
     return schema_of(of)
+
+
+def frame_schema(value: Any) -> PulsarSchema | str | None:
+    """The engine's schema of the rows of a frame, or the word for it.
+
+    Raises:
+        InvalidArgument: it is no schema.
+    """
+    if value is None or (isinstance(value, str) and value in ("producer", "avro", "json")):
+        return value
+    return message_schema(value)

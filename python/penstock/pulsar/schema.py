@@ -22,9 +22,20 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from penstock._native import PulsarSchema
+from penstock._native import PulsarSchema, avro_definition
 from penstock.errors import InvalidArgument, SchemaError
 
 __all__ = ["Avro", "Primitive", "Schema", "StoredSchema"]
@@ -66,6 +77,12 @@ _NAMES = {
 # What the Java client states for classes.
 _PROPERTIES = (("__alwaysAllowNull", "true"), ("__jsr310ConversionEnabled", "false"))
 _MAX_DEPTH = 64
+
+
+class ArrowSchema(Protocol):
+    """An Arrow schema of any library."""
+
+    def __arrow_c_schema__(self) -> object: ...
 
 
 class Avro:
@@ -121,22 +138,25 @@ class Schema:
         self._native = PulsarSchema(type, name, encoded, list(properties), list(classes), raw)
 
     @staticmethod
-    def avro(of: type | Mapping[str, Any] | str) -> Schema:
+    def avro(of: type | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None) -> Schema:
         """A schema whose payloads are Avro data.
 
         Args:
-            of: a dataclass or a pydantic model, whose instances are the values; or an Avro definition, as a
-                dictionary or JSON text, whose records are dictionaries.
+            of: a dataclass or a pydantic model, whose instances are the values; an Avro definition, as a
+                dictionary or JSON text; or an Arrow schema, as of pyarrow or polars. Records of the last two
+                are dictionaries.
+            name: of the record of an Arrow schema; ``"Row"`` by default.
 
         Raises:
             SchemaError: the definition cannot be used, or a field has a type without a counterpart in Avro.
+            InvalidArgument: ``name`` is given, and ``of`` has a name of its own.
         """
-        return _structured("avro", of)
+        return _structured("avro", of, name)
 
     @staticmethod
-    def json(of: type | Mapping[str, Any] | str) -> Schema:
+    def json(of: type | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None) -> Schema:
         """A schema whose payloads are JSON. Arguments and errors are those of :meth:`avro`."""
-        return _structured("json", of)
+        return _structured("json", of, name)
 
     @staticmethod
     def primitive(name: Primitive) -> Schema:
@@ -204,7 +224,12 @@ def schema_of(value: Any) -> Schema:
     raise InvalidArgument(f"'schema': expected {wanted}, not {value!r}")
 
 
-def _structured(kind: str, of: type | Mapping[str, Any] | str) -> Schema:
+def _structured(kind: str, of: type | Mapping[str, Any] | str | ArrowSchema, name: str | None) -> Schema:
+    if not isinstance(of, type | Mapping | str) and hasattr(of, "__arrow_c_schema__"):
+        row = name or "Row"
+        return Schema(kind, row, avro_definition(of, row))
+    if name is not None:
+        raise InvalidArgument("'name' is for Arrow schemas: classes and definitions have names of their own")
     if isinstance(of, str):
         return Schema(kind, "", of)
     if isinstance(of, Mapping):
@@ -212,8 +237,8 @@ def _structured(kind: str, of: type | Mapping[str, Any] | str) -> Schema:
             return Schema(kind, "", json.dumps(of))
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaError(f"the Avro definition is no JSON: {error}") from error
-    if _fields(of) is None:
-        raise SchemaError(f"{of!r} is neither a dataclass nor a pydantic model")
+    if not isinstance(of, type) or _fields(of) is None:
+        raise SchemaError(f"{of!r} is neither a dataclass, a pydantic model nor an Arrow schema")
     maker = _Maker()
     definition = json.dumps(maker.type(of, of.__name__, 0))
     return Schema(kind, of.__name__, definition, maker.classes, _PROPERTIES)

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::frame::RowRef;
 use crate::mqtt::Property;
 use crate::python::convert::{Fields, Payload, foreign_receipt};
-use crate::python::frame::FrameRows;
+use crate::python::frame::{Form, FrameRows};
 use crate::python::mqtt::options::{message_properties, qos};
 use crate::python::mqtt::reason::reason_code;
 use crate::python::sender::{Sender, Sink, producer_class};
@@ -86,6 +86,7 @@ impl Sink for Producer {
 
     fn push_rows<'a>(
         &self,
+        _: &'a Form,
         rows: impl Iterator<Item = RowRef<'a>>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -10,11 +11,12 @@ use crate::client::events::Receipt;
 use crate::client::pulsar as native;
 use crate::client::traffic::SendCounts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::RowRef;
+use crate::frame::{Columns, RowRef};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
+use crate::pulsar::schema::SchemaInfo;
 use crate::python::convert::{EventTime, Payload, foreign_receipt};
-use crate::python::frame::FrameRows;
+use crate::python::frame::{Form, FrameRows};
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
 use crate::python::pulsar::schema::{self, PulsarSchema};
 use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
@@ -55,6 +57,25 @@ producer_class! {
     #[getter]
     fn last_sequence_id(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.0.sink(py)?.last_sequence_id())
+    }
+
+    /// Encodes the rows of a frame for this producer.
+    #[pyo3(signature = (frame, *, schema, value=None, encoding=None, key=None, properties=None, event_time=None))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+    fn encode_frame(
+        &self,
+        py: Python<'_>,
+        frame: &Bound<'_, PyAny>,
+        schema: Option<&Bound<'_, PyAny>>,
+        value: Option<String>,
+        encoding: Option<&str>,
+        key: Option<String>,
+        properties: Option<String>,
+        event_time: Option<String>,
+    ) -> PyResult<FrameRows> {
+        let columns = Columns { value, key, properties, event_time, ..Columns::default() };
+        let own = self.0.sink(py)?.codec().cloned();
+        schema::frame::encode(py, frame, own.as_deref(), schema, encoding, columns)
     }
 }
 
@@ -149,14 +170,21 @@ impl Sink for native::Producer {
         }
     }
 
-    fn takes_payloads(&self) -> Result<()> {
-        match self.codec() {
-            None => Ok(()),
-            Some(_) => {
-                let text = "send_frame() sends payloads as they are, and this producer has a schema: use send_many() \
-                            with values, or a producer without a schema";
+    fn takes_rows(&self, form: &Form) -> Result<()> {
+        match (form, self.codec()) {
+            (Form::Plain, Some(codec)) if codec.reads() => {
+                let text = "these rows are payloads without a schema, and this producer has one: use send_frame(), which \
+                            encodes them by it";
                 Err(Error::new(ErrorKind::Unsupported, text).with_topic(self.topic()))
             }
+            _ => Ok(()),
+        }
+    }
+
+    async fn check_rows(&self, form: &Form) -> Result<()> {
+        match (form, self.codec()) {
+            (Form::Plain, None) => self.check_has_no_schema().await,
+            _ => Ok(()),
         }
     }
 
@@ -175,15 +203,27 @@ impl Sink for native::Producer {
 
     fn push_rows<'a>(
         &self,
+        form: &'a Form,
         rows: impl Iterator<Item = RowRef<'a>>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
+        /// The version of payloads without a schema.
+        static NONE: Bytes = Bytes::new();
+        let schema_version = matches!(form, Form::Unchecked).then_some(&NONE);
+        let schema = match form {
+            Form::Schema(schema) => schema.downcast_ref::<Arc<SchemaInfo>>(),
+            Form::Plain | Form::Unchecked => None,
+        };
+        // That of the producer is stated anyway.
+        let schema = schema.filter(|info| !self.codec().is_some_and(|own| schema::is_of(&**own, info)));
         let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             key: row.key,
             properties: row.properties,
             event_time: row.event_time,
             null_value: row.null_value,
+            schema_version,
+            schema,
             ..Outgoing::default()
         });
         self.push_many(&mut messages, each)

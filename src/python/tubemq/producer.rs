@@ -11,7 +11,7 @@ use crate::client::tubemq::{Outgoing, Producer};
 use crate::error::Result;
 use crate::frame::RowRef;
 use crate::python::convert::{EventTime, Payload, foreign_receipt};
-use crate::python::frame::FrameRows;
+use crate::python::frame::{Form, FrameRows};
 use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
 use crate::python::tubemq::position::Position;
@@ -88,6 +88,7 @@ impl Sink for Producer {
 
     fn push_rows<'a>(
         &self,
+        _: &'a Form,
         rows: impl Iterator<Item = RowRef<'a>>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {

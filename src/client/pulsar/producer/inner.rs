@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 use super::lazy::Starter;
 use super::parts::Parts;
 use super::schemas::Registrar;
+use super::topic_schema::TopicSchema;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::topic::Router;
 use crate::sync::Mutex;
@@ -32,6 +33,8 @@ pub(in crate::client) struct Inner {
     /// See [`Producer::patience`](super::Producer::patience).
     pub(super) patience: Option<Duration>,
     pub(super) closed: AtomicBool,
+    /// Whether the topic has a schema, for payloads that have none.
+    pub(super) topic_schema: TopicSchema,
     pub(super) codec: Option<Arc<dyn Codec>>,
 }
 

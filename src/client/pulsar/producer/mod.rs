@@ -42,6 +42,7 @@ mod lazy;
 mod part;
 mod parts;
 mod schemas;
+mod topic_schema;
 
 use growth::{Opening, Place};
 use inner::Inner;
@@ -49,6 +50,7 @@ use lazy::Starter;
 use part::PartitionProducer;
 use parts::Parts;
 use schemas::Registrar;
+use topic_schema::TopicSchema;
 
 /// A handle that sends to a topic. Cheap to clone; all clones are the same producer.
 #[derive(Clone, Debug)]
@@ -109,6 +111,7 @@ impl Producer {
         let (parts, opened) = opening.into_parts();
         let producer = Self(Arc::new(Inner {
             codec: options.schema.as_ref().map(|schema| Arc::clone(&schema.codec)),
+            topic_schema: TopicSchema::new(Arc::clone(&shared)),
             topic: name,
             parts: Parts::new(parts),
             is_partitioned: count > 0,
@@ -224,6 +227,11 @@ impl Producer {
         // The partitions of a topic have one list of schemas.
         let part = Arc::clone(self.0.parts.get(0));
         part.register_schema(info).await
+    }
+
+    /// Whether the topic takes payloads without a schema because it has none.
+    pub async fn check_has_no_schema(&self) -> Result<()> {
+        self.0.topic_schema.check_none(&self.0.topic).await
     }
 
     /// The bindings' own encoder of values; `None` if payloads are bytes.

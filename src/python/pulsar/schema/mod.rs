@@ -3,6 +3,7 @@
 //! * `encode`: Python objects to the Avro encoding
 //! * `decode`: the Avro encoding to Python objects
 //! * `json`: the same for JSON
+//! * `frame`: the rows of frames, which never become Python objects
 //!
 //! A schema is made once, by the Python side. A consumer resolves it against the schema of each version that its messages were
 //! written with (`Codec::resolve`), which runs on the engine and makes no Python objects.
@@ -26,6 +27,7 @@ use crate::sync::Mutex;
 
 mod decode;
 mod encode;
+pub(super) mod frame;
 mod json;
 
 /// A schema, as `penstock.pulsar.Schema` uses it.
@@ -395,6 +397,12 @@ fn float32(value: &Bound<'_, PyAny>) -> std::result::Result<f32, Fail> {
 fn text<'a>(value: &'a Bound<'_, PyAny>) -> std::result::Result<std::borrow::Cow<'a, str>, Fail> {
     let string = value.cast::<PyString>().map_err(|_| wants("str", value))?;
     string.to_cow().map_err(|_| bad("the str has surrogates, which UTF-8 cannot hold"))
+}
+
+/// Whether a codec is that of a schema.
+pub(super) fn is_of(codec: &dyn Codec, info: &Arc<SchemaInfo>) -> bool {
+    let coder = (codec as &dyn Any).downcast_ref::<Coder>();
+    coder.is_some_and(|coder| Arc::ptr_eq(&coder.info, info) || coder.info == *info)
 }
 
 /// The payload of a value.
