@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::client::journal::{Attempts, Journal, Line};
 use crate::client::log;
+use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::{Basic, ClientOptions};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +23,7 @@ use crate::net::{connect, tls};
 use crate::pulsar::command::Command;
 use crate::pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
 use crate::pulsar::frame::Payload;
+use crate::pulsar::pb::command_topic_migrated::ResourceType;
 use crate::pulsar::{hot, pb};
 use crate::random::HashMap;
 use crate::sync::{Mutex, Rank};
@@ -38,6 +40,11 @@ pub(super) enum Loss {
 
 /// A producer's partition, as its connection sees it.
 pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
+    /// What brokers say about who serves it.
+    fn directions(&self) -> &Directions;
+
+    fn topic(&self) -> &str;
+
     /// Adds what is due to `out`; returns the time of the next turn.
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
 
@@ -51,6 +58,11 @@ pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
 
 /// A consumer's partition, as its connection sees it.
 pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
+    /// What brokers say about who serves it.
+    fn directions(&self) -> &Directions;
+
+    fn topic(&self) -> &str;
+
     /// Adds what is due to `out`; returns the time of the next turn.
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
 
@@ -85,6 +97,8 @@ pub(super) struct Attached {
     ready: watch::Sender<Option<Result<ServerInfo>>>,
     challenged: Arc<Notify>,
     line: Line,
+    /// Whether it has TLS.
+    secure: bool,
     /// Set when a partition finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
@@ -94,6 +108,30 @@ impl Attached {
     /// The protocol, to queue commands and requests.
     pub(super) fn protocol(&mut self) -> &mut Protocol {
         &mut self.protocol
+    }
+
+    /// The URL for the scheme of this connection, of a pair without and with TLS.
+    fn of_scheme<'a>(&self, (plain, tls): &'a (Option<String>, Option<String>)) -> Option<&'a str> {
+        if self.secure { tls.as_deref() } else { plain.as_deref() }
+    }
+
+    /// A close of the producer or consumer follows.
+    fn migrated(&self, moved: pb::CommandTopicMigrated) {
+        let (id, kind) = (moved.resource_id, moved.resource_type());
+        let named = (moved.broker_service_url, moved.broker_service_url_tls);
+        let url = self.of_scheme(&named);
+        match kind {
+            ResourceType::Producer => {
+                if let Some(part) = self.producers.get(&id) {
+                    part.directions().migrate(part.topic(), url, self.secure);
+                }
+            }
+            ResourceType::Consumer => {
+                if let Some(part) = self.consumers.get(&id) {
+                    part.directions().migrate(part.topic(), url, self.secure);
+                }
+            }
+        }
     }
 
     fn command(&mut self, now: Instant, command: Command) {
@@ -115,11 +153,15 @@ impl Attached {
             }
             Command::CloseProducer(close) => {
                 if let Some(part) = self.producers.remove(&close.producer_id) {
+                    let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
+                    part.directions().assign(self.of_scheme(&named), self.secure);
                     part.detach(now, Loss::ClosedByBroker);
                 }
             }
             Command::CloseConsumer(close) => {
                 if let Some(part) = self.consumers.remove(&close.consumer_id) {
+                    let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
+                    part.directions().assign(self.of_scheme(&named), self.secure);
                     part.detach(Loss::ClosedByBroker);
                 }
             }
@@ -138,8 +180,7 @@ impl Attached {
                     watcher.changed(update);
                 }
             }
-            // TOPIC_MIGRATED, for one: a close of the producer or consumer follows, and the lookup then finds the
-            // new broker.
+            Command::TopicMigrated(moved) => self.migrated(moved),
             _ => {}
         }
     }
@@ -200,6 +241,8 @@ pub(super) struct Connection {
     session: Arc<Session<Attached>>,
     /// Address of the broker, which may be behind a proxy.
     broker: String,
+    /// Address of the proxy through which it goes.
+    proxy: Option<Address>,
     info: ServerInfo,
     /// Becomes true when the connection has ended.
     ended: watch::Receiver<bool>,
@@ -214,6 +257,11 @@ impl Connection {
     /// Address of the broker, also behind a proxy.
     pub(super) fn broker(&self) -> &str {
         &self.broker
+    }
+
+    /// Address of the proxy through which it goes.
+    pub(super) fn proxy(&self) -> Option<&Address> {
+        self.proxy.as_ref()
     }
 
     /// Whether it has not ended.
@@ -483,6 +531,7 @@ impl Pool {
             ready,
             challenged: Arc::clone(&challenged),
             line,
+            secure: self.tls.is_some(),
             broken: None,
             closing: false,
         }));
@@ -496,7 +545,8 @@ impl Pool {
                 return Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"));
             }
         };
-        Ok(Connection { session: opening.finish(), broker, info, ended })
+        let proxy = key.proxy_to.is_some().then(|| key.physical.clone());
+        Ok(Connection { session: opening.finish(), broker, proxy, info, ended })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * [`options`]: options with their defaults
 //! * `connection`: a socket's protocol with its routes, and the connection pool
-//! * `lookup`: finds the broker that serves a topic
+//! * `lookup`: finds the broker that serves a topic; `directions`: the broker or cluster that brokers name
 //! * `shared`: what the producers and consumers of a client share
 //! * `part`: the states of a partition, and the supervisor that opens it again when its connection ends
 //! * `schema`: schemas at the broker
@@ -27,6 +27,7 @@ use crate::pulsar::topic::TopicName;
 
 mod connection;
 pub mod consumer;
+mod directions;
 mod lookup;
 pub mod options;
 mod part;

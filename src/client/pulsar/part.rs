@@ -27,6 +27,7 @@ use tokio::sync::{oneshot, watch};
 use crate::client::journal::Journal;
 use crate::client::log::{self, Level};
 use crate::client::pulsar::connection::{Connection, Loss};
+use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -208,6 +209,8 @@ impl Drop for Seek<'_> {
 pub(super) trait Supervised: Send + Sync {
     fn state(&self) -> &PartWatch;
 
+    fn directions(&self) -> &Directions;
+
     fn topic(&self) -> &str;
 
     /// Looks its broker up, connects, and opens it there. `attempt` counts from 0.
@@ -253,7 +256,7 @@ pub(super) async fn supervise(
         }
         let opened = tokio::select! {
             biased;
-            opened = part.open(attempt) => opened,
+            opened = part.directions().until_changed(part.open(attempt)) => opened,
             never = part.while_detached() => match never {},
         };
         let pause = match opened {
@@ -266,8 +269,9 @@ pub(super) async fn supervise(
                     }
                     None => part.reopened(),
                 }
+                let since = clock::now();
                 part.state().lost().await;
-                backoff.pause()
+                part.directions().pause(backoff.pause(), since)
             }
             Err(error) => {
                 let first = ready.is_some();

@@ -12,6 +12,7 @@ use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::journal::Journal;
 use crate::client::outcomes::{Freed, Outcomes};
 use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
+use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::schema;
@@ -42,6 +43,7 @@ pub(super) struct PartitionProducer {
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
     state: PartWatch,
+    directions: Directions,
     registration: Mutex<Registration>,
     outcomes: Outcomes,
     /// Version of the schema of the producer, if it has one: see [`SchemaOptions::version`](crate::client::pulsar::options::SchemaOptions).
@@ -93,6 +95,7 @@ impl PartitionProducer {
             machine: Mutex::new(Rank::Machine, machine),
             notified: AtomicBool::new(false),
             state: PartWatch::new(),
+            directions: Directions::default(),
             registration: Mutex::leaf(Registration { name: options.name.clone(), topic_epoch: None }),
             outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
             schema_version: options.schema.as_ref().map(|schema| Arc::clone(&schema.version)),
@@ -308,6 +311,14 @@ impl PartitionProducer {
 }
 
 impl ProducerRoute for PartitionProducer {
+    fn directions(&self) -> &Directions {
+        &self.directions
+    }
+
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
         // Cleared before looking, so that a push after the look wakes the driver again.
         self.notified.store(false, Ordering::Release);
@@ -420,6 +431,10 @@ impl Supervisor {
 }
 
 impl Supervised for Supervisor {
+    fn directions(&self) -> &Directions {
+        &self.part.directions
+    }
+
     fn state(&self) -> &PartWatch {
         &self.part.state
     }
@@ -434,7 +449,7 @@ impl Supervised for Supervisor {
 
     async fn open(&self, attempt: u64) -> Result<()> {
         let part = &self.part;
-        let connection = self.shared.lookup.broker(&part.topic, part.id).await?;
+        let connection = part.directions.connection(&self.shared, &part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
         let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
         connection.session().lock().producers.insert(part.id, route);
