@@ -40,7 +40,7 @@ pub(super) enum Loss {
 
 /// A producer's partition, as its connection sees it.
 pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
-    /// What brokers say about who serves it.
+    /// Directions of brokers to it.
     fn directions(&self) -> &Directions;
 
     fn topic(&self) -> &str;
@@ -58,7 +58,7 @@ pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
 
 /// A consumer's partition, as its connection sees it.
 pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
-    /// What brokers say about who serves it.
+    /// Directions of brokers to it.
     fn directions(&self) -> &Directions;
 
     fn topic(&self) -> &str;

@@ -3,21 +3,17 @@
 //!
 //! A broker that was named is tried once, without a lookup. Later lookups for a topic that has moved ask the other cluster.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::client::log::{self, Level};
-use crate::client::pulsar::connection::Connection;
-use crate::client::pulsar::lookup::Lookup;
-use crate::client::pulsar::shared::Shared;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::{Address, ServiceUrl};
 
 /// Part of the logger that tells about directions.
-const LOGGER: &str = "penstock.pulsar.connection";
+pub(super) const LOGGER: &str = "penstock.pulsar.connection";
 
 /// Directions to one partition.
 #[derive(Debug, Default)]
@@ -29,10 +25,17 @@ struct Told {
     assigned: Option<Address>,
     /// The cluster that the topic has moved to.
     cluster: Option<ServiceUrl>,
-    /// For lookups in that cluster.
-    lookup: Option<Arc<Lookup>>,
     /// The proxy through which the partition was served last.
     proxy: Option<Address>,
+}
+
+/// Directions for one attempt.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    /// The broker that was named: an address, and the broker behind it if that is a proxy.
+    pub(super) assigned: Option<(Address, Option<String>)>,
+    /// The cluster in which the topic is looked up, if not in the client's.
+    pub(super) cluster: Option<ServiceUrl>,
 }
 
 impl Directions {
@@ -60,44 +63,31 @@ impl Directions {
             log::record(Level::Info, LOGGER, || {
                 format!("{topic} has moved to the cluster at {}", url.addresses[0])
             });
-            (told.cluster, told.lookup, told.assigned) = (Some(url.clone()), None, None);
+            (told.cluster, told.assigned) = (Some(url.clone()), None);
             true
         });
     }
 
-    /// A connection to the broker that serves `topic`.
-    pub(super) async fn connection(&self, shared: &Shared, topic: &str, id: u64) -> Result<Arc<Connection>> {
-        let (mut assigned, mut proxy, mut lookup) = (None, None, None);
+    /// The directions for the next attempt. The broker that was named is not in those for the one after it.
+    pub(super) fn take(&self) -> Next {
+        let mut next = Next::default();
         self.0.send_if_modified(|told| {
-            assigned = told.assigned.take();
-            proxy.clone_from(&told.proxy);
-            if let (None, Some(url)) = (&told.lookup, &told.cluster) {
-                let pool = Arc::clone(&shared.pool);
-                told.lookup = Some(Arc::new(Lookup::new(shared.options.clone(), url.clone(), pool)));
-            }
-            lookup.clone_from(&told.lookup);
+            next.assigned = told.assigned.take().map(|address| match &told.proxy {
+                Some(proxy) => (proxy.clone(), Some(address.to_string())),
+                None => (address, None),
+            });
+            next.cluster.clone_from(&told.cluster);
             false
         });
-        if let Some(address) = assigned {
-            let found = match &proxy {
-                Some(proxy) => shared.pool.get(proxy, Some(address.to_string()), id).await,
-                None => shared.pool.get(&address, None, id).await,
-            };
-            match found {
-                Ok(connection) => return Ok(connection),
-                Err(error) => log::record(Level::Debug, LOGGER, || {
-                    format!(
-                        "{address}, which was named for {topic}, cannot be used, and the topic is looked up: {error}"
-                    )
-                }),
-            }
-        }
-        let connection = lookup.as_deref().unwrap_or(&shared.lookup).broker(topic, id).await?;
+        next
+    }
+
+    /// Notes the proxy through which the partition is served, if there is one.
+    pub(super) fn note_proxy(&self, proxy: Option<&Address>) {
         self.0.send_if_modified(|told| {
-            told.proxy = connection.proxy().cloned();
+            told.proxy = proxy.cloned();
             false
         });
-        Ok(connection)
     }
 
     /// An attempt to open the partition that ends when there are new directions meanwhile: the broker that is asked may never
@@ -115,7 +105,7 @@ impl Directions {
 
     /// The pause before the next attempt for a partition that was open since `since`. None if a broker was named, but no more
     /// often than there would be attempts without that.
-    pub(super) fn pause(&self, pause: Duration, since: std::time::Instant) -> Duration {
+    pub(super) fn pause(&self, pause: Duration, since: Instant) -> Duration {
         match self.0.borrow().assigned {
             Some(_) => pause.saturating_sub(clock::now().saturating_duration_since(since)),
             None => pause,

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::budget::Budget;
 use crate::client::journal::Journal;
-use crate::client::pulsar::connection::Pool;
+use crate::client::log::{self, Level};
+use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::directions::{Directions, LOGGER};
 use crate::client::pulsar::lookup::Lookup;
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::Result;
@@ -41,6 +43,35 @@ impl Shared {
             ended_topics: Arc::default(),
             options,
         })
+    }
+
+    /// A connection to the broker that serves `topic`, by the directions of brokers or a lookup.
+    pub(super) async fn connection(
+        &self,
+        directions: &Directions,
+        topic: &str,
+        id: u64,
+    ) -> Result<Arc<Connection>> {
+        let next = directions.take();
+        if let Some((address, proxy_to)) = next.assigned {
+            match self.pool.get(&address, proxy_to, id).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => log::record(Level::Debug, LOGGER, || {
+                    format!(
+                        "{address}, which was named for {topic}, cannot be used, and the topic is looked up: {error}"
+                    )
+                }),
+            }
+        }
+        let connection = match next.cluster {
+            Some(url) => {
+                let there = Lookup::new(self.options.clone(), url, Arc::clone(&self.pool));
+                there.broker(topic, id).await?
+            }
+            None => self.lookup.broker(topic, id).await?,
+        };
+        directions.note_proxy(connection.proxy());
+        Ok(connection)
     }
 
     /// An id for a producer or consumer, never used twice by this client. A producer therefore keeps its id on every

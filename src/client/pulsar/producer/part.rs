@@ -449,7 +449,7 @@ impl Supervised for Supervisor {
 
     async fn open(&self, attempt: u64) -> Result<()> {
         let part = &self.part;
-        let connection = part.directions.connection(&self.shared, &part.topic, part.id).await?;
+        let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
         let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
         connection.session().lock().producers.insert(part.id, route);

@@ -1,4 +1,4 @@
-//! How a partition of a consumer is subscribed, and subscribed again.
+//! The supervisor of a partition of a consumer: it subscribes, and subscribes again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,7 +206,7 @@ impl Supervised for Supervisor {
 
     async fn open(&self, _attempt: u64) -> Result<()> {
         let part = &self.part;
-        let connection = part.directions.connection(&self.shared, &part.topic, part.id).await?;
+        let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the success is seen.
         let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
         connection.session().lock().consumers.insert(part.id, Arc::clone(&route));
