@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::client::pulsar::connection::{Connection, Pool};
-use crate::client::pulsar::lookup::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
+use crate::client::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::{Error, Result};
 use crate::net::url::{Address, ServiceUrl};

@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::client::pulsar::connection::{Connection, Pool, credentials};
-use crate::client::pulsar::lookup::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
+use crate::client::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::http::{HttpClient, Response};
