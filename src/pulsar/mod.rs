@@ -17,6 +17,7 @@ pub mod connection;
 pub mod consumer;
 pub mod frame;
 pub mod hot;
+pub mod key_value;
 pub mod message;
 pub mod pattern;
 pub mod producer;

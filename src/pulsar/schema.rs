@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::pb;
 pub use crate::pulsar::pb::schema::Type;
 
@@ -84,6 +84,12 @@ pub trait Codec: Any + fmt::Debug + Send + Sync {
     /// Whether it has to know the schema of each message. If not, payloads are left to the application.
     fn reads(&self) -> bool {
         true
+    }
+
+    /// The codec of a producer that takes the schema of its topic, whose payloads are bytes that must fit it.
+    fn checking(&self, topic: &SchemaInfo) -> Result<Arc<dyn Codec>> {
+        let text = format!("this codec cannot check payloads of type {:?}", topic.kind);
+        Err(Error::new(ErrorKind::Unsupported, text))
     }
 }
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .positions import PulsarMessage as PulsarMessage
     from .routing import Router as Router
     from .schema import Avro as Avro
+    from .schema import KeyValue as KeyValue
     from .schema import Schema as Schema
     from .schema import StoredSchema as StoredSchema
     from .table_view import PulsarTableView as PulsarTableView
@@ -47,7 +48,7 @@ else:
             **dict.fromkeys(
                 ("ConsumerInterceptor", "OutgoingMessage", "ProducerInterceptor"), "interceptors"
             ),
-            **dict.fromkeys(("Avro", "Schema", "StoredSchema"), "schema"),
+            **dict.fromkeys(("Avro", "KeyValue", "Schema", "StoredSchema"), "schema"),
             "PulsarTableView": "table_view",
             "Router": "routing",
             "OAuth2": "oauth2",

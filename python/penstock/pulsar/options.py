@@ -285,7 +285,8 @@ class PulsarProducerOptions(TypedDict, total=False):
             _schema,
             None,
             "Schema of the values that are sent, which the broker checks: a `Schema`, a dataclass or a"
-            " pydantic model (JSON), or a primitive type. Without it, payloads are bytes.",
+            ' pydantic model (JSON), or a primitive type; or "auto" for bytes, which must fit the schema of'
+            " the topic. Without it, payloads are bytes.",
         ),
     ]
     interceptors: Annotated[

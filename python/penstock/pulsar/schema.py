@@ -25,9 +25,11 @@ from decimal import Decimal
 from typing import (
     Annotated,
     Any,
+    Generic,
     Literal,
     NamedTuple,
     Protocol,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -38,7 +40,7 @@ from typing import (
 from penstock._native import PulsarSchema, avro_definition
 from penstock.errors import InvalidArgument, SchemaError
 
-__all__ = ["Avro", "Primitive", "Schema", "StoredSchema"]
+__all__ = ["Avro", "KeyValue", "Primitive", "Schema", "StoredSchema"]
 
 Primitive = Literal[
     "bytes",
@@ -97,6 +99,19 @@ class Avro:
         self.type = type
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class KeyValue(NamedTuple, Generic[K, V]):
+    """A value of a schema made by :meth:`Schema.key_value`. Either part may be ``None``, which is null."""
+
+    key: K
+    """The key."""
+    value: V
+    """The value."""
+
+
 class StoredSchema(NamedTuple):
     """A schema as the broker has it."""
 
@@ -115,9 +130,9 @@ class Schema:
     ``client.consumer(..., schema=...)``; a dataclass, a pydantic model or the name of a primitive type
     stands for its schema there.
 
-    Made by :meth:`avro`, :meth:`json`, :meth:`primitive` and :meth:`auto`. ``Schema(type, name, definition,
-    raw=True)`` declares a schema to the broker, also a ``"protobuf_native"`` one, whose payloads the program
-    encodes and decodes itself: values are bytes.
+    Made by :meth:`avro`, :meth:`json`, :meth:`primitive`, :meth:`key_value` and :meth:`auto`.
+    ``Schema(type, name, definition, raw=True)`` declares a schema to the broker, also a ``"protobuf_native"``
+    one, whose payloads the program encodes and decodes itself: values are bytes.
     """
 
     def __init__(
@@ -134,8 +149,9 @@ class Schema:
         """Type of the schema, as in Pulsar, in small letters."""
         self.definition = definition
         """The Avro definition; ``None`` for types that need none."""
+        self._parts: tuple[Schema, Schema, str] | None = None
         encoded = None if definition is None else definition.encode()
-        self._native = PulsarSchema(type, name, encoded, list(properties), list(classes), raw)
+        self._native: PulsarSchema = PulsarSchema(type, name, encoded, list(properties), list(classes), raw)
 
     @staticmethod
     def avro(of: type | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None) -> Schema:
@@ -172,13 +188,40 @@ class Schema:
         return Schema(name, _NAMES.get(name, name.upper()))
 
     @staticmethod
+    def key_value(
+        key: Schema | type[Any] | str,
+        value: Schema | type[Any] | str,
+        encoding: Literal["inline", "separated"] = "inline",
+    ) -> Schema:
+        """A schema of pairs, whose values are :class:`KeyValue` or tuples of two.
+
+        Args:
+            key: the schema of keys, or what stands for one.
+            value: the schema of values, or what stands for one.
+            encoding: ``"inline"`` has both in the payload. With ``"separated"`` the payload is the value, and
+                the key is that of the message, which chooses the partition and is what compaction goes by:
+                ``send`` takes no other key then, and a value of ``None`` is a tombstone.
+
+        Raises:
+            InvalidArgument: a part is itself a pair or "auto", or there is no such encoding.
+        """
+        if encoding not in ("inline", "separated"):
+            raise InvalidArgument(f'no encoding {encoding!r} of pairs: use "inline" or "separated"')
+        parts = schema_of(key), schema_of(value)
+        made = Schema("key_value", "KeyValue", raw=True)
+        made._native = PulsarSchema.key_value(parts[0]._native, parts[1]._native, encoding == "separated")
+        made._parts = (*parts, encoding)
+        return made
+
+    @staticmethod
     def auto() -> Schema:
         """For consumers of whatever a topic has: values are those of the schema that each message was written
-        with. Records are dictionaries."""
+        with. Records are dictionaries. For producers of bytes, which must fit the schema that the topic has
+        when they are opened; if it has none then, any do."""
         return Schema("auto", "AutoConsume")
 
     def encode(self, value: Any) -> bytes:
-        """The payload of a value.
+        """The payload of a value; of a pair, whatever its encoding, as if it were inline.
 
         Raises:
             SchemaError: the value does not fit the schema; names the field, and what was expected.
@@ -194,6 +237,9 @@ class Schema:
         return self._native.decode(payload)
 
     def __repr__(self) -> str:
+        if self._parts:
+            key, value, encoding = self._parts
+            return f"Schema.key_value({key!r}, {value!r}, {encoding!r})"
         return (
             f"Schema({self.type!r})"
             if self.definition is None

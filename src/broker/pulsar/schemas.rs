@@ -12,8 +12,10 @@ use super::produce::quota;
 use crate::avro::{Schema as Avro, compatibility::can_read};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::key_value::KeyValueInfo;
 use crate::pulsar::pb;
 use crate::pulsar::pb::schema::Type;
+use crate::pulsar::schema::SchemaInfo;
 
 /// Limit on the bytes of the properties of a schema; each counts as 64 more.
 const PROPERTIES: usize = 64 << 10;
@@ -43,8 +45,42 @@ fn parsed(schema: &pb::Schema) -> Result<Avro> {
     })
 }
 
-/// Checks that `new`, whose definition is `avro` if it has one, may follow `old`.
-fn check(old: &pb::Schema, new: &pb::Schema, avro: Option<&Avro>, strategy: Strategy) -> Result<()> {
+/// Content of a schema, as far as it can be compared.
+enum Definition {
+    Avro(Avro),
+    /// The schemas of a key and its value.
+    Pair(Box<[(pb::Schema, Self); 2]>),
+    /// Nothing that could be compared.
+    Opaque,
+}
+
+impl Definition {
+    fn of(schema: &pb::Schema) -> Result<Self> {
+        if is_avro(schema) {
+            return parsed(schema).map(Self::Avro);
+        }
+        if schema.r#type != Type::KeyValue as i32 {
+            return Ok(Self::Opaque);
+        }
+        let [key, value] = parts(schema)?;
+        // A part is never a pair itself.
+        let (of_key, of_value) = (Self::of(&key)?, Self::of(&value)?);
+        Ok(Self::Pair(Box::new([(key, of_key), (value, of_value)])))
+    }
+}
+
+/// The schemas of the key and of the value of a KEY_VALUE schema.
+fn parts(schema: &pb::Schema) -> Result<[pb::Schema; 2]> {
+    let invalid = |error: Error| {
+        incompatible(format_args!("Invalid schema definition data for KEY_VALUE schema: {}", error.message()))
+    };
+    let pair =
+        SchemaInfo::try_from(schema.clone()).and_then(|info| KeyValueInfo::of(&info)).map_err(invalid)?;
+    Ok([(&pair.key).into(), (&pair.value).into()])
+}
+
+/// Checks that `new` may follow `old`.
+fn check(old: &pb::Schema, new: &pb::Schema, definition: &Definition, strategy: Strategy) -> Result<()> {
     if strategy == Strategy::AlwaysCompatible {
         return Ok(());
     }
@@ -58,7 +94,23 @@ fn check(old: &pb::Schema, new: &pb::Schema, avro: Option<&Avro>, strategy: Stra
     if strategy == Strategy::AlwaysIncompatible {
         return Err(incompatible("Schema compatibility strategy is ALWAYS_INCOMPATIBLE"));
     }
-    let Some(new) = avro else { return Ok(()) };
+    let new = match definition {
+        Definition::Opaque => return Ok(()),
+        Definition::Avro(avro) => avro,
+        Definition::Pair(new) => {
+            let old = parts(old)?;
+            let pairs = || old.iter().zip(&**new);
+            if pairs().any(|(old, (new, _))| old.r#type != new.r#type) {
+                let [old_key, old_value] = old.map(|old| type_name(old.r#type));
+                let [new_key, new_value] = [&new[0], &new[1]].map(|(new, _)| type_name(new.r#type));
+                return Err(incompatible(format_args!(
+                    "Key schemas or Value schemas are different schema type, from key schema type is {old_key} and \
+                     to key schema is {new_key}, from value schema is {old_value} and to value schema is {new_value}"
+                )));
+            }
+            return pairs().try_for_each(|(old, (new, definition))| check(old, new, definition, strategy));
+        }
+    };
     let old = parsed(old)?;
     let refused = |what: &'static str| {
         move |why: String| incompatible(format_args!("Unable to read schema: the {what}: {why}"))
@@ -115,7 +167,7 @@ impl Broker {
         if let Some(version) = version_of(versions, schema) {
             return Ok(version_bytes(version));
         }
-        let avro = is_avro(schema).then(|| parsed(schema)).transpose()?;
+        let definition = Definition::of(schema)?;
         let strategy = self.settings.schema_compatibility;
         let earlier = if strategy.is_transitive() {
             versions
@@ -123,7 +175,7 @@ impl Broker {
             versions.last_chunk::<1>().map_or(&[][..], |last| last)
         };
         for data in earlier.iter().rev() {
-            check(&decoded(data).unwrap_or_default(), schema, avro.as_ref(), strategy)?;
+            check(&decoded(data).unwrap_or_default(), schema, &definition, strategy)?;
         }
         self.store_schema(parent, schema)
     }
@@ -155,12 +207,12 @@ impl Broker {
             }
             other => (versions.len(), other),
         };
-        let avro = is_avro(schema).then(|| parsed(schema)).transpose()?;
+        let definition = Definition::of(schema)?;
         versions
             .iter()
             .rev()
             .take(count)
-            .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, avro.as_ref(), strategy))
+            .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, &definition, strategy))
     }
 
     fn store_schema(&mut self, parent: Arc<str>, schema: &pb::Schema) -> Result<Bytes> {
@@ -247,7 +299,7 @@ mod tests {
                     other => (backward || !other.is_backward()) && (forward || !other.is_forward()),
                 };
                 assert_eq!(
-                    check(&old, new, Some(&parsed(new).unwrap()), strategy).is_ok(),
+                    check(&old, new, &Definition::of(new).unwrap(), strategy).is_ok(),
                     expected,
                     "{strategy:?}: {:?}",
                     new.schema_data
@@ -255,8 +307,35 @@ mod tests {
             }
         }
         let json = pb::Schema { r#type: 2, ..old.clone() };
-        let text = check(&old, &json, Some(&parsed(&json).unwrap()), Strategy::Full).unwrap_err();
+        let text = check(&old, &json, &Definition::of(&json).unwrap(), Strategy::Full).unwrap_err();
         assert_eq!(text.message(), "Incompatible schema: exists schema type AVRO, new schema type JSON");
+    }
+
+    #[test]
+    fn keys_and_values_are_checked_apart() {
+        let part = |schema: &pb::Schema| SchemaInfo::try_from(schema.clone()).unwrap();
+        let pair = |key: &pb::Schema, value: &pb::Schema| {
+            pb::Schema::from(&KeyValueInfo { key: part(key), value: part(value), separated: false }.info())
+        };
+        let one = avro(r#"{"name": "a", "type": "int"}"#);
+        let two = avro(r#"{"name": "a", "type": "int"}, {"name": "b", "type": "int"}"#);
+        let text = pb::Schema { r#type: Type::String as i32, ..pb::Schema::default() };
+        let admits = |old: &pb::Schema, new: &pb::Schema, strategy| {
+            check(old, new, &Definition::of(new).unwrap(), strategy)
+        };
+        let old = pair(&one, &text);
+        for (new, backward, forward) in [(pair(&one, &text), true, true), (pair(&two, &text), false, true)] {
+            assert_eq!(admits(&old, &new, Strategy::Backward).is_ok(), backward);
+            assert_eq!(admits(&old, &new, Strategy::Forward).is_ok(), forward);
+        }
+        assert!(admits(&pair(&text, &one), &pair(&text, &two), Strategy::Full).is_err());
+        let error = admits(&old, &pair(&text, &text), Strategy::Full).unwrap_err();
+        assert!(
+            error.message().contains("from key schema type is AVRO and to key schema is STRING"),
+            "{error}"
+        );
+        let cut = pb::Schema { schema_data: Bytes::from_static(b"\0"), ..old };
+        assert!(Definition::of(&cut).is_err());
     }
 
     #[test]

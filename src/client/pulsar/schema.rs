@@ -28,6 +28,26 @@ pub(super) fn stated(options: Option<&SchemaOptions>, by_consumer: bool) -> Opti
     stated.then(|| info.into())
 }
 
+/// Replaces the schema of a producer that takes whatever its topic has, which may be none.
+pub(super) async fn of_topic(
+    shared: &Shared,
+    topic: &str,
+    options: &mut Option<SchemaOptions>,
+) -> Result<()> {
+    let Some(schema) = options.as_mut().filter(|schema| schema.info.kind == Type::AutoConsume) else {
+        return Ok(());
+    };
+    match shared.lookup.schema(topic, None).await {
+        Ok(info) => {
+            schema.codec = schema.codec.checking(&info).map_err(|error| error.with_topic(topic))?;
+            schema.info = Arc::new(info);
+        }
+        Err(error) if error.kind() == ErrorKind::TopicNotFound => *options = None,
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 /// Adds the two schemas to an error that says that they are not compatible.
 pub(super) async fn explain(shared: &Shared, topic: &str, ours: Option<&SchemaInfo>, error: Error) -> Error {
     let Some(ours) = ours.filter(|_| error.kind() == ErrorKind::IncompatibleSchema) else { return error };

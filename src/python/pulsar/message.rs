@@ -48,13 +48,11 @@ impl PulsarMessage {
 
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.0.null_value {
-            return Ok(None);
-        }
         // Messages are handed out once their schema is known.
         match self.0.entry.writer.as_ref().and_then(|writer| writer.get()) {
+            Some(Ok(resolved)) => schema::value_of(py, resolved, &self.0),
+            _ if self.0.null_value => Ok(None),
             None => Ok(Some(self.data(py).into_any())),
-            Some(Ok(resolved)) => schema::value(py, resolved, &self.0.payload).map(Some),
             Some(Err(error)) => Err(raise(py, error)),
         }
     }

@@ -15,9 +15,10 @@ use crate::frame::{Columns, RowRef};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::schema::SchemaInfo;
-use crate::python::convert::{EventTime, Payload, foreign_receipt};
+use crate::python::convert::{EventTime, Payload, foreign_receipt, raise};
 use crate::python::frame::{Form, FrameRows};
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
+use crate::python::pulsar::schema::pair::{Separated, is_separated};
 use crate::python::pulsar::schema::{self, PulsarSchema};
 use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
@@ -99,6 +100,12 @@ fn push(
     let own = schema.as_ref().map(|schema| &schema.get().0);
     let codec = own.map(|own| &own.codec).or(sender.sink(py)?.codec());
     let payload = encode(codec, payload, null_value)?;
+    let separated = is_separated(codec);
+    if separated && key.is_some() {
+        let text = "the key of the message is that of its value, as the schema is separated: leave key out";
+        return Err(raise(py, &Error::new(ErrorKind::InvalidArgument, text)));
+    }
+    let pair = separated.then(|| Separated::of(payload.bytes()));
     let properties = pairs(properties)?;
     let clusters: Vec<&str> = replicate_to.iter().flatten().map(String::as_str).collect();
     let message = Outgoing {
@@ -114,6 +121,7 @@ fn push(
         schema: own.map(|own| &own.info),
         ..Outgoing::default()
     };
+    let message = pair.as_ref().map_or(message, |pair| pair.apply(message));
     sender.push(py, waiting, |native, park| native.push(&message, partition, park))
 }
 
@@ -129,6 +137,21 @@ fn encode<'a>(
         return Ok(Payload::Borrowed(b""));
     }
     schema::payload(&**codec, value)
+}
+
+/// Pushes pairs, whose payloads are inline, with their keys as those of the messages.
+fn push_separated<'a>(
+    producer: &native::Producer,
+    messages: impl Iterator<Item = Outgoing<'a>>,
+    each: &mut dyn FnMut(usize),
+) -> Result<()> {
+    let pairs: Vec<_> = messages.map(|message| (Separated::of(message.payload), message)).collect();
+    if pairs.iter().any(|(_, message)| message.key.is_some()) {
+        let text =
+            "the keys of the messages are those of their values, as the schema is separated: leave keys out";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    producer.push_many(&mut pairs.iter().map(|(pair, message)| pair.apply(*message)), each)
 }
 
 impl Receipts for native::Producer {
@@ -198,6 +221,9 @@ impl Sink for native::Producer {
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
         let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
+        if is_separated(self.codec()) {
+            return push_separated(self, messages.map(message), each);
+        }
         self.push_many(&mut messages.map(message), each)
     }
 
@@ -226,6 +252,10 @@ impl Sink for native::Producer {
             schema,
             ..Outgoing::default()
         });
+        // What send_many() has left over.
+        if matches!(form, Form::Plain) && is_separated(self.codec()) {
+            return push_separated(self, messages, each);
+        }
         self.push_many(&mut messages, each)
     }
 

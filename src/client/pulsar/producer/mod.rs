@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
+use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
 use crate::client::traffic::SendCounts;
@@ -85,6 +86,7 @@ impl Producer {
             ));
         }
         let name = topic.to_string();
+        schema::of_topic(&shared, &name, &mut options.schema).await?;
         let count =
             if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
         let places = if count == 0 {

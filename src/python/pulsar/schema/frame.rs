@@ -107,7 +107,11 @@ fn of_codec(codec: &dyn Codec) -> Result<Chosen> {
             "local_time" => Plain::LocalTime,
             _ => Plain::LocalDateTime,
         })),
-        Encoding::Auto | Encoding::Other(_) => {
+        Encoding::Checked => {
+            let text = "rows are not encoded for a producer with schema=\"auto\": give the rows a schema of their own";
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        Encoding::Pair | Encoding::Auto | Encoding::Other(_) => {
             let text = format!("rows cannot be encoded by a schema of type {:?}", coder.info.kind);
             return Err(Error::new(ErrorKind::Unsupported, text));
         }

@@ -4,6 +4,7 @@
 //! * `decode`: the Avro encoding to Python objects
 //! * `json`: the same for JSON
 //! * `frame`: the rows of frames, which never become Python objects
+//! * `pair`: pairs of a key and a value
 //!
 //! A schema is made once, by the Python side. A consumer resolves it against the schema of each version that its messages were
 //! written with (`Codec::resolve`), which runs on the engine and makes no Python objects.
@@ -20,6 +21,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyModule, PyString};
 use crate::avro::{Kind, NodeId, Plan, Schema as Avro};
 use crate::client::pulsar::options::SchemaOptions;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::Message;
 use crate::pulsar::schema::{Codec, Resolved, SchemaInfo, Type};
 use crate::python::convert::{Payload, py_result, raise};
 use crate::random::HashMap;
@@ -29,6 +31,7 @@ mod decode;
 mod encode;
 pub(super) mod frame;
 mod json;
+pub(super) mod pair;
 
 /// A schema, as `penstock.pulsar.Schema` uses it.
 #[pyclass(frozen, module = "penstock._engine")]
@@ -48,8 +51,12 @@ enum Encoding {
     Temporal(&'static str),
     Json,
     Avro,
+    /// A key and a value.
+    Pair,
     /// As the topic says.
     Auto,
+    /// Bytes that must fit the schema of the topic.
+    Checked,
     /// In a way that is not supported.
     Other(Type),
 }
@@ -75,6 +82,7 @@ impl Encoding {
             Type::LocalDateTime => Self::Temporal("local_date_time"),
             Type::Json => Self::Json,
             Type::Avro => Self::Avro,
+            Type::KeyValue => Self::Pair,
             Type::AutoConsume => Self::Auto,
             other => Self::Other(other),
         }
@@ -148,11 +156,16 @@ impl Structure {
 }
 
 /// The schema of a producer or a consumer.
+#[derive(Clone)]
 pub(super) struct Coder {
     encoding: Encoding,
     info: Arc<SchemaInfo>,
     /// Of JSON and AVRO.
     structure: Option<Structure>,
+    /// Of KEY_VALUE.
+    pair: Option<Arc<pair::Pair>>,
+    /// Of a producer that takes the schema of its topic.
+    check: Option<Arc<Reader>>,
 }
 
 impl std::fmt::Debug for Coder {
@@ -169,6 +182,8 @@ enum Reader {
     Json(Option<Structure>),
     /// AVRO, with the reader's structure.
     Avro(Plan, Structure),
+    /// KEY_VALUE.
+    Pair(Box<pair::PairReader>),
 }
 
 impl Codec for Coder {
@@ -177,17 +192,45 @@ impl Codec for Coder {
     }
 
     fn resolve(&self, writer: Option<&SchemaInfo>) -> Result<Resolved> {
-        let reader = match (self.encoding, writer) {
+        Ok(Arc::new(self.reader(writer)?))
+    }
+
+    fn checking(&self, topic: &SchemaInfo) -> Result<Arc<dyn Codec>> {
+        let reader = match topic.kind {
+            Type::Json => {
+                let avro = Arc::new(Avro::parse(&topic.data)?);
+                Reader::Json(Some(Structure::new(avro, Arc::default())))
+            }
+            _ => self.reader(Some(topic))?,
+        };
+        let cannot = match &reader {
+            Reader::Plain(Encoding::Other(_)) => Some("the program must know it"),
+            Reader::Pair(pair) if pair.is_separated() => Some("payloads of its messages have no keys"),
+            _ => None,
+        };
+        if let Some(why) = cannot {
+            let text = format!(
+                "schema=\"auto\" cannot check payloads by the {} schema of the topic: {why}, so give the producer the schema",
+                topic.kind.as_str_name()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        let info = Arc::new(topic.clone());
+        Ok(Arc::new(Self {
+            encoding: Encoding::Checked,
+            info,
+            structure: None,
+            pair: None,
+            check: Some(Arc::new(reader)),
+        }))
+    }
+}
+
+impl Coder {
+    fn reader(&self, writer: Option<&SchemaInfo>) -> Result<Reader> {
+        Ok(match (self.encoding, writer) {
             (Encoding::Auto, None) => Reader::Plain(Encoding::Bytes),
-            (Encoding::Auto, Some(writer)) => match Encoding::of(writer.kind) {
-                Encoding::Json => Reader::Json(None),
-                Encoding::Avro => {
-                    let avro = Arc::new(Avro::parse(&writer.data)?);
-                    let plan = Plan::new(Arc::clone(&avro), Arc::clone(&avro))?;
-                    Reader::Avro(plan, Structure::new(avro, Arc::default()))
-                }
-                plain => Reader::Plain(plain),
-            },
+            (Encoding::Auto, Some(writer)) => Self::reader_of(writer)?,
             (_, Some(writer)) if writer.kind != self.info.kind => {
                 let text = format!(
                     "the message was written with a schema of type {:?}, and is read with one of type {:?}",
@@ -204,9 +247,26 @@ impl Codec for Coder {
                 Reader::Avro(Plan::new(written, Arc::clone(&structure.avro))?, structure)
             }
             (Encoding::Json, _) => Reader::Json(self.structure.clone()),
+            (Encoding::Pair, writer) => match &self.pair {
+                Some(pair) => Reader::Pair(Box::new(pair.reader(writer)?)),
+                None => Reader::Plain(Encoding::Other(Type::KeyValue)),
+            },
             (plain, _) => Reader::Plain(plain),
-        };
-        Ok(Arc::new(reader))
+        })
+    }
+
+    /// The reader of a schema that the program does not know.
+    fn reader_of(writer: &SchemaInfo) -> Result<Reader> {
+        Ok(match Encoding::of(writer.kind) {
+            Encoding::Json => Reader::Json(None),
+            Encoding::Avro => {
+                let avro = Arc::new(Avro::parse(&writer.data)?);
+                let plan = Plan::new(Arc::clone(&avro), Arc::clone(&avro))?;
+                Reader::Avro(plan, Structure::new(avro, Arc::default()))
+            }
+            Encoding::Pair => Reader::Pair(Box::new(pair::PairReader::of(writer)?)),
+            plain => Reader::Plain(plain),
+        })
     }
 }
 
@@ -243,8 +303,13 @@ impl PulsarSchema {
         let data = definition.map(Bytes::copy_from_slice).unwrap_or_default();
         let info = Arc::new(SchemaInfo { name, kind, data, properties });
         let encoding = if raw { Encoding::Bytes } else { Encoding::of(kind) };
-        let codec = Coder { encoding, info: Arc::clone(&info), structure };
-        Ok(Self(SchemaOptions { info, codec: Arc::new(codec), version: Arc::new(Mutex::leaf(Bytes::new())) }))
+        Ok(Self::of(Coder { encoding, info, structure, pair: None, check: None }))
+    }
+
+    /// The schema of a key and a value.
+    #[staticmethod]
+    fn key_value(py: Python<'_>, key: &Self, value: &Self, separated: bool) -> PyResult<Self> {
+        Ok(Self::of(py_result(py, pair::coder(&*key.0.codec, &*value.0.codec, separated))?))
     }
 
     /// Encodes a value.
@@ -256,6 +321,13 @@ impl PulsarSchema {
     /// Decodes a payload that was written with this schema.
     fn decode<'py>(&self, py: Python<'py>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         value(py, &py_result(py, self.0.codec.resolve(None))?, payload)
+    }
+}
+
+impl PulsarSchema {
+    fn of(coder: Coder) -> Self {
+        let info = Arc::clone(&coder.info);
+        Self(SchemaOptions { info, codec: Arc::new(coder), version: Arc::new(Mutex::leaf(Bytes::new())) })
     }
 }
 
@@ -413,6 +485,14 @@ pub(super) fn payload<'a>(codec: &dyn Codec, value: &'a Bound<'_, PyAny>) -> PyR
     if coder.encoding == Encoding::Bytes {
         return Payload::of(value);
     }
+    if let Some(reader) = &coder.check {
+        let payload = Payload::of(value)?;
+        let what = "the payload does not fit the schema of the topic, and was not sent";
+        return match reader.decode(py, payload.bytes()) {
+            Ok(_) => Ok(payload),
+            Err(fail) => Err(fail.raise(py, what)),
+        };
+    }
     let encoded = coder.encode(value);
     encoded
         .map(Payload::Owned)
@@ -446,26 +526,41 @@ impl Coder {
                 let structure = self.structure.as_ref().ok_or_else(no_definition)?;
                 encode::encode(structure, value)
             }
-            Encoding::Bytes => Ok(value.extract()?),
-            Encoding::Auto => Err(bad("schema=\"auto\" is for consumers: give the producer a schema")),
+            Encoding::Bytes => Ok(Payload::of(value)?.bytes().to_vec()),
+            Encoding::Pair => match &self.pair {
+                Some(pair) => pair.encode(value),
+                None => Err(bad("make the schema with Schema.key_value()")),
+            },
+            Encoding::Auto | Encoding::Checked => Err(bad("schema=\"auto\" has no values: give a schema")),
             Encoding::Other(kind) => Err(bad(format_args!("schemas of type {kind:?} are not supported"))),
         }
     }
 }
 
 /// The value of a payload.
-pub(super) fn value<'py>(
-    py: Python<'py>,
-    resolved: &Resolved,
-    payload: &[u8],
-) -> PyResult<Bound<'py, PyAny>> {
+fn value<'py>(py: Python<'py>, resolved: &Resolved, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     match resolved.downcast_ref::<Reader>() {
         None => Ok(PyBytes::new(py, payload).into_any()),
-        Some(reader) => {
-            reader.decode(py, payload).map_err(|fail| fail.raise(py, "the payload cannot be decoded"))
-        }
+        Some(reader) => reader.decode(py, payload).map_err(|fail| fail.raise(py, UNDECODED)),
     }
 }
+
+/// The value of a message, `None` for a tombstone.
+pub(super) fn value_of<'py>(
+    py: Python<'py>,
+    resolved: &Resolved,
+    message: &Message,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match resolved.downcast_ref::<Reader>() {
+        Some(Reader::Pair(pair)) if pair.is_separated() => {
+            pair.value_of(py, message).map_err(|fail| fail.raise(py, UNDECODED)).map(Some)
+        }
+        _ if message.null_value => Ok(None),
+        _ => value(py, resolved, &message.payload).map(Some),
+    }
+}
+
+const UNDECODED: &str = "the payload cannot be decoded";
 
 impl Reader {
     fn decode<'py>(&self, py: Python<'py>, payload: &[u8]) -> std::result::Result<Bound<'py, PyAny>, Fail> {
@@ -504,9 +599,15 @@ impl Reader {
                     "schemas of type {kind:?} are not supported: use message.data"
                 )));
             }
-            Self::Plain(Encoding::Bytes | Encoding::Json | Encoding::Avro | Encoding::Auto) => {
-                PyBytes::new(py, payload).into_any()
-            }
+            Self::Pair(pair) => return pair.decode(py, payload),
+            Self::Plain(
+                Encoding::Bytes
+                | Encoding::Json
+                | Encoding::Avro
+                | Encoding::Pair
+                | Encoding::Auto
+                | Encoding::Checked,
+            ) => PyBytes::new(py, payload).into_any(),
         })
     }
 }
