@@ -475,6 +475,16 @@ class PulsarProducer(_ProducerOf[MessageIds]):
 @final
 class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
     """A consumer of one or several topics."""
+    def decode_arrow(self, batch: ArrowBatch, lenient: bool) -> ArrowBatch:
+        """The batch with the values of its messages instead of their payloads, if the consumer has a schema.
+
+        Args:
+            batch: of :meth:`read_arrow`; once.
+            lenient: values that cannot be decoded are null.
+
+        Raises:
+            SchemaError: a payload cannot be decoded. All messages are received again.
+        """
     def ack_receipt(self, messages: Iterable[PulsarMessage | MessageId], cumulative: bool) -> _Pending[None]:
         """Acknowledges, and completes with the broker's answer.
 

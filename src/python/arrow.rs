@@ -1,5 +1,6 @@
 //! The Arrow C data interface: tables in, record batches out, without pyarrow.
 
+use std::any::Any;
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use pyo3::types::PyCapsule;
 use crate::error::Result;
 use crate::frame::{Imported, arrow_error};
 use crate::python::value::IntoPython;
+use crate::sync::Mutex;
 
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";
@@ -90,11 +92,21 @@ pub(super) fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
 
 /// A record batch that other libraries read without a copy.
 #[pyclass(frozen, module = "penstock._engine")]
-pub(super) struct ArrowBatch(RecordBatch);
+pub(super) struct ArrowBatch(RecordBatch, Mutex<Option<Box<dyn Any + Send + Sync>>>);
 
 impl ArrowBatch {
-    pub(super) fn new(batch: RecordBatch) -> Self {
-        Self(batch)
+    /// `messages` are those of the rows, until their values are wanted.
+    pub(super) fn new(batch: RecordBatch, messages: Option<Box<dyn Any + Send + Sync>>) -> Self {
+        Self(batch, Mutex::leaf(messages))
+    }
+
+    pub(super) fn batch(&self) -> &RecordBatch {
+        &self.0
+    }
+
+    /// The messages of the rows, once.
+    pub(super) fn take_messages(&self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.1.lock().take()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Messages stay in the engine until they are taken, so cancelling a wait loses nothing. Waits are served in their
 //! order, on the loop's thread if there is one and on the engine's otherwise.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -78,6 +79,11 @@ pub(super) trait Source: Send + Sync + 'static {
 
     /// Messages as columns. The columns are the same when there are no messages.
     fn to_batch(messages: &[Self::Message]) -> Result<RecordBatch>;
+
+    /// The messages of a batch, if their values may be wanted as columns.
+    fn keep(_messages: Vec<Self::Message>) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
 }
 
 /// The messages that a wait asks for.
@@ -471,7 +477,10 @@ impl<S: Source> Receives<S> {
                     .with_topic(self.source.topic())),
             },
             Want::Many(_) | Want::Batch { .. } => Ok(Value::new(Many(collected))),
-            Want::Rows(_) => S::to_batch(&collected).map(|batch| Value::new(ArrowBatch::new(batch))),
+            Want::Rows(_) => {
+                let batch = S::to_batch(&collected);
+                batch.map(|batch| Value::new(ArrowBatch::new(batch, S::keep(collected))))
+            }
         };
         end_wait(wait, outcome, done);
     }

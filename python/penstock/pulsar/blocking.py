@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from penstock import frames, parse
 from penstock._missing import refuse_all
@@ -503,15 +503,8 @@ class PulsarProducer(Producer):
         """
         if other:
             refuse_all("pulsar", other)
-        return self.submit_frame(
-            frame,
-            value=value,
-            encoding=encoding,
-            key=key,
-            properties=properties,
-            event_time=event_time,
-            schema=schema,
-        ).wait()
+        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
+        return self.submit_frame(frame, encoding=encoding, schema=schema, **columns).wait()
 
     def submit_frame(
         self,
@@ -531,15 +524,8 @@ class PulsarProducer(Producer):
         self._check()
         frames.check_frame(frame)
         frames.check_encoding(value, encoding)
-        rows = self._native.encode_frame(
-            frame,
-            schema=frame_schema(schema),
-            value=value,
-            encoding=encoding,
-            key=key,
-            properties=properties,
-            event_time=event_time,
-        )
+        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
+        rows = self._native.encode_frame(frame, schema=frame_schema(schema), encoding=encoding, **columns)
         return self.submit_rows(rows)
 
 
@@ -557,6 +543,36 @@ class PulsarConsumer(Consumer[PulsarMessage]):
     def __init__(self, native: Any, client: PulsarClient, ack_receipt: bool) -> None:
         super().__init__(native, client)
         self._ack_receipt = ack_receipt
+
+    def read_frame(
+        self,
+        max_rows: int = 10_000,
+        timeout: Duration | None = 1.0,
+        *,
+        decode: bool = True,
+        on_error: Literal["raise", "null"] = "raise",
+    ) -> Any:
+        """As :meth:`penstock.Consumer.read_frame`. With a schema the column ``value`` has its values: structs
+        for records. Data of all versions become values of the consumer's schema; with ``schema="auto"``, of
+        the newest one that the rows have.
+
+        Args:
+            max_rows, timeout: rows, and seconds to wait for them, as there.
+            decode: false leaves the payloads as they are, in a binary column.
+            on_error: ``"raise"``, or ``"null"`` for the value null where a payload cannot be decoded.
+
+        Raises:
+            SchemaError, IncompatibleSchema: a payload cannot be decoded; names its message. All rows are
+                received again.
+            Unsupported: unions of several types and records inside of themselves cannot be columns.
+        """
+        self._check()
+        if on_error not in ("raise", "null"):
+            raise InvalidArgument(f"on_error is {on_error!r}: use 'raise' or 'null'")
+        batch = self._native.read_arrow(max_rows, parse.seconds(timeout)).wait()
+        if decode:
+            batch = self._native.decode_arrow(batch, on_error == "null")
+        return frames.incoming(batch)
 
     def ack(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledges a message."""

@@ -209,7 +209,7 @@ class InterceptedConsumer(InterceptedConsumerHandle):
         self._native.nack(message, None)
         self._refused([message])
 
-    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:
+    def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0, **options: Any) -> Any:
         raise NotAllowed(
             f"{self!r} has interceptors, which see messages one by one: use receive_many() instead of"
             " read_frame()"

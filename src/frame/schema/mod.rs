@@ -1,9 +1,11 @@
-//! The rows of a frame as values of a schema.
+//! The rows of a frame as values of a schema, and such values as columns.
 //!
-//! * [`define`](mod@define): the Avro definition of a table
+//! * `define`: the Avro definition of a table
 //! * `column`: how a column becomes values of an Avro type
 //! * `write`: these values as Avro data and as JSON
 //! * `plain`: schemas of a single value without a definition
+//! * `cell`: values of payloads
+//! * `gather`: columns of these values
 
 use std::sync::Arc;
 
@@ -12,12 +14,16 @@ use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use crate::avro::{Kind, Schema};
 use crate::error::{Error, Result};
 
+mod cell;
 mod column;
 mod define;
+mod gather;
 mod plain;
 mod write;
 
+pub use cell::Cell;
 pub use define::{DEFAULT_NAME, define};
+pub use gather::Gather;
 pub use plain::Plain;
 
 use column::{Column, Part};

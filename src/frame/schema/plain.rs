@@ -8,9 +8,10 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, TimeUnit};
 
 use super::Flaw;
+use super::cell::{Cell, bad};
 use super::column::{Column, Values as Of};
 use super::write::{single, sized, text};
-use crate::avro::{Kind, NodeId, Schema};
+use crate::avro::{Kind, Logical, NodeId, Schema};
 
 type Result<T> = std::result::Result<T, Flaw>;
 
@@ -152,4 +153,53 @@ fn write(values: &Of<'_>, row: usize, size: usize, out: &mut Vec<u8>) -> Result<
         _ => return Err(Flaw::new("it has no values of this type")),
     }
     Ok(())
+}
+
+impl Plain {
+    /// The value of a payload.
+    pub fn cell(self, payload: &[u8]) -> crate::error::Result<Cell> {
+        let long = |bytes: &[u8]| -> crate::error::Result<i64> {
+            let bytes = <[u8; 8]>::try_from(bytes)
+                .map_err(|_| bad(format_args!("expected 8 bytes, got {}", bytes.len())))?;
+            Ok(i64::from_be_bytes(bytes))
+        };
+        let size = |size: usize| bad(format_args!("expected {size} bytes, got {}", payload.len()));
+        let micros = || -> crate::error::Result<i64> {
+            let (seconds, nanos) = payload.split_at_checked(8).ok_or_else(|| size(12))?;
+            let nanos = i32::from_be_bytes(nanos.try_into().map_err(|_| size(12))?);
+            let micros = long(seconds)?.checked_mul(1_000_000);
+            let micros = micros.and_then(|micros| micros.checked_add(nanos.div_euclid(1000).into()));
+            micros.ok_or_else(|| bad("the time is out of range"))
+        };
+        Ok(match self {
+            Self::Text => {
+                Cell::Text(std::str::from_utf8(payload).map_err(|_| bad("it is no UTF-8"))?.to_owned())
+            }
+            Self::Boolean => match payload {
+                [byte] => Cell::Boolean(*byte != 0),
+                _ => return Err(size(1)),
+            },
+            Self::Integer(wanted) => {
+                if payload.len() != wanted {
+                    return Err(size(wanted));
+                }
+                let sign = if payload[0] & 0x80 == 0 { 0 } else { 0xff };
+                let mut number = [sign; 8];
+                number[8 - wanted..].copy_from_slice(payload);
+                Cell::Long(i64::from_be_bytes(number))
+            }
+            Self::Float => {
+                let bytes = payload.try_into().map_err(|_| size(4))?;
+                Cell::Double(f32::from_be_bytes(bytes).into())
+            }
+            Self::Double => Cell::Double(f64::from_be_bytes(payload.try_into().map_err(|_| size(8))?)),
+            Self::Millis => Cell::Number(Logical::TimestampMillis, long(payload)?),
+            Self::Instant => Cell::Number(Logical::TimestampMicros, micros()?),
+            // Java's Time is an instant: the day does not matter.
+            Self::Time => Cell::Number(Logical::TimeMillis, long(payload)?.rem_euclid(86_400_000)),
+            Self::LocalDate => Cell::Number(Logical::Date, long(payload)?),
+            Self::LocalTime => Cell::Number(Logical::TimeMicros, long(payload)?.div_euclid(1000)),
+            Self::LocalDateTime => Cell::Number(Logical::LocalTimestampMicros, micros()?),
+        })
+    }
 }

@@ -302,3 +302,102 @@ fn a_column_of_structs_is_a_column_of_records_and_payloads_are_none() {
     let error = payloads(one("v", BinaryArray::from(vec![&b"\x02"[..]])), schema(), Some("v")).unwrap_err();
     assert!(error.message().contains("schema=None"), "{error}");
 }
+
+fn column(cells: Vec<Cell>, kind: &str) -> Result<ArrayRef> {
+    let mut column = Gather::of(&avro(kind))?;
+    cells.into_iter().try_for_each(|cell| column.push(cell))?;
+    column.finish()
+}
+
+#[test]
+fn rows_that_were_written_are_read_as_the_same_columns() {
+    let mut lists = ListBuilder::new(Int64Builder::new());
+    lists.append_value([Some(1), None]);
+    lists.append_null();
+    let inner = StructArray::from(one("x", BooleanArray::from(vec![Some(true), None])));
+    let table = batch(vec![
+        ("list", Arc::new(lists.finish())),
+        ("inner", Arc::new(inner)),
+        ("day", Arc::new(Date32Array::from(vec![Some(1), None]))),
+        ("id", Arc::new(FixedSizeBinaryArray::try_from_iter([[1u8; 2], [2; 2]].iter()).unwrap())),
+        ("none", Arc::new(NullArray::new(2))),
+        ("raw", Arc::new(BinaryArray::from(vec![&b"\xff"[..], b""]))),
+    ]);
+    let schema = Arc::new(Schema::parse(define(table.schema_ref(), "Row").unwrap().as_bytes()).unwrap());
+    let plan = crate::avro::Plan::new(Arc::clone(&schema), Arc::clone(&schema)).unwrap();
+    for json in [false, true] {
+        let form =
+            if json { RowSchema::Json(Arc::clone(&schema)) } else { RowSchema::Avro(Arc::clone(&schema)) };
+        let mut column = Gather::of(&schema).unwrap();
+        for row in rows(table.clone(), form).unwrap() {
+            let cell = if json { Cell::of_json(&schema, &row) } else { Cell::of_avro(&plan, &row) };
+            column.push(cell.unwrap()).unwrap();
+        }
+        assert_eq!(column.finish().unwrap().to_data(), StructArray::from(table.clone()).to_data(), "{json}");
+    }
+}
+
+#[test]
+fn a_value_that_does_not_fit_its_column_leaves_nothing_behind() {
+    let record = r#"{"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": {"type": "array", "items": "int"}},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}"#;
+    let mut column = Gather::of(&avro(record)).unwrap();
+    let row = |bytes: &[u8]| {
+        let decimal = Cell::Meant(crate::avro::Logical::Decimal(2), bytes.to_vec());
+        Cell::Record(vec![Cell::List(vec![Cell::Long(1)]), decimal])
+    };
+    column.push(row(&[0xff; 40])).unwrap();
+    for bytes in [&[0x7f; 17][..], &[0x80; 33], &[0x7f; 4000]] {
+        assert_eq!(column.push(row(bytes)).unwrap_err().kind(), ErrorKind::Schema);
+    }
+    column.push(row(&[1, 0])).unwrap();
+    let array = column.finish().unwrap();
+    assert_eq!(array.len(), 2);
+    let decimals = array.as_any().downcast_ref::<StructArray>().unwrap().column(1).clone();
+    let decimals = decimals.as_any().downcast_ref::<Decimal128Array>().unwrap();
+    assert_eq!((decimals.value(0), decimals.value(1)), (-1, 256));
+}
+
+#[test]
+fn times_and_decimals_of_a_writer_have_the_units_of_the_column() {
+    use crate::avro::Logical;
+    let micros = r#"{"type": "long", "logicalType": "timestamp-micros"}"#;
+    let cells = vec![Cell::Number(Logical::TimestampMillis, -1), Cell::Number(Logical::TimestampMicros, 5)];
+    let array = column(cells, micros).unwrap();
+    let array = array.as_any().downcast_ref::<arrow_array::TimestampMicrosecondArray>().unwrap();
+    assert_eq!(array.values()[..], [-1000, 5]);
+    let far = vec![Cell::Number(Logical::TimestampMillis, i64::MAX)];
+    assert!(column(far, micros).is_err());
+    let decimal = r#"{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}"#;
+    assert!(column(vec![Cell::Decimal(125, 2)], decimal).is_err(), "1.25 has a digit too many");
+    assert!(column(vec![Cell::Decimal(1250, 3)], decimal).is_err());
+    assert!(column(vec![Cell::Decimal(1300, 3)], decimal).is_ok());
+    assert!(column(vec![Cell::Decimal(i128::MAX, 0)], decimal).is_err());
+}
+
+#[test]
+fn json_is_read_with_defaults_and_within_bounds() {
+    let schema = record(
+        r#"{"name": "n", "type": ["null", "long"], "default": null}, {"name": "b", "type": "bytes", "default": "\u00ff"},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 2}}"#,
+    );
+    let cell = |json: &str| Cell::of_json(&schema, json.as_bytes());
+    let read = |d| Cell::Record(vec![Cell::Null, Cell::Bytes(vec![0xff]), d]);
+    assert_eq!(cell(r#"{"d": -0.05, "other": 1}"#).unwrap(), read(Cell::Decimal(-5, 2)));
+    assert_eq!(cell(r#"{"d": 12345678901234567890}"#).unwrap(), read(Cell::Decimal(12345678901234567890, 0)));
+    assert_eq!(cell(r#"{"d": 1e3}"#).unwrap(), read(Cell::Decimal(10000, 1)));
+    for (json, reason) in [
+        ("{}", "d: the field is missing"),
+        (r#"{"d": 0.12345678901234567}"#, "without a loss"),
+        (r#"{"d": 1, "n": "x"}"#, "n:"),
+        (r#"{"d": 1, "b": "%"}"#, "base64"),
+        ("[", "EOF"),
+        ("", "EOF"),
+    ] {
+        let error = cell(json).unwrap_err();
+        assert!(error.message().contains(reason), "{json}: {error}");
+    }
+    let deep = "[".repeat(100_000);
+    assert!(cell(&deep).is_err());
+}

@@ -282,25 +282,30 @@ fn uuid(from: &Bytes, row: usize, is_text: bool) -> Result<[u8; 16]> {
         return bytes.try_into().map_err(|_| Flaw::new("a UUID has 16 bytes"));
     }
     let unfit = || Flaw::new(format!("{:?} is no UUID", String::from_utf8_lossy(bytes)));
+    parsed(bytes).ok_or_else(unfit)
+}
+
+/// The UUID of a text, with or without its hyphens.
+pub(super) fn parsed(bytes: &[u8]) -> Option<[u8; 16]> {
     let places = if bytes.len() == 36 { &[8, 13, 18, 23][..] } else { &[] };
     let mut id = [0u8; 16];
     let mut digits = 0;
     for (at, byte) in bytes.iter().enumerate() {
         if places.contains(&at) {
             if *byte != b'-' {
-                return Err(unfit());
+                return None;
             }
             continue;
         }
-        let digit = char::from(*byte).to_digit(16).ok_or_else(unfit)?;
-        let place = id.get_mut(digits / 2).ok_or_else(unfit)?;
+        let digit = char::from(*byte).to_digit(16)?;
+        let place = id.get_mut(digits / 2)?;
         *place = *place << 4 | digit as u8;
         digits += 1;
     }
-    if digits == 32 { Ok(id) } else { Err(unfit()) }
+    (digits == 32).then_some(id)
 }
 
-fn hyphenated(id: [u8; 16]) -> String {
+pub(super) fn hyphenated(id: [u8; 16]) -> String {
     let number = u128::from_be_bytes(id);
     let hex = format!("{number:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

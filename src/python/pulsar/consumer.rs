@@ -1,5 +1,6 @@
 //! The consumer of Pulsar.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,12 @@ use pyo3::types::PyDict;
 use crate::client::pulsar as native;
 use crate::error::Result;
 use crate::pulsar as core;
+use crate::python::arrow::ArrowBatch;
 use crate::python::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
-use crate::python::convert::{py_result, seconds, wrong_target};
+use crate::python::convert::{py_result, raise, seconds, wrong_target};
 use crate::python::pulsar::message::{PulsarMessage, to_batch};
 use crate::python::pulsar::message_id::MessageId;
+use crate::python::pulsar::schema::columns;
 use crate::python::receives::Source;
 use crate::python::sender::pairs;
 use crate::python::value::IntoPython;
@@ -57,6 +60,24 @@ consumer_class! {
         let topics: Vec<Arc<str>> = positions.iter().map(|(topic, _)| Arc::clone(topic)).collect();
         let moving = move |message: &core::Message| topics.contains(&message.entry.topic);
         self.0.run_moving(py, moving, move |consumer| async move { consumer.seek_each(positions).await })
+    }
+
+    /// The batch with the values of its messages instead of their payloads, if the consumer has a schema. If one cannot be
+    /// decoded, all of them are received again.
+    fn decode_arrow(&self, py: Python<'_>, batch: &ArrowBatch, lenient: bool) -> PyResult<ArrowBatch> {
+        let receives = self.0.receives(py)?;
+        let same = || ArrowBatch::new(batch.batch().clone(), None);
+        let Some(codec) = receives.source.codec() else { return Ok(same()) };
+        let messages = batch.take_messages().and_then(|messages| messages.downcast::<Vec<core::Message>>().ok());
+        let messages = messages.map(|messages| *messages).unwrap_or_default();
+        match py.detach(|| columns::decode(&**codec, batch.batch(), &messages, lenient)) {
+            Ok(Some(decoded)) => Ok(ArrowBatch::new(decoded, None)),
+            Ok(None) => Ok(same()),
+            Err(error) => {
+                messages.into_iter().rev().for_each(|message| receives.give_back(message));
+                Err(raise(py, &error))
+            }
+        }
     }
 
     /// Full topic names of the partitions.
@@ -180,6 +201,11 @@ impl Source for native::Consumer {
 
     fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
         to_batch(messages)
+    }
+
+    fn keep(messages: Vec<core::Message>) -> Option<Box<dyn Any + Send + Sync>> {
+        let any = messages.iter().any(|message| message.entry.writer.is_some());
+        any.then(|| Box::new(messages) as Box<dyn Any + Send + Sync>)
     }
 }
 

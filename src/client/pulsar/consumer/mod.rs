@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{Consumer as Machine, Counts};
 use crate::pulsar::pb::command_subscribe::SubType;
+use crate::pulsar::schema::Codec;
 use crate::pulsar::{Message, MessageId, pb};
 use crate::random::{self, HashMap, HashSet};
 use crate::sync::Mutex;
@@ -55,6 +56,7 @@ pub(in crate::client) struct Inner {
     closed: AtomicBool,
     /// Whether acknowledgements have a time limit.
     limits_acks: bool,
+    codec: Option<Arc<dyn Codec>>,
     /// Whether it asks for messages when the application waits for one, and not ahead.
     asks: bool,
     letters: Option<(Arc<Letters>, Undertaker)>,
@@ -194,6 +196,7 @@ impl Consumer {
             signal,
             closed: AtomicBool::new(false),
             limits_acks: options.ack_timeout.is_some(),
+            codec: options.schema.as_ref().map(|schema| Arc::clone(&schema.codec)),
             letters,
             asks: options.receiver_queue == 0,
             growth: Mutex::default(),
@@ -640,6 +643,11 @@ impl Consumer {
     /// The topics as they were requested, joined by commas.
     pub fn topic(&self) -> &str {
         &self.0.topic
+    }
+
+    /// The bindings' own reader of payloads; `None` if these are bytes.
+    pub fn codec(&self) -> Option<&Arc<dyn Codec>> {
+        self.0.codec.as_ref()
     }
 
     /// The subscription.

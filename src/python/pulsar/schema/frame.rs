@@ -8,10 +8,11 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::columns::plain_of;
 use super::{Coder, Encoding, PulsarSchema, no_definition};
 use crate::avro::Schema as Avro;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::schema::{DEFAULT_NAME, Plain, define};
+use crate::frame::schema::{DEFAULT_NAME, define};
 use crate::frame::{Columns, Imported, RowSchema};
 use crate::pulsar::schema::{Codec, SchemaInfo, Type};
 use crate::python::arrow::import;
@@ -94,19 +95,6 @@ fn of_codec(codec: &dyn Codec) -> Result<Chosen> {
         Encoding::Bytes => None,
         Encoding::Avro => Some(RowSchema::Avro(avro()?)),
         Encoding::Json => Some(RowSchema::Json(avro()?)),
-        Encoding::Text => Some(RowSchema::Plain(Plain::Text)),
-        Encoding::Boolean => Some(RowSchema::Plain(Plain::Boolean)),
-        Encoding::Integer(size) => Some(RowSchema::Plain(Plain::Integer(size))),
-        Encoding::Float => Some(RowSchema::Plain(Plain::Float)),
-        Encoding::Double => Some(RowSchema::Plain(Plain::Double)),
-        Encoding::Temporal(name) => Some(RowSchema::Plain(match name {
-            "date" | "timestamp" => Plain::Millis,
-            "instant" => Plain::Instant,
-            "time" => Plain::Time,
-            "local_date" => Plain::LocalDate,
-            "local_time" => Plain::LocalTime,
-            _ => Plain::LocalDateTime,
-        })),
         Encoding::Checked => {
             let text = "rows are not encoded for a producer with schema=\"auto\": give the rows a schema of their own";
             return Err(Error::new(ErrorKind::Unsupported, text));
@@ -115,6 +103,7 @@ fn of_codec(codec: &dyn Codec) -> Result<Chosen> {
             let text = format!("rows cannot be encoded by a schema of type {:?}", coder.info.kind);
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
+        plain => plain_of(plain).map(RowSchema::Plain),
     };
     Ok(Chosen { info: Arc::clone(&coder.info), rows })
 }

@@ -5,6 +5,7 @@
 //! * `json`: the same for JSON
 //! * `frame`: the rows of frames, which never become Python objects
 //! * `pair`: pairs of a key and a value
+//! * `columns`: the columns of frames, the same
 //!
 //! A schema is made once, by the Python side. A consumer resolves it against the schema of each version that its messages were
 //! written with (`Codec::resolve`), which runs on the engine and makes no Python objects.
@@ -27,6 +28,7 @@ use crate::python::convert::{Payload, py_result, raise};
 use crate::random::HashMap;
 use crate::sync::Mutex;
 
+pub(super) mod columns;
 mod decode;
 mod encode;
 pub(super) mod frame;
@@ -178,8 +180,8 @@ impl std::fmt::Debug for Coder {
 enum Reader {
     /// A type without a definition.
     Plain(Encoding),
-    /// JSON, with what it is made into.
-    Json(Option<Structure>),
+    /// JSON, with what it is made into; without that, the definition that it was written with.
+    Json(Option<Structure>, Option<Arc<Avro>>),
     /// AVRO, with the reader's structure.
     Avro(Plan, Structure),
     /// KEY_VALUE.
@@ -199,7 +201,7 @@ impl Codec for Coder {
         let reader = match topic.kind {
             Type::Json => {
                 let avro = Arc::new(Avro::parse(&topic.data)?);
-                Reader::Json(Some(Structure::new(avro, Arc::default())))
+                Reader::Json(Some(Structure::new(avro, Arc::default())), None)
             }
             _ => self.reader(Some(topic))?,
         };
@@ -246,7 +248,7 @@ impl Coder {
                 };
                 Reader::Avro(Plan::new(written, Arc::clone(&structure.avro))?, structure)
             }
-            (Encoding::Json, _) => Reader::Json(self.structure.clone()),
+            (Encoding::Json, _) => Reader::Json(self.structure.clone(), None),
             (Encoding::Pair, writer) => match &self.pair {
                 Some(pair) => Reader::Pair(Box::new(pair.reader(writer)?)),
                 None => Reader::Plain(Encoding::Other(Type::KeyValue)),
@@ -258,7 +260,7 @@ impl Coder {
     /// The reader of a schema that the program does not know.
     fn reader_of(writer: &SchemaInfo) -> Result<Reader> {
         Ok(match Encoding::of(writer.kind) {
-            Encoding::Json => Reader::Json(None),
+            Encoding::Json => Reader::Json(None, Avro::parse(&writer.data).ok().map(Arc::new)),
             Encoding::Avro => {
                 let avro = Arc::new(Avro::parse(&writer.data)?);
                 let plan = Plan::new(Arc::clone(&avro), Arc::clone(&avro))?;
@@ -570,7 +572,7 @@ impl Reader {
             if fits { Ok(payload) } else { Err(bad(text)) }
         };
         Ok(match self {
-            Self::Json(structure) => return json::decode(py, structure.as_ref(), payload),
+            Self::Json(structure, _) => return json::decode(py, structure.as_ref(), payload),
             Self::Avro(plan, structure) => return decode::decode(py, plan, structure, payload),
             Self::Plain(Encoding::Text) => {
                 let text = std::str::from_utf8(payload).map_err(|_| bad("it is no UTF-8"))?;
