@@ -85,6 +85,7 @@ fn target(encoding: Encoding, avro: Option<&Arc<Avro>>) -> Result<Target> {
         Encoding::Json => Target::Json(avro()?),
         Encoding::Bytes | Encoding::Checked | Encoding::Auto => Target::Bytes,
         Encoding::Pair => return Err(pairs()),
+        Encoding::Message => return Err(messages_of_protobuf()),
         Encoding::Other(kind) => {
             let text = format!("schemas of type {kind:?} are not supported: use decode=False");
             return Err(Error::new(ErrorKind::Unsupported, text));
@@ -99,6 +100,7 @@ fn newest(messages: &[core::Message]) -> Result<Target> {
     let newest = readers.max_by_key(|(message, _)| message.entry.schema_version.clone());
     Ok(match newest.map(|(_, reader)| reader) {
         Some(Reader::Pair(_)) => return Err(pairs()),
+        Some(Reader::Message(_)) => return Err(messages_of_protobuf()),
         None => Target::Nulls,
         Some(Reader::Avro(plan, _)) => Target::Avro(Arc::clone(plan.reader())),
         Some(Reader::Json(_, Some(avro))) => Target::Json(Arc::clone(avro)),
@@ -109,6 +111,11 @@ fn newest(messages: &[core::Message]) -> Result<Target> {
 
 fn pairs() -> Error {
     let text = "pairs of a key and a value are not columns yet: decode=False leaves payloads as they are";
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+fn messages_of_protobuf() -> Error {
+    let text = "messages of protobuf are not columns yet: decode=False leaves payloads as they are";
     Error::new(ErrorKind::Unsupported, text)
 }
 
@@ -171,6 +178,7 @@ pub(super) fn plain_of(encoding: Encoding) -> Option<Plain> {
         },
         Encoding::Bytes
         | Encoding::Checked
+        | Encoding::Message
         | Encoding::Pair
         | Encoding::Json
         | Encoding::Avro

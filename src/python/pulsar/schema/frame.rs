@@ -99,7 +99,7 @@ fn of_codec(codec: &dyn Codec) -> Result<Chosen> {
             let text = "rows are not encoded for a producer with schema=\"auto\": give the rows a schema of their own";
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
-        Encoding::Pair | Encoding::Auto | Encoding::Other(_) => {
+        Encoding::Message | Encoding::Pair | Encoding::Auto | Encoding::Other(_) => {
             let text = format!("rows cannot be encoded by a schema of type {:?}", coder.info.kind);
             return Err(Error::new(ErrorKind::Unsupported, text));
         }

@@ -53,6 +53,8 @@ enum Encoding {
     Temporal(&'static str),
     Json,
     Avro,
+    /// A message of a class that protobuf has generated.
+    Message,
     /// A key and a value.
     Pair,
     /// As the topic says.
@@ -164,6 +166,8 @@ pub(super) struct Coder {
     info: Arc<SchemaInfo>,
     /// Of JSON and AVRO.
     structure: Option<Structure>,
+    /// Of protobuf.
+    class: Option<Arc<Py<PyAny>>>,
     /// Of KEY_VALUE.
     pair: Option<Arc<pair::Pair>>,
     /// Of a producer that takes the schema of its topic.
@@ -184,6 +188,8 @@ enum Reader {
     Json(Option<Structure>, Option<Arc<Avro>>),
     /// AVRO, with the reader's structure.
     Avro(Plan, Structure),
+    /// Messages of protobuf, of this class.
+    Message(Arc<Py<PyAny>>),
     /// KEY_VALUE.
     Pair(Box<pair::PairReader>),
 }
@@ -222,6 +228,7 @@ impl Codec for Coder {
             encoding: Encoding::Checked,
             info,
             structure: None,
+            class: None,
             pair: None,
             check: Some(Arc::new(reader)),
         }))
@@ -249,6 +256,10 @@ impl Coder {
                 Reader::Avro(Plan::new(written, Arc::clone(&structure.avro))?, structure)
             }
             (Encoding::Json, _) => Reader::Json(self.structure.clone(), None),
+            (Encoding::Message, _) => match &self.class {
+                Some(class) => Reader::Message(Arc::clone(class)),
+                None => Reader::Plain(Encoding::Other(self.info.kind)),
+            },
             (Encoding::Pair, writer) => match &self.pair {
                 Some(pair) => Reader::Pair(Box::new(pair.reader(writer)?)),
                 None => Reader::Plain(Encoding::Other(Type::KeyValue)),
@@ -291,6 +302,9 @@ impl PulsarSchema {
         raw: bool,
     ) -> PyResult<Self> {
         let kind = py_result(py, kind_of(kind))?;
+        let is_protobuf = matches!(kind, Type::Protobuf | Type::ProtobufNative);
+        let class = classes.first().filter(|_| is_protobuf && !raw);
+        let class = class.map(|(_, class)| Arc::new(class.clone_ref(py)));
         let structure = match (kind, definition) {
             (Type::Json | Type::Avro, Some(definition)) if !raw => {
                 let avro = py_result(py, Avro::parse(definition))?;
@@ -304,8 +318,12 @@ impl PulsarSchema {
         };
         let data = definition.map(Bytes::copy_from_slice).unwrap_or_default();
         let info = Arc::new(SchemaInfo { name, kind, data, properties });
-        let encoding = if raw { Encoding::Bytes } else { Encoding::of(kind) };
-        Ok(Self::of(Coder { encoding, info, structure, pair: None, check: None }))
+        let encoding = match &class {
+            _ if raw => Encoding::Bytes,
+            Some(_) => Encoding::Message,
+            None => Encoding::of(kind),
+        };
+        Ok(Self::of(Coder { encoding, info, structure, class, pair: None, check: None }))
     }
 
     /// The schema of a key and a value.
@@ -529,6 +547,14 @@ impl Coder {
                 encode::encode(structure, value)
             }
             Encoding::Bytes => Ok(Payload::of(value)?.bytes().to_vec()),
+            Encoding::Message => {
+                let class = self.class.as_ref().ok_or_else(no_definition)?.bind(py);
+                if !value.is_instance(class)? {
+                    let name: String = class.getattr(intern!(py, "__name__"))?.extract()?;
+                    return Err(wants(&name, value));
+                }
+                Ok(value.call_method0(intern!(py, "SerializeToString"))?.extract()?)
+            }
             Encoding::Pair => match &self.pair {
                 Some(pair) => pair.encode(value),
                 None => Err(bad("make the schema with Schema.key_value()")),
@@ -601,11 +627,15 @@ impl Reader {
                     "schemas of type {kind:?} are not supported: use message.data"
                 )));
             }
+            Self::Message(class) => {
+                class.bind(py).call_method1(intern!(py, "FromString"), (PyBytes::new(py, payload),))?
+            }
             Self::Pair(pair) => return pair.decode(py, payload),
             Self::Plain(
                 Encoding::Bytes
                 | Encoding::Json
                 | Encoding::Avro
+                | Encoding::Message
                 | Encoding::Pair
                 | Encoding::Auto
                 | Encoding::Checked,

@@ -42,7 +42,14 @@ pub(super) fn coder(key: &dyn Codec, value: &dyn Codec, separated: bool) -> Resu
     let (key, value) = (part("key", key)?, part("value", value)?);
     let info = KeyValueInfo { key: (*key.info).clone(), value: (*value.info).clone(), separated }.info();
     let pair = Some(Arc::new(Pair { key, value, separated }));
-    Ok(Coder { encoding: Encoding::Pair, info: Arc::new(info), structure: None, pair, check: None })
+    Ok(Coder {
+        encoding: Encoding::Pair,
+        info: Arc::new(info),
+        structure: None,
+        class: None,
+        pair,
+        check: None,
+    })
 }
 
 /// Whether messages have the keys of pairs as their own. Their payloads are inline until they are sent.
