@@ -187,6 +187,11 @@ def _instant(micros: int) -> bytes:
     return seconds.to_bytes(8, "big", signed=True) + (rest * 1000).to_bytes(4, "big", signed=True)
 
 
+def _days_and_nanos(micros: int) -> bytes:
+    days, rest = divmod(micros, _DAY_MICROS)
+    return _long(days) + _long(rest * 1000)
+
+
 def _long(number: int) -> bytes:
     return number.to_bytes(8, "big", signed=True)
 
@@ -198,7 +203,7 @@ _ENCODERS: dict[str, Callable[[object], bytes]] = {
     "instant": lambda value: _instant(_micros(value)),
     "local_date": lambda value: _long(_days(value)),
     "local_time": lambda value: _long(_micros_of_day(value) * 1000),
-    "local_date_time": lambda value: _instant(_local_micros(value)),
+    "local_date_time": lambda value: _days_and_nanos(_local_micros(value)),
 }
 
 
@@ -209,14 +214,15 @@ def encode_primitive(kind: str, value: object) -> bytes:
 
 def decode_primitive(kind: str, payload: bytes) -> Any:
     """The value of such a payload. What is finer than microseconds is cut off."""
-    size = 12 if kind in ("instant", "local_date_time") else 8
+    size = {"instant": 12, "local_date_time": 16}.get(kind, 8)
     if len(payload) != size:
         raise ValueError(f"expected {size} bytes, got {len(payload)}")
     number = int.from_bytes(payload[:8], "big", signed=True)
-    if size == 12:
-        rest = int.from_bytes(payload[8:], "big", signed=True) // 1000
-        epoch = _EPOCH if kind == "instant" else _LOCAL_EPOCH
-        return epoch + timedelta(seconds=number, microseconds=rest)
+    if size > 8:
+        rest = timedelta(microseconds=int.from_bytes(payload[8:], "big", signed=True) // 1000)
+        if kind == "instant":
+            return _EPOCH + timedelta(seconds=number) + rest
+        return _LOCAL_EPOCH + timedelta(days=number) + rest
     match kind:
         case "local_date":
             return date.fromordinal(number + _DAY)

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::client::log::{self, Level};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::{Address, ServiceUrl};
+use crate::net::url::{Address, Protocol, ServiceUrl, Transport};
 
 /// Part of the logger that tells about directions.
 pub(super) const LOGGER: &str = "penstock.pulsar.connection";
@@ -56,15 +56,14 @@ impl Directions {
             log::warn(&format!("{topic} has moved to a cluster whose URL cannot be used by this client"));
             return;
         };
-        self.0.send_if_modified(|told| {
-            if told.cluster.as_ref() == Some(&url) {
-                return false;
+        // Told again, it ends an attempt all the same: the broker that tells does not answer.
+        self.0.send_modify(|told| {
+            if told.cluster.as_ref() != Some(&url) {
+                log::record(Level::Info, LOGGER, || {
+                    format!("{topic} has moved to the cluster at {}", url.addresses[0])
+                });
             }
-            log::record(Level::Info, LOGGER, || {
-                format!("{topic} has moved to the cluster at {}", url.addresses[0])
-            });
-            (told.cluster, told.assigned) = (Some(url.clone()), None);
-            true
+            (told.cluster, told.assigned) = (Some(url), None);
         });
     }
 
@@ -80,6 +79,11 @@ impl Directions {
             false
         });
         next
+    }
+
+    /// Whether the topic has moved to another cluster.
+    pub(super) fn has_moved(&self) -> bool {
+        self.0.borrow().cluster.is_some()
     }
 
     /// Notes the proxy through which the partition is served, if there is one.
@@ -115,5 +119,5 @@ impl Directions {
 
 fn parsed(url: Option<&str>, secure: bool) -> Option<ServiceUrl> {
     let url = ServiceUrl::parse(url.filter(|url| !url.is_empty())?).ok()?;
-    (url.tls == secure && !url.addresses.is_empty()).then_some(url)
+    (url.protocol == Protocol::Pulsar && url.transport == Transport::Tcp && url.tls == secure).then_some(url)
 }

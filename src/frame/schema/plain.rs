@@ -15,6 +15,8 @@ use crate::avro::{Kind, Logical, NodeId, Schema};
 
 type Result<T> = std::result::Result<T, Flaw>;
 
+const NANOS_OF_DAY: i128 = 86_400_000_000_000;
+
 /// A type of single values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
@@ -38,7 +40,7 @@ pub enum Plain {
     LocalDate,
     /// A time of the day in nanoseconds: `LOCAL_TIME`.
     LocalTime,
-    /// A time without a zone in seconds and nanoseconds: `LOCAL_DATE_TIME`.
+    /// A number of days and the nanoseconds of the day, without a zone: `LOCAL_DATE_TIME`.
     LocalDateTime,
 }
 
@@ -129,7 +131,11 @@ impl Values {
         let value = i128::from(numbers.value(row)) * scale;
         match kind {
             Plain::LocalDate | Plain::LocalTime => out.extend_from_slice(&sized(value, 8)?.to_be_bytes()),
-            Plain::Instant | Plain::LocalDateTime => {
+            Plain::LocalDateTime => {
+                out.extend_from_slice(&sized(value.div_euclid(NANOS_OF_DAY), 8)?.to_be_bytes());
+                out.extend_from_slice(&(value.rem_euclid(NANOS_OF_DAY) as i64).to_be_bytes());
+            }
+            Plain::Instant => {
                 let seconds = sized(value.div_euclid(1_000_000_000), 8)?;
                 out.extend_from_slice(&seconds.to_be_bytes());
                 out.extend_from_slice(&(value.rem_euclid(1_000_000_000) as i32).to_be_bytes());
@@ -164,6 +170,13 @@ impl Plain {
             Ok(i64::from_be_bytes(bytes))
         };
         let size = |size: usize| bad(format_args!("expected {size} bytes, got {}", payload.len()));
+        let local = || -> crate::error::Result<i64> {
+            let (days, nanos) = payload.split_at_checked(8).ok_or_else(|| size(16))?;
+            let nanos = i64::from_be_bytes(nanos.try_into().map_err(|_| size(16))?);
+            let micros = long(days)?.checked_mul(86_400_000_000);
+            let micros = micros.and_then(|micros| micros.checked_add(nanos.div_euclid(1000)));
+            micros.ok_or_else(|| bad("the time is out of range"))
+        };
         let micros = || -> crate::error::Result<i64> {
             let (seconds, nanos) = payload.split_at_checked(8).ok_or_else(|| size(12))?;
             let nanos = i32::from_be_bytes(nanos.try_into().map_err(|_| size(12))?);
@@ -199,7 +212,7 @@ impl Plain {
             Self::Time => Cell::Number(Logical::TimeMillis, long(payload)?.rem_euclid(86_400_000)),
             Self::LocalDate => Cell::Number(Logical::Date, long(payload)?),
             Self::LocalTime => Cell::Number(Logical::TimeMicros, long(payload)?.div_euclid(1000)),
-            Self::LocalDateTime => Cell::Number(Logical::LocalTimestampMicros, micros()?),
+            Self::LocalDateTime => Cell::Number(Logical::LocalTimestampMicros, local()?),
         })
     }
 }

@@ -282,6 +282,10 @@ fn single_values_are_those_of_the_java_client() {
     assert_eq!(payload(Plain::Double, Arc::new(Float64Array::from(vec![1.0])))[..2], [0x3f, 0xf0]);
     assert_eq!(payload(Plain::LocalDate, Arc::new(Date32Array::from(vec![-1]))), [0xff; 8]);
     let moment = TimestampNanosecondArray::from(vec![-1]).with_timezone("UTC");
+    // As LocalDateTimeSchema of the Java client: the day, then the nanosecond of the day.
+    let local: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![-1]));
+    let local = payload(Plain::LocalDateTime, local);
+    assert_eq!((&local[..8], &local[8..]), (&[0xff; 8][..], &86_399_999_999_999i64.to_be_bytes()[..]));
     let instant = payload(Plain::Instant, Arc::new(moment));
     assert_eq!((&instant[..8], &instant[8..]), (&[0xff; 8][..], &999_999_999i32.to_be_bytes()[..]));
     let tombstone =

@@ -308,7 +308,7 @@ impl Producer {
         // At once, as one schema may have the old version of another now.
         let mut changed = vec![(old, Ok(version))];
         for (info, answer) in others {
-            let old = self.schemas.answer(&info, answer.as_ref().ok().cloned());
+            let old = self.answer_schema(&info, &answer);
             changed.extend(old.map(|old| (old, answer)));
         }
         changed.retain(|(old, new)| !old.is_empty() && new.as_ref() != Ok(old));
@@ -351,13 +351,18 @@ impl Producer {
     /// Handles the answer to GET_OR_CREATE_SCHEMA: the messages of that schema are sent with its version, or fail in their turn.
     pub fn handle_schema(&mut self, info: &Arc<SchemaInfo>, answer: Result<Bytes>) {
         self.schema_trouble = None;
-        self.schemas.answer(info, answer.as_ref().ok().cloned());
+        self.answer_schema(info, &answer);
+        self.release();
+    }
+
+    /// Notes an answer, also for the messages that wait for it. Returns the version before.
+    fn answer_schema(&mut self, info: &Arc<SchemaInfo>, answer: &Result<Bytes>) -> Option<Bytes> {
         if let Err(error) = answer {
             for message in self.early.iter_mut().filter(|message| message.schema.as_ref() == Some(info)) {
                 message.refused = Some(error.clone());
             }
         }
-        self.release();
+        self.schemas.answer(info, answer.as_ref().ok().cloned())
     }
 
     /// Notes why a schema could not be registered so far; named by timeouts.

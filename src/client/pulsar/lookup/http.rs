@@ -9,20 +9,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{BufMut, Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::client::pulsar::connection::{Connection, Pool, credentials};
 use crate::client::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::http::{HttpClient, Response};
+use crate::net::http::HttpClient;
 use crate::net::url::ServiceUrl;
 use crate::pulsar::pattern::{Pattern, hash_of};
 use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
 use crate::pulsar::schema::{SchemaInfo, Type};
 
-/// Limit on an answer, in bytes. The largest is the list of the topics of a namespace.
-const MAX_ANSWER: usize = 16 << 20;
+/// Limits on answers, in bytes: a list of the topics of a namespace, a schema, and others.
+const MAX_LIST: usize = 16 << 20;
+const MAX_SCHEMA: usize = 2 << 20;
+const MAX_ANSWER: usize = 64 << 10;
+
+/// Requests at the same time, each of which may need a connection of its own.
+const MAX_REQUESTS: usize = 16;
 
 /// Characters that stay as they are in a part of a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -34,17 +41,19 @@ pub(super) struct HttpLookup {
     pool: Arc<Pool>,
     client: HttpClient,
     preferred: Preferred,
+    turns: Semaphore,
 }
 
 impl HttpLookup {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl, pool: Arc<Pool>) -> Self {
         let client = HttpClient::new(pool.tls(), options.connect_timeout, options.operation_timeout);
-        Self { options, url, pool, client, preferred: Preferred::default() }
+        let turns = Semaphore::new(MAX_REQUESTS);
+        Self { options, url, pool, client, preferred: Preferred::default(), turns }
     }
 
     /// Asks for something that needs credentials, if anything does, and no permission.
     pub(super) async fn check(&self) -> Result<()> {
-        match self.get("admin/v2/clusters").await {
+        match self.get::<Value>("admin/v2/clusters", MAX_ANSWER).await {
             Err(error) if matches!(error.kind(), ErrorKind::Authorization | ErrorKind::TopicNotFound) => {
                 Ok(())
             }
@@ -57,7 +66,8 @@ impl HttpLookup {
             Some(name) => format!("?listenerName={}", utf8_percent_encode(name, PLAIN)),
             None => String::new(),
         };
-        let answer = self.get(&format!("lookup/v2/topic/{}{listener}", path_of(topic))).await?;
+        let path = format!("lookup/v2/topic/{}{listener}", path_of(topic));
+        let answer: Value = self.get(&path, MAX_ANSWER).await?;
         let names: &[&str] =
             if self.url.tls { &["brokerUrlTls", "brokerUrlSsl"] } else { &["brokerUrl", "nativeUrl"] };
         let named = names.iter().find_map(|name| answer[*name].as_str().filter(|url| !url.is_empty()));
@@ -67,7 +77,7 @@ impl HttpLookup {
 
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let path = format!("admin/v2/{}/partitions?checkAllowAutoCreation={create}", path_of(topic));
-        let count = self.get(&path).await?["partitions"].as_u64();
+        let count = self.get::<Value>(&path, MAX_ANSWER).await?["partitions"].as_u64();
         let count =
             count.ok_or_else(|| Error::protocol("the answer over HTTP has no number of partitions"))?;
         partition_count(u32::try_from(count).unwrap_or(u32::MAX))
@@ -83,7 +93,7 @@ impl HttpLookup {
             })?;
             path.push_str(&format!("/{number}"));
         }
-        schema_of(topic, &self.get(&path).await?)
+        schema_of(topic, &self.get(&path, MAX_SCHEMA).await?)
     }
 
     pub(super) async fn topics(&self, namespace: &str) -> Result<Vec<String>> {
@@ -103,35 +113,49 @@ impl HttpLookup {
 
     async fn names(&self, namespace: &str, mode: Mode) -> Result<Vec<String>> {
         let mode = mode.as_str_name().to_ascii_uppercase();
-        let answer = self.get(&format!("admin/v2/namespaces/{namespace}/topics?mode={mode}")).await?;
-        serde_json::from_value(answer)
-            .map_err(|_| Error::protocol("the answer over HTTP is not a list of topics"))
+        self.get(&format!("admin/v2/namespaces/{namespace}/topics?mode={mode}"), MAX_LIST).await
     }
 
-    /// The answer of the first address that gives one, as JSON.
-    async fn get(&self, path: &str) -> Result<Value> {
+    /// The answer of the first address that gives one, from JSON, within the operation timeout.
+    async fn get<T: DeserializeOwned + Send>(&self, path: &str, limit: usize) -> Result<T> {
         let scheme = if self.url.tls { "https" } else { "http" };
-        let asked = self.preferred.first(&self.url, |address| async move {
-            match self.followed(format!("{scheme}://{address}/{path}")).await {
-                // The other addresses would answer the same.
-                Err(error) if !error.retriable() && error.kind() != ErrorKind::Tls => Ok(Err(error)),
-                other => other.map(Ok),
-            }
-        });
-        let response = asked.await??;
-        let value = serde_json::from_slice(&response.body);
-        value.map_err(|_| {
-            Error::protocol("the answer over HTTP is not JSON: is this the web service of Pulsar?")
+        let asked = async {
+            let _turn = self.turns.acquire().await;
+            let headers = &self.headers().await?;
+            let asked = self.preferred.first(&self.url, |address| async move {
+                let uri = format!("{scheme}://{address}/{path}");
+                match self.followed(uri, headers, limit).await.and_then(|body| parsed(&body)) {
+                    // The other addresses would answer the same.
+                    Err(error) if !error.retriable() && error.kind() != ErrorKind::Tls => Ok(Err(error)),
+                    other => other.map(Ok),
+                }
+            });
+            asked.await?
+        };
+        let limit = self.options.operation_timeout;
+        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("no answer over HTTP within {limit:?}")))
         })
     }
 
     /// The answer of the broker to which redirects lead.
-    async fn followed(&self, mut uri: String) -> Result<Response> {
-        let headers = self.headers().await?;
-        for _ in 0..=MAX_REDIRECTS {
-            let response = self.client.get(&uri, &headers, MAX_ANSWER).await?;
+    async fn followed(
+        &self,
+        mut uri: String,
+        headers: &[(&'static str, String)],
+        limit: usize,
+    ) -> Result<Bytes> {
+        for hop in 0..=MAX_REDIRECTS {
+            let response = match self.client.get(&uri, headers, limit).await {
+                Err(error) if hop > 0 && error.kind() == ErrorKind::InvalidArgument => {
+                    return Err(Error::protocol(
+                        "a redirect over HTTP leads to an address that cannot be used",
+                    ));
+                }
+                response => response?,
+            };
             match response.status {
-                200..=299 => return Ok(response),
+                200..=299 => return Ok(response.body),
                 301 | 302 | 307 | 308 => uri = redirected(&uri, response.location.as_deref())?,
                 status => return Err(refused(status, &response.body)),
             }
@@ -179,19 +203,30 @@ fn redirected(from: &str, location: Option<&str>) -> Result<String> {
     Ok(format!("{}/{}", &from[..host], location.trim_start_matches('/')))
 }
 
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|_| {
+        Error::protocol("the answer over HTTP is not as expected: is this the web service of Pulsar?")
+    })
+}
+
+/// The error of a status. A refusal is final if it is Pulsar's, which gives a reason: others may be of a gateway that has no
+/// broker for a moment.
 fn refused(status: u16, body: &[u8]) -> Error {
-    let (kind, text) = match status {
-        401 => (ErrorKind::Authentication, "the credentials are missing or were refused"),
-        403 => (ErrorKind::Authorization, "the role may not do this"),
-        404 => (ErrorKind::TopicNotFound, "there is no such topic, namespace or schema"),
-        405 | 409 | 412 => (ErrorKind::NotAllowed, "the broker does not allow this"),
-        408 | 500 | 502..=504 => (ErrorKind::ServiceNotReady, "the broker is not ready"),
-        429 => (ErrorKind::TooManyRequests, "the broker has too many requests"),
+    let body = serde_json::from_slice::<Value>(body).ok();
+    let reason = body.as_ref().and_then(|body| body["reason"].as_str());
+    let (kind, text) = match (status, reason) {
+        (401, _) => (ErrorKind::Authentication, "the credentials are missing or were refused"),
+        (403, Some(_)) => (ErrorKind::Authorization, "the role may not do this"),
+        (404, Some(_)) => (ErrorKind::TopicNotFound, "there is no such topic, namespace or schema"),
+        (405 | 409 | 412, Some(_)) => (ErrorKind::NotAllowed, "the broker does not allow this"),
+        (403 | 404 | 405 | 408 | 409 | 412 | 500 | 502..=504, _) => {
+            (ErrorKind::ServiceNotReady, "the broker is not ready")
+        }
+        (429, _) => (ErrorKind::TooManyRequests, "the broker has too many requests"),
         _ => (ErrorKind::Protocol, "an answer over HTTP has an unexpected status"),
     };
     let error = Error::new(kind, format!("{text} (HTTP status {status})"));
-    let reason = serde_json::from_slice::<Value>(body).ok();
-    match reason.as_ref().and_then(|body| body["reason"].as_str()) {
+    match reason {
         Some(reason) => error.with_peer_text(reason),
         None => error,
     }
@@ -230,8 +265,8 @@ fn pair_of(text: &str) -> Option<Bytes> {
     let mut out = BytesMut::new();
     for part in ["key", "value"] {
         let text = match both.get(part)? {
-            part @ Value::Object(_) => part.to_string(),
-            _ => String::new(),
+            Value::String(text) if text.is_empty() => String::new(),
+            part => part.to_string(),
         };
         out.put_i32(i32::try_from(text.len()).ok()?);
         out.put_slice(text.as_bytes());
@@ -292,6 +327,9 @@ mod tests {
             let error = refused(status, br#"{"reason": "why"}"#);
             assert_eq!((error.kind(), error.peer_text()), (kind, Some("why")));
         }
-        assert_eq!(refused(500, b"<html>").peer_text(), None);
+        for status in [403, 404, 405, 500] {
+            let error = refused(status, b"<html>");
+            assert_eq!((error.kind(), error.peer_text()), (ErrorKind::ServiceNotReady, None), "{status}");
+        }
     }
 }

@@ -296,7 +296,8 @@ impl PartitionProducer {
             return false;
         }
         machine.handle_schema(info, answer);
-        self.deliver(machine);
+        drop(machine);
+        // The driver delivers, so that outcomes keep their order.
         self.wake();
         true
     }

@@ -143,6 +143,11 @@ impl Supervisor {
             _ if durable || options.durable => None,
             resume => Some(whole_entry(resume.unwrap_or(options.position))),
         };
+        if !options.durable && part.directions.has_moved() && part.machine().resume_position().is_some() {
+            let text = "the topic has moved to another cluster, where its messages have other ids: open the reader \
+                        again at a position of its own";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
         // A subscription that is about to be placed needs what follows its position. The one that is created to learn
         // whether it exists begins at the end, which tells the two apart.
         let probes = options.durable && !durable;
