@@ -209,6 +209,7 @@ fuzz_target!(|data: &[u8]| {
     let columns = Columns {
         value: given(0, "value"),
         json: roles & 2 != 0,
+        schema: None,
         key: given(2, "key"),
         topic,
         properties: given(3, "properties"),

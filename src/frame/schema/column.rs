@@ -148,6 +148,9 @@ impl Lists {
     }
 }
 
+/// Largest fixed for values with a meaning, in bytes: more than any decimal of a column needs.
+const MAX_FIXED: usize = 4096;
+
 fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
@@ -191,6 +194,9 @@ impl<'s> Column<'s> {
             (Kind::Float | Kind::Double, _) => {
                 if !kind.is_floating() && !kind.is_integer() {
                     return Err(unfit());
+                }
+                if let Some(whole) = integers(&array)? {
+                    check_exact(&whole, &array, node.kind == Kind::Float)?;
                 }
                 let numbers = cast(&array, &DataType::Float64)?.as_primitive().clone();
                 if node.kind == Kind::Float { Values::Float(numbers) } else { Values::Double(numbers) }
@@ -373,10 +379,26 @@ fn integers(array: &ArrayRef) -> Result<Option<Integers>> {
     })
 }
 
+/// Refuses integers that a float would change.
+fn check_exact(whole: &Integers, array: &ArrayRef, is_single: bool) -> Result<()> {
+    let kept = |value: i128| if is_single { value as f32 as i128 } else { value as f64 as i128 };
+    let mut values = (0..array.len()).filter(|row| array.is_valid(*row)).map(|row| whole.value(row));
+    match values.find(|value| kept(*value) != *value) {
+        None => Ok(()),
+        Some(value) => {
+            let name = if is_single { "float" } else { "double" };
+            Err(Flaw::new(format!("{value} has more digits than a {name}")))
+        }
+    }
+}
+
 /// Values with a meaning; `None` if a type of Arrow has another.
 fn meant<'s>(kind: &Kind, logical: Logical, array: &ArrayRef) -> Option<Result<Values<'s>>> {
     let of = array.data_type();
     let size = if let Kind::Fixed(fixed) = kind { Some(fixed.size) } else { None };
+    if size.is_some_and(|size| size > MAX_FIXED) {
+        return Some(Err(Flaw::new(format!("the schema has a fixed of more than {MAX_FIXED} bytes"))));
+    }
     let numbers = |to: DataType| -> Result<Int64Array> {
         Ok(cast(&cast(array, &to)?, &DataType::Int64)?.as_primitive().clone())
     };

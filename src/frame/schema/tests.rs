@@ -273,6 +273,20 @@ fn numbers_become_wider_and_narrower_while_their_values_stay() {
 }
 
 #[test]
+fn integers_that_a_float_would_change_are_refused() {
+    for (kind, exact) in [("float", 1 << 24), ("double", 1 << 53)] {
+        let schema =
+            format!(r#"{{"type": "record", "name": "R", "fields": [{{"name": "n", "type": "{kind}"}}]}}"#);
+        let schema = Arc::new(Schema::parse(schema.as_bytes()).unwrap());
+        let encoded = |value: i64| {
+            rows(one("n", Int64Array::from(vec![Some(value)])), RowSchema::Avro(Arc::clone(&schema)))
+        };
+        assert!(encoded(exact).is_ok() && encoded(-exact).is_ok() && encoded(exact + 2).is_ok(), "{kind}");
+        assert!(encoded(exact + 1).unwrap_err().message().contains("more digits"), "{kind}");
+    }
+}
+
+#[test]
 fn single_values_are_those_of_the_java_client() {
     let payload = |plain, array: ArrayRef| {
         payloads(batch(vec![("v", array)]), RowSchema::Plain(plain), Some("v")).unwrap().remove(0).unwrap()
