@@ -78,6 +78,11 @@ pub struct ServiceUrl {
 }
 
 impl ServiceUrl {
+    /// Whether it leads to a Pulsar broker, with TLS or without.
+    pub(crate) fn is_of_broker(&self, tls: bool) -> bool {
+        self.protocol == Protocol::Pulsar && self.transport == Transport::Tcp && self.tls == tls
+    }
+
     /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `http://` (8080), `https://` (8443), `mqtt://` (1883), `mqtts://` (8883), `ws://`
     /// (80), `wss://` (443), `tubemq://` (8715), `tubemq+ssl://` (8716), each with one or several hosts, and
     /// `mqtt+unix:///path/of/socket`.

@@ -110,25 +110,19 @@ impl Attached {
         &mut self.protocol
     }
 
-    /// The URL for the scheme of this connection, of a pair without and with TLS.
-    fn of_scheme<'a>(&self, (plain, tls): &'a (Option<String>, Option<String>)) -> Option<&'a str> {
-        if self.secure { tls.as_deref() } else { plain.as_deref() }
-    }
-
     /// A close of the producer or consumer follows.
     fn migrated(&self, moved: pb::CommandTopicMigrated) {
         let (id, kind) = (moved.resource_id, moved.resource_type());
         let named = (moved.broker_service_url, moved.broker_service_url_tls);
-        let url = self.of_scheme(&named);
         match kind {
             ResourceType::Producer => {
                 if let Some(part) = self.producers.get(&id) {
-                    part.directions().migrate(part.topic(), url, self.secure);
+                    part.directions().migrate(part.topic(), &named, self.secure);
                 }
             }
             ResourceType::Consumer => {
                 if let Some(part) = self.consumers.get(&id) {
-                    part.directions().migrate(part.topic(), url, self.secure);
+                    part.directions().migrate(part.topic(), &named, self.secure);
                 }
             }
         }
@@ -154,14 +148,14 @@ impl Attached {
             Command::CloseProducer(close) => {
                 if let Some(part) = self.producers.remove(&close.producer_id) {
                     let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
-                    part.directions().assign(self.of_scheme(&named), self.secure);
+                    part.directions().assign(&named, self.secure);
                     part.detach(now, Loss::ClosedByBroker);
                 }
             }
             Command::CloseConsumer(close) => {
                 if let Some(part) = self.consumers.remove(&close.consumer_id) {
                     let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
-                    part.directions().assign(self.of_scheme(&named), self.secure);
+                    part.directions().assign(&named, self.secure);
                     part.detach(Loss::ClosedByBroker);
                 }
             }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::client::log::{self, Level};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::{Address, Protocol, ServiceUrl, Transport};
+use crate::net::url::{Address, ServiceUrl};
 
 /// Part of the logger that tells about directions.
 pub(super) const LOGGER: &str = "penstock.pulsar.connection";
@@ -41,8 +41,8 @@ pub(super) struct Next {
 impl Directions {
     /// Notes the broker that was named when the partition was closed, if one was. One that cannot be used is passed over: there
     /// is the lookup.
-    pub(super) fn assign(&self, url: Option<&str>, secure: bool) {
-        let Some(url) = parsed(url, secure) else { return };
+    pub(super) fn assign(&self, named: &Named, secure: bool) {
+        let Some(url) = usable(named, secure) else { return };
         let address = url.addresses.into_iter().next();
         log::record(Level::Debug, LOGGER, || {
             format!("a broker names another one for its topic: {address:?}")
@@ -51,8 +51,8 @@ impl Directions {
     }
 
     /// Notes the cluster that the topic has moved to.
-    pub(super) fn migrate(&self, topic: &str, url: Option<&str>, secure: bool) {
-        let Some(url) = parsed(url, secure) else {
+    pub(super) fn migrate(&self, topic: &str, named: &Named, secure: bool) {
+        let Some(url) = usable(named, secure) else {
             log::warn(&format!("{topic} has moved to a cluster whose URL cannot be used by this client"));
             return;
         };
@@ -117,7 +117,12 @@ impl Directions {
     }
 }
 
-fn parsed(url: Option<&str>, secure: bool) -> Option<ServiceUrl> {
-    let url = ServiceUrl::parse(url.filter(|url| !url.is_empty())?).ok()?;
-    (url.protocol == Protocol::Pulsar && url.transport == Transport::Tcp && url.tls == secure).then_some(url)
+/// URLs of a broker or a cluster, as a broker states them: without and with TLS.
+pub(super) type Named = (Option<String>, Option<String>);
+
+/// The URL for connections with or without TLS, if it can be used.
+fn usable((plain, tls): &Named, secure: bool) -> Option<ServiceUrl> {
+    let url = if secure { tls } else { plain };
+    let url = ServiceUrl::parse(url.as_deref()?).ok()?;
+    url.is_of_broker(secure).then_some(url)
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
-use crate::net::url::{Address, Protocol, ServiceUrl, Transport};
+use crate::net::url::{Address, ServiceUrl};
 
 /// More redirects than this are a loop.
 pub(super) const MAX_REDIRECTS: usize = 20;
@@ -46,7 +46,7 @@ pub(super) fn broker_address(url: Option<&str>, tls: bool) -> Result<Address> {
     let url = ServiceUrl::parse(url).map_err(|error| {
         Error::protocol("the lookup response names an invalid broker URL").with_peer_text(error.message())
     })?;
-    if url.tls != tls || url.protocol != Protocol::Pulsar || url.transport != Transport::Tcp {
+    if !url.is_of_broker(tls) {
         return Err(Error::protocol("the lookup response leads to a broker with another scheme"));
     }
     let first = url.addresses.into_iter().next();
