@@ -103,6 +103,9 @@ def _figures(row: Row) -> str:
         return f"{row['milliseconds']:.0f} ms"
     if "connections" in row:
         return f"{row['connections']:12,.0f} held, broker {row['rss']:.0f} MiB"
+    if "topics" in row:
+        busy = f"{row['wakes']:.3f} wake-ups and {row['cpu']:.1f} us of CPU in a second"
+        return f"{row['kib']:.1f} KiB a topic, {busy}"
     line = f"{row['rate']:12,.0f} msg/s {row['cpu']:8.2f} CPU s/M"
     if "cpu_jvm" in row:
         parts = (f"{part} {row[f'cpu_{part}']:.2f}" for part in ("driver", "jvm", "workers"))

@@ -12,10 +12,23 @@ from collections import deque
 from typing import Any
 
 from benches.clock import Clock
+from benches.pulsar.avro import peer_avro_read, peer_avro_send, penstock_avro_read, penstock_avro_send
 from benches.pulsar.floor import bare_asyncio, bare_sqlite
 from benches.pulsar.memory import memory_receive, memory_receive_singly, memory_send
+from benches.pulsar.pattern import pattern_topics
 
-__all__ = ["bare_asyncio", "bare_sqlite", "memory_receive", "memory_receive_singly", "memory_send"]
+__all__ = [
+    "bare_asyncio",
+    "bare_sqlite",
+    "memory_receive",
+    "memory_receive_singly",
+    "memory_send",
+    "pattern_topics",
+    "peer_avro_read",
+    "peer_avro_send",
+    "penstock_avro_read",
+    "penstock_avro_send",
+]
 
 WINDOW = 1000
 
@@ -97,6 +110,33 @@ async def penstock_receive_many(url: str, topic: str, count: int, size: int) -> 
             await consumer.ack_many(messages)
             left -= len(messages)
         return clock.stop()
+
+
+async def penstock_shared(url: str, topic: str, count: int, size: int, **options: Any) -> dict[str, float]:
+    """A Shared subscription, which can have a dead letter policy."""
+    import penstock
+
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(
+            topic, f"shared-{len(options)}", type="shared", position="earliest", **options
+        ) as consumer,
+    ):
+        await consumer.receive(timeout=30)
+        clock = Clock(count)
+        left = count
+        while left > 0:
+            messages = await consumer.receive_many(1000, timeout=30)
+            await consumer.ack_many(messages)
+            left -= len(messages)
+        return clock.stop()
+
+
+async def penstock_dead_letter(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import penstock
+
+    policy = penstock.pulsar.DeadLetterPolicy(max_redeliveries=3)
+    return await penstock_shared(url, topic, count, size, dead_letter=policy)
 
 
 async def penstock_listen(url: str, topic: str, count: int, size: int) -> dict[str, float]:

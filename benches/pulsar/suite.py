@@ -45,6 +45,8 @@ STEPS = [
     Step("penstock_many", 500_000, fills=True),
     Step("penstock_for", 300_000),
     Step("penstock_receive_many", 400_000),
+    Step("penstock_shared", 400_000),
+    Step("penstock_dead_letter", 400_000),
     Step("penstock_listen", 400_000),
     Step("penstock_blocking", 200_000),
     Step("peer_receive", 200_000),
@@ -53,6 +55,12 @@ STEPS = [
     Step("compat_receive", 200_000),
     Step("compat_batch_receive", 300_000),
     Step("compat_asyncio_receive", 200_000),
+    # Rows of their own schema, whatever the size.
+    Step("penstock_avro_send", 300_000, (EMBEDDED, PULSAR), (100,)),
+    Step("penstock_avro_read", 200_000, (EMBEDDED, PULSAR), (100,)),
+    Step("peer_avro_send", 20_000, (EMBEDDED, PULSAR), (100,)),
+    Step("peer_avro_read", 10_000, (EMBEDDED, PULSAR), (100,)),
+    Step("pattern_topics", 1_000, (EMBEDDED, PULSAR), (100,)),
     Step("memory_receive", 0, (EMBEDDED, PULSAR), (1024,)),
     Step("memory_receive_singly", 0, (EMBEDDED,), (1024,)),
     Step("memory_send", 200_000, (EMBEDDED,), (1024,)),
@@ -153,6 +161,16 @@ TARGETS = [
     share(
         "Pulsar 100 B: its CPU / pulsar-client, receive", 1 / 3, PULSAR, 100, "compat_receive", "peer_receive"
     ),
+    times(
+        "embedded 100 B: with a dead letter policy / without",
+        0.95,
+        EMBEDDED,
+        100,
+        "penstock_dead_letter",
+        "penstock_shared",
+    ),
+    times("Pulsar, Avro: frames / records, sent", 10, PULSAR, 100, "penstock_avro_send", "peer_avro_send"),
+    times("Pulsar, Avro: frames / records, read", 10, PULSAR, 100, "penstock_avro_read", "peer_avro_read"),
     times("Pulsar 1 KiB: window / pulsar.asyncio", 7.5, PULSAR, 1024, "penstock_window", "peer_asyncio"),
     times(
         "Pulsar 1 KiB: async for + ack / pulsar.asyncio",

@@ -390,8 +390,17 @@ class PulsarProducer(Producer):
         if replicate_to is not None or disable_replication:
             replicate_to = clusters(replicate_to, disable_replication)
         return self._native.send(
-            *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
-            *(replicate_to, None, None if schema is None else message_schema(schema)),
+            payload,
+            key,
+            ordering_key,
+            properties,
+            event_time,
+            sequence_id,
+            deliver_at,
+            null_value,
+            replicate_to,
+            None,
+            None if schema is None else message_schema(schema),
         )
 
     def send_nowait(
@@ -427,8 +436,17 @@ class PulsarProducer(Producer):
         if replicate_to is not None or disable_replication:
             replicate_to = clusters(replicate_to, disable_replication)
         self._native.send_nowait(
-            *(payload, key, ordering_key, properties, event_time, sequence_id, deliver_at, null_value),
-            *(replicate_to, None, None if schema is None else message_schema(schema)),
+            payload,
+            key,
+            ordering_key,
+            properties,
+            event_time,
+            sequence_id,
+            deliver_at,
+            null_value,
+            replicate_to,
+            None,
+            None if schema is None else message_schema(schema),
         )
 
     def send_many(
