@@ -38,6 +38,7 @@ FILES = {
     "_connect.py": "blocking/_connect.py",
     **{f"{key}/client.py": f"{key}/blocking.py" for key in PROTOCOLS},
     "pulsar/intercepted.py": "pulsar/blocking_intercepted.py",
+    "pulsar/producer.py": "pulsar/blocking_producer.py",
     "pulsar/table_view.py": "pulsar/blocking_table_view.py",
 }
 """Source -> generated file, both relative to the package."""
@@ -51,6 +52,7 @@ MODULES = {
     "_opening": "blocking._opening",
     **{f"{key}.client": f"{key}.blocking" for key in PROTOCOLS},
     "pulsar.intercepted": "pulsar.blocking_intercepted",
+    "pulsar.producer": "pulsar.blocking_producer",
     "pulsar.table_view": "pulsar.blocking_table_view",
 }
 """Module of the asyncio face -> its twin, both relative to the package."""

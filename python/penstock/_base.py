@@ -9,17 +9,15 @@ using one raises an error that is both :class:`penstock.errors.Unsupported` and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from . import frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
 from ._metrics import text as metrics_text
 from ._native import log_records_dropped
-from .protocols import M_co
+from .protocols import M_co, P_contra
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from ._engine import FrameRows
     from ._typing import Duration, Pending, Size
 
@@ -122,7 +120,7 @@ class Client(ClientHandle):
         return f"<penstock.{type(self).__name__} {self._url}>"
 
 
-class Producer(ProducerHandle):
+class Producer(ProducerHandle, Generic[P_contra]):
     """Sends to one topic. Made by :meth:`Client.producer`."""
 
     @property
@@ -150,7 +148,7 @@ class Producer(ProducerHandle):
         """
         return self._native.stats()
 
-    def send(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> Awaitable[Any]:
+    def send(self, payload: P_contra, *, properties: dict[str, str] | None = None) -> Awaitable[Any]:
         """Sends a message. The payload is copied before this returns; the result comes when the broker has
         the message. Cancelling the wait does not unsend.
 
@@ -165,7 +163,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def send_nowait(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> None:
+    def send_nowait(self, payload: P_contra, *, properties: dict[str, str] | None = None) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the broker and raises what went wrong.
 
@@ -175,7 +173,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def send_many(self, payloads: Sequence[Buffer]) -> Awaitable[Sequence[Any]]:
+    def send_many(self, payloads: Sequence[P_contra]) -> Awaitable[Sequence[Any]]:
         """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
 
@@ -209,7 +207,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def _submit_many(self, payloads: Sequence[Buffer]) -> Pending[Any]:
+    def _submit_many(self, payloads: Sequence[P_contra]) -> Pending[Any]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the results, and the next
         messages can be prepared meanwhile."""
         raise NotImplementedError

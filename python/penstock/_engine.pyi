@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, final, type_check_only
 
 from typing_extensions import Buffer
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from .mqtt import ReasonCode
 
@@ -52,6 +53,7 @@ _Client = TypeVar("_Client")
 _Message = TypeVar("_Message")
 _Target_contra = TypeVar("_Target_contra", contravariant=True)
 _Receipts_co = TypeVar("_Receipts_co", covariant=True)
+_Value_co = TypeVarWithDefault("_Value_co", covariant=True, default=Any)
 
 @type_check_only
 class _Pending(Protocol[_T_co]):
@@ -545,12 +547,12 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
         """Id of the last message of each partition."""
 
 @final
-class PulsarMessage(_AnyMessage):
-    """A received message."""
+class PulsarMessage(_AnyMessage, Generic[_Value_co]):
+    """A received message. ``PulsarMessage[Order]`` has a value of a schema."""
     @property
     def id(self) -> MessageId: ...
     @property
-    def value(self) -> Any:
+    def value(self) -> _Value_co:
         """The value, by the schema of the consumer; the payload, if it has none; ``None`` for a tombstone.
         Decoded each time.
 

@@ -2,6 +2,8 @@
 here only."""
 # pyright: reportPrivateUsage=false
 
+from types import GenericAlias
+
 from . import _engine, parse
 from ._engine import *  # noqa: F403
 from ._missing import missing
@@ -10,6 +12,8 @@ from .errors import from_engine
 _engine.set_error_factory(from_engine)
 _engine.set_missing_factory(missing)
 _engine.set_seconds_parser(parse.seconds)
+# ``PulsarMessage[Order]`` is for type checkers.
+_engine.PulsarMessage.__class_getitem__ = classmethod(GenericAlias)  # pyright: ignore[reportAttributeAccessIssue]
 start_broker = _engine.Broker.start
 check_store = _engine.check_store
 backup_store = _engine.backup_store

@@ -23,18 +23,20 @@ from .errors import InvalidArgument
 from .options import SCOPES, Table
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import Buffer, TypeVar
 
     from ._engine import MqttMessage, PulsarMessage, TubeMqMessage
 
-    Message: TypeAlias = PulsarMessage | MqttMessage | TubeMqMessage
+    Message: TypeAlias = PulsarMessage[Any] | MqttMessage | TubeMqMessage
     """A received message of any protocol. All have ``data``, ``topic`` and ``properties``."""
     M_co = TypeVar("M_co", bound=Message, default=Message, covariant=True)
+    P_contra = TypeVar("P_contra", default=Buffer, contravariant=True)
 else:
     from typing import TypeVar
 
     M_co = TypeVar("M_co", covariant=True)
-"""The messages of a consumer."""
+    P_contra = TypeVar("P_contra", contravariant=True)
+# ``M_co``: the messages of a consumer. ``P_contra``: what a producer takes as payloads.
 
 
 def _load(reference: str) -> Any:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+from typing_extensions import Buffer
+
 import penstock
 from penstock.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, ReasonCode
 from penstock.pulsar import (
@@ -51,16 +53,16 @@ async def pulsar(url: str) -> None:
     async with penstock.pulsar.connect(url, listener_name="outside") as client:
         assert_type(client, PulsarClient)
         async with client.producer("orders", compression="zstd") as producer:
-            assert_type(producer, PulsarProducer)
+            assert_type(producer, PulsarProducer[Buffer])
             assert_type(await producer.send(b"x", "k", deliver_after=5), MessageId)
             assert_type(await producer.send_many([b"x"], ["k"]), MessageIds)
-            producer.send(b"x", qos=1)  # type: ignore[call-arg]
+            producer.send(b"x", qos=1)  # type: ignore[call-overload]
         async with client.consumer("orders", "billing", type="shared") as consumer:
-            assert_type(consumer, PulsarConsumer)
+            assert_type(consumer, PulsarConsumer[bytes])
             assert_type(await consumer.last_message_ids(), list[MessageId])
             await consumer.seek("earliest")
             message = await consumer.receive()
-            assert_type(message, PulsarMessage)
+            assert_type(message, PulsarMessage[bytes])
             assert_type(message.id, MessageId)
             message.qos  # type: ignore[attr-defined]
             consumer.partitions()  # type: ignore[attr-defined]
@@ -68,22 +70,22 @@ async def pulsar(url: str) -> None:
             async def handle(message: PulsarMessage) -> None: ...
 
             listener = consumer.listen(handle, concurrency=16)
-            assert_type(listener, penstock.Listener[PulsarMessage])
+            assert_type(listener, penstock.Listener[PulsarMessage[bytes]])
             await listener.stop()
 
             def wrong(message: MqttMessage) -> None: ...
 
             consumer.listen(wrong)  # type: ignore[arg-type]
-        client.producer("orders", qos=1)  # type: ignore[call-arg]
+        client.producer("orders", qos=1)  # type: ignore[call-overload]
         client.reauthenticate()  # type: ignore[attr-defined]
         interceptor = penstock.pulsar.ProducerInterceptor()
         client.producer("orders", interceptors=interceptor)
         client.producer("orders", interceptors=[interceptor])
-        client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[arg-type]
+        client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[call-overload]
         async with client.reader("orders", position={"orders-partition-0": message.id}) as reader:
-            assert_type(reader, PulsarConsumer)
+            assert_type(reader, PulsarConsumer[bytes])
         client.reader("orders", position="-2h", subscription="mine")
-        client.reader("orders", position=2.5)  # type: ignore[arg-type]
+        client.reader("orders", position=2.5)  # type: ignore[call-overload]
         async with client.table_view("prices") as view:
             assert_type(view["tea"], bytes)
             assert_type(view.get("tea"), bytes | None)
@@ -135,7 +137,7 @@ def the_blocking_face(url: str) -> None:
         assert_type(producer.submit_many([b"x"]).wait(), MessageIds)
         producer.flush(timeout=1)
         with client.consumer("orders", "billing") as consumer, consumer.listen(print) as listener:
-            assert_type(listener, penstock.blocking.Listener[PulsarMessage])
+            assert_type(listener, penstock.blocking.Listener[PulsarMessage[bytes]])
     with penstock.mqtt.blocking.connect(url) as mqtt_client:
         assert_type(mqtt_client.publish("a", b""), ReasonCode)
         mqtt_client.partitions("a")  # type: ignore[attr-defined]

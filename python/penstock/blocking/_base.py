@@ -10,17 +10,15 @@ using one raises an error that is both :class:`penstock.errors.Unsupported` and 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import frames, parse
 from penstock._metrics import text as metrics_text
 from penstock._native import log_records_dropped
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
-from penstock.protocols import M_co
+from penstock.protocols import M_co, P_contra
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock._engine import FrameRows
     from penstock._typing import Duration, Size, Waiter
 
@@ -123,7 +121,7 @@ class Client(ClientHandle):
         return f"<penstock.blocking.{type(self).__name__} {self._url}>"
 
 
-class Producer(ProducerHandle):
+class Producer(ProducerHandle, Generic[P_contra]):
     """Sends to one topic. Made by :meth:`Client.producer`."""
 
     @property
@@ -151,7 +149,7 @@ class Producer(ProducerHandle):
         """
         return self._native.stats()
 
-    def send(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> Any:
+    def send(self, payload: P_contra, *, properties: dict[str, str] | None = None) -> Any:
         """Sends a message. The payload is copied before this returns; the result comes when the broker has
         the message. An exception during the wait does not unsend.
 
@@ -166,7 +164,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def send_nowait(self, payload: Buffer, *, properties: dict[str, str] | None = None) -> None:
+    def send_nowait(self, payload: P_contra, *, properties: dict[str, str] | None = None) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the broker and raises what went wrong.
 
@@ -176,7 +174,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def send_many(self, payloads: Sequence[Buffer]) -> Sequence[Any]:
+    def send_many(self, payloads: Sequence[P_contra]) -> Sequence[Any]:
         """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
 
@@ -210,7 +208,7 @@ class Producer(ProducerHandle):
         """
         raise NotImplementedError
 
-    def submit_many(self, payloads: Sequence[Buffer]) -> Waiter[Any]:
+    def submit_many(self, payloads: Sequence[P_contra]) -> Waiter[Any]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the results, and the next
         messages can be prepared meanwhile."""
         raise NotImplementedError

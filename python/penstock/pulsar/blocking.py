@@ -1,7 +1,7 @@
 # Generated from penstock/pulsar/client.py by tools/generate_blocking.py; do not edit.
 """Pulsar, blocking: :class:`PulsarClient`, :class:`PulsarProducer`, :class:`PulsarConsumer`.
 
-Options are checked once, when a handle is opened; after that a call goes straight to the native module and
+Options are checked once, when a handle is opened; after that a call goes straight to the native module.
 """
 # pyright: reportPrivateUsage=false
 
@@ -12,30 +12,32 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from penstock import frames, parse
-from penstock._missing import refuse_all
 from penstock._native import PulsarMessage
-from penstock._typing import NoFields
-from penstock.blocking._base import Client, Consumer, Producer
+from penstock.blocking._base import Client, Consumer
 from penstock.blocking._opening import opening
 from penstock.errors import InvalidArgument
+from penstock.pulsar._typing import T, T_co, T_contra
 from penstock.pulsar.blocking_intercepted import InterceptedConsumer, InterceptedProducer
+from penstock.pulsar.blocking_producer import PulsarProducer as PulsarProducer
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
-from penstock.pulsar.routing import check_producer, clusters, frame_schema, message_schema
+from penstock.pulsar.routing import check_producer
 
 if TYPE_CHECKING:
-    from penstock._engine import MessageId, MessageIds
-    from penstock._typing import Duration, Timestamp, Waiter
+    from typing_extensions import Buffer
+
+    from penstock._engine import MessageId
+    from penstock._typing import Duration, Timestamp
     from penstock.broker import Broker
     from penstock.pulsar.blocking_table_view import PulsarTableView
     from penstock.pulsar.options import (
-        FrameSchema,
+        ConsumerOptionsButSchema,
+        ProducerOptionsButSchema,
         PulsarClientOptions,
         PulsarConsumerOptions,
         PulsarProducerOptions,
-        SchemaOption,
     )
-    from penstock.pulsar.schema import StoredSchema
+    from penstock.pulsar.schema import Schema, StoredSchema
 
 
 V = TypeVar("V")
@@ -80,7 +82,15 @@ class PulsarClient(Client):
         """The broker of an ``embedded:`` URL; ``None`` for others."""
         return self._broker
 
-    def producer(self, topic: str, **options: Unpack[PulsarProducerOptions]) -> PulsarProducer:
+    @overload
+    def producer(self, topic: str, **options: Unpack[ProducerOptionsButSchema]) -> PulsarProducer[Buffer]: ...
+    @overload
+    def producer(
+        self, topic: str, *, schema: type[T] | Schema[T], **options: Unpack[ProducerOptionsButSchema]
+    ) -> PulsarProducer[T]: ...
+    @overload
+    def producer(self, topic: str, **options: Unpack[PulsarProducerOptions]) -> PulsarProducer[Any]: ...
+    def producer(self, topic: str, **options: Unpack[PulsarProducerOptions]) -> PulsarProducer[Any]:
         """Opens a producer.
 
         Args:
@@ -99,7 +109,7 @@ class PulsarClient(Client):
         check_producer(values)
         return self._open_producer(topic, values)
 
-    def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer:
+    def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer[Any]:
         self._check()
         wanted = {name: value for name, value in values.items() if name not in _OF_THE_FACE}
         native = self._native.producer(topic, wanted).wait()
@@ -108,12 +118,35 @@ class PulsarClient(Client):
             return PulsarInterceptedProducer(native, self, chain or (), router)
         return PulsarProducer(native, self)
 
+    @overload
+    def consumer(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        subscription: str | None = None,
+        **options: Unpack[ConsumerOptionsButSchema],
+    ) -> PulsarConsumer[bytes]: ...
+    @overload
+    def consumer(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        subscription: str | None = None,
+        *,
+        schema: type[T] | Schema[T],
+        **options: Unpack[ConsumerOptionsButSchema],
+    ) -> PulsarConsumer[T]: ...
+    @overload
     def consumer(
         self,
         topic: str | Sequence[str] | re.Pattern[str],
         subscription: str | None = None,
         **options: Unpack[PulsarConsumerOptions],
-    ) -> PulsarConsumer:
+    ) -> PulsarConsumer[Any]: ...
+    def consumer(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarConsumer[Any]:
         """Subscribes.
 
         Args:
@@ -142,7 +175,7 @@ class PulsarClient(Client):
 
     def _open_consumer(
         self, topics: list[str] | tuple[str, str], subscription: str, values: dict[str, Any]
-    ) -> PulsarConsumer:
+    ) -> PulsarConsumer[Any]:
         self._check()
         # The options stay as they are: an opening may be awaited again after a failure.
         wanted = {name: value for name, value in values.items() if name not in _OF_THE_FACE}
@@ -159,13 +192,38 @@ class PulsarClient(Client):
         consumer._one_by_one = values["type"] in ("shared", "key_shared")
         return consumer
 
+    @overload
+    def reader(
+        self,
+        topic: str | Sequence[str],
+        *,
+        subscription: str | None = None,
+        **options: Unpack[ConsumerOptionsButSchema],
+    ) -> PulsarConsumer[bytes]: ...
+    @overload
+    def reader(
+        self,
+        topic: str | Sequence[str],
+        *,
+        schema: type[T] | Schema[T],
+        subscription: str | None = None,
+        **options: Unpack[ConsumerOptionsButSchema],
+    ) -> PulsarConsumer[T]: ...
+    @overload
     def reader(
         self,
         topic: str | Sequence[str],
         *,
         subscription: str | None = None,
         **options: Unpack[PulsarConsumerOptions],
-    ) -> PulsarConsumer:
+    ) -> PulsarConsumer[Any]: ...
+    def reader(
+        self,
+        topic: str | Sequence[str],
+        *,
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarConsumer[Any]:
         """Reads a topic without leaving a subscription behind. Nothing needs to be acknowledged.
 
         Args:
@@ -195,7 +253,7 @@ class PulsarClient(Client):
 
     def _open_reader(
         self, topics: list[str], subscription: str, values: dict[str, Any], start: ReaderStart | None
-    ) -> PulsarConsumer:
+    ) -> PulsarConsumer[Any]:
         inclusive = values["start_inclusive"]
         wanted = {**values, "start_inclusive": False} if start else values
         reader = self._open_consumer(topics, subscription, wanted)
@@ -209,22 +267,35 @@ class PulsarClient(Client):
 
     @overload
     def table_view(
-        self, topic: str, *, subscription: str | None = None, **options: Unpack[PulsarConsumerOptions]
+        self, topic: str, *, subscription: str | None = None, **options: Unpack[ConsumerOptionsButSchema]
     ) -> PulsarTableView[bytes]: ...
     @overload
     def table_view(
         self,
         topic: str,
         *,
-        value: Callable[[PulsarMessage], V],
+        schema: type[T] | Schema[T],
         subscription: str | None = None,
-        **options: Unpack[PulsarConsumerOptions],
-    ) -> PulsarTableView[V]: ...
+        **options: Unpack[ConsumerOptionsButSchema],
+    ) -> PulsarTableView[T]: ...
+    @overload
     def table_view(
         self,
         topic: str,
         *,
-        value: Callable[[PulsarMessage], Any] | None = None,
+        value: Callable[[PulsarMessage[Any]], V],
+        subscription: str | None = None,
+        **options: Unpack[PulsarConsumerOptions],
+    ) -> PulsarTableView[V]: ...
+    @overload
+    def table_view(
+        self, topic: str, *, subscription: str | None = None, **options: Unpack[PulsarConsumerOptions]
+    ) -> PulsarTableView[Any]: ...
+    def table_view(
+        self,
+        topic: str,
+        *,
+        value: Callable[[PulsarMessage[Any]], Any] | None = None,
         subscription: str | None = None,
         **options: Unpack[PulsarConsumerOptions],
     ) -> PulsarTableView[Any]:
@@ -304,251 +375,9 @@ class PulsarClient(Client):
         return self._native.topics(namespace).wait()
 
 
-class PulsarProducer(Producer):
-    """Sends to one topic. Made by :meth:`PulsarClient.producer`."""
-
-    @property
-    def name(self) -> str:
-        """Producer name, given or chosen by the broker."""
-        return self._native.name
-
-    @property
-    def started_partitions(self) -> int:
-        """Number of partitions whose producers are open at the broker or are being opened: all of them,
-        unless ``lazy_start`` leaves some for later. 1 for a topic without partitions."""
-        return self._native.started_partitions
-
-    @property
-    def last_sequence_id(self) -> int:
-        """Highest sequence id with a receipt; -1 before the first one."""
-        return self._native.last_sequence_id
-
-    @property
-    def interceptor_errors(self) -> int:
-        """Number of calls of interceptors that raised."""
-        return 0
-
-    def send(
-        self,
-        payload: Any,
-        key: str | None = None,
-        *,
-        ordering_key: bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time: Timestamp | None = None,
-        sequence_id: int | None = None,
-        deliver_at: Timestamp | None = None,
-        deliver_after: Duration | None = None,
-        null_value: bool = False,
-        replicate_to: Sequence[str] | None = None,
-        disable_replication: bool = False,
-        schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
-    ) -> MessageId:
-        """Sends a message. The payload is copied before this returns; the result is the message id of the
-        broker's receipt. An exception during the wait does not unsend.
-
-        Args:
-            payload: bytes, or anything with the buffer protocol; with a schema, a value of it, or
-                ``None`` for a ``null_value``.
-            key: chooses the partition, and the consumer on Key_Shared subscriptions.
-            ordering_key: chooses the Key_Shared consumer instead of ``key``.
-            properties: user-defined metadata.
-            event_time: when the event happened: an aware ``datetime`` or milliseconds since 1970.
-            sequence_id: for deduplication; must ascend.
-            deliver_at: earliest delivery on Shared subscriptions: an aware ``datetime`` or milliseconds since
-                1970.
-            deliver_after: the same as a delay in seconds from now.
-            null_value: sends a tombstone, which compaction removes together with its key.
-            replicate_to: names of the only clusters that get a copy; by default the namespace decides.
-            disable_replication: keeps the message in this cluster.
-            schema: the schema of this message, if it is not that of the producer. The first message with a
-                schema has it registered, and those behind it wait for that; they are never in one batch with
-                messages of other schemas.
-
-        Raises:
-            QueueFull: the send window and its overflow queue are full: flush first.
-            MemoryLimit: the client's ``memory_limit`` is reached.
-            MessageTooLarge: the message is larger than the broker accepts.
-            InvalidArgument: a bad value, or the ``router`` raised or returned no partition.
-            SchemaError: the value does not fit the schema; the error names the field, and nothing is sent.
-            IncompatibleSchema: the broker refuses ``schema``; shows both, and the producer goes on (when
-                awaited).
-            Unsupported: a field of another protocol.
-            Closed: after :meth:`close`.
-        """
-        if other:
-            refuse_all("pulsar", other)
-        if event_time is not None:
-            event_time = parse.epoch_ms(event_time)
-        if deliver_at is not None or deliver_after is not None:
-            deliver_at = parse.deliver_ms(deliver_at, deliver_after)
-        if replicate_to is not None or disable_replication:
-            replicate_to = clusters(replicate_to, disable_replication)
-        return self._native.send(
-            payload,
-            key,
-            ordering_key,
-            properties,
-            event_time,
-            sequence_id,
-            deliver_at,
-            null_value,
-            replicate_to,
-            None,
-            None if schema is None else message_schema(schema),
-        ).wait()
-
-    def send_nowait(
-        self,
-        payload: Any,
-        key: str | None = None,
-        *,
-        ordering_key: bytes | None = None,
-        properties: dict[str, str] | None = None,
-        event_time: Timestamp | None = None,
-        sequence_id: int | None = None,
-        deliver_at: Timestamp | None = None,
-        deliver_after: Duration | None = None,
-        null_value: bool = False,
-        replicate_to: Sequence[str] | None = None,
-        disable_replication: bool = False,
-        schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
-    ) -> None:
-        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
-        the receipts and raises what went wrong.
-
-        Raises:
-            QueueFull: the send window is full; nothing is queued behind it.
-            MemoryLimit, MessageTooLarge, Unsupported, Closed: as :meth:`send`.
-        """
-        if other:
-            refuse_all("pulsar", other)
-        if event_time is not None:
-            event_time = parse.epoch_ms(event_time)
-        if deliver_at is not None or deliver_after is not None:
-            deliver_at = parse.deliver_ms(deliver_at, deliver_after)
-        if replicate_to is not None or disable_replication:
-            replicate_to = clusters(replicate_to, disable_replication)
-        self._native.send_nowait(
-            payload,
-            key,
-            ordering_key,
-            properties,
-            event_time,
-            sequence_id,
-            deliver_at,
-            null_value,
-            replicate_to,
-            None,
-            None if schema is None else message_schema(schema),
-        )
-
-    def send_many(
-        self,
-        payloads: Sequence[Any],
-        keys: Sequence[str | None] | None = None,
-        **other: Unpack[NoFields],
-    ) -> MessageIds:
-        """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
-        payloads from Python. No more than the send window are in flight at a time.
-
-        Args:
-            payloads: the messages: bytes-like, or values of the schema.
-            keys: one for each payload, or none.
-
-        Returns:
-            The message ids in the order of ``payloads``.
-
-        Raises:
-            ValueError: ``keys`` and ``payloads`` differ in length.
-            Error: the first error of the messages, with the number of failed ones.
-        """
-        if other:
-            refuse_all("pulsar", other)
-        return self.submit_many(payloads, keys).wait()
-
-    def submit_many(
-        self, payloads: Sequence[Any], keys: Sequence[str | None] | None = None
-    ) -> Waiter[MessageIds]:
-        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the message ids, and the next
-        messages can be prepared meanwhile."""
-        self._check()
-        return self._native.send_many(payloads, keys)
-
-    def send_frame(
-        self,
-        frame: Any,
-        *,
-        value: str | None = None,
-        encoding: str | None = None,
-        key: str | None = None,
-        properties: str | None = None,
-        event_time: str | None = None,
-        schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
-    ) -> MessageIds:
-        """Sends each row of a DataFrame as a message, without a Python object per row.
-
-        With a schema the columns are the fields of its record, by their names. A field without a column has
-        its default. Columns that are no fields are errors, except those of ``key``, ``properties`` and
-        ``event_time``.
-
-        Args:
-            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
-            value: column of the payloads (binary or text); with a schema, of its values: structs for
-                records. Null sends a tombstone.
-            encoding: for rows without a schema. ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row
-                as an object of all columns. Default: ``"raw"`` if ``value`` is given.
-            key: column of the keys.
-            properties: column of maps, text to text.
-            event_time: column of timestamps, or of milliseconds since 1970.
-            schema: ``"producer"`` stands for the schema of the producer; if it has none, the topic must not
-                have one either. ``"avro"`` and ``"json"`` define a schema by the columns, and any other
-                schema is one as for :meth:`PulsarClient.producer`: the broker gets it with the first row.
-                ``None`` sends payloads without a schema, whatever the topic has.
-
-        Returns:
-            The message ids in the order of the rows.
-
-        Raises:
-            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
-            SchemaError: a row or a column does not fit the schema, which the error names, and nothing is
-                sent; or the topic has a schema and the rows have none.
-            IncompatibleSchema: the broker refuses ``schema``; shows both.
-            Unsupported: a column of another protocol, or a schema that rows cannot be encoded by.
-        """
-        if other:
-            refuse_all("pulsar", other)
-        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
-        return self.submit_frame(frame, encoding=encoding, schema=schema, **columns).wait()
-
-    def submit_frame(
-        self,
-        frame: Any,
-        *,
-        value: str | None = None,
-        encoding: str | None = None,
-        key: str | None = None,
-        properties: str | None = None,
-        event_time: str | None = None,
-        schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
-    ) -> Waiter[MessageIds]:
-        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the message ids."""
-        if other:
-            refuse_all("pulsar", other)
-        self._check()
-        frames.check_frame(frame)
-        frames.check_encoding(value, encoding)
-        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
-        rows = self._native.encode_frame(frame, schema=frame_schema(schema), encoding=encoding, **columns)
-        return self.submit_rows(rows)
-
-
-class PulsarConsumer(Consumer[PulsarMessage]):
-    """Receives from a subscription. Made by :meth:`PulsarClient.consumer`.
+class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
+    """Receives from a subscription. Made by :meth:`PulsarClient.consumer`. ``PulsarConsumer[Order]`` has
+    messages with values of a schema.
 
     Iterating over it is the usual way; an iteration may be left at any time and taken up again. The
     acknowledging verbs take effect at once; with ``ack_receipt=True`` their result is the broker's
@@ -792,9 +621,12 @@ class PulsarConsumer(Consumer[PulsarMessage]):
         self.close()
 
 
-class PulsarInterceptedProducer(InterceptedProducer, PulsarProducer):
+# pyright looks for the other keywords of `send` among those of each of its overloads.
+class PulsarInterceptedProducer(  # pyright: ignore[reportIncompatibleMethodOverride]
+    InterceptedProducer, PulsarProducer[T_contra]
+):
     """A producer with interceptors."""
 
 
-class PulsarInterceptedConsumer(InterceptedConsumer, PulsarConsumer):
+class PulsarInterceptedConsumer(InterceptedConsumer, PulsarConsumer[T_co]):
     """A consumer with interceptors."""

@@ -20,8 +20,6 @@ from penstock.pulsar.interceptors import Interceptors, OutgoingMessage
 from penstock.pulsar.routing import Router, clusters, message_schema, partition_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock._engine import FrameRows, MessageId, MessageIds
     from penstock._typing import Duration, Timestamp, Waiter
     from penstock.pulsar.options import SchemaOption
@@ -44,7 +42,7 @@ class InterceptedProducer(InterceptedProducerHandle):
 
     def _outgoing(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None,
         ordering_key: bytes | None,
         properties: dict[str, str] | None,
@@ -74,7 +72,7 @@ class InterceptedProducer(InterceptedProducerHandle):
 
     def send(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
@@ -107,7 +105,7 @@ class InterceptedProducer(InterceptedProducerHandle):
 
     def send_nowait(
         self,
-        payload: Buffer,
+        payload: Any,
         key: str | None = None,
         *,
         ordering_key: bytes | None = None,
@@ -137,7 +135,7 @@ class InterceptedProducer(InterceptedProducerHandle):
         return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
 
     def submit_many(
-        self, payloads: Sequence[Buffer], keys: Sequence[str | None] | None = None
+        self, payloads: Sequence[Any], keys: Sequence[str | None] | None = None
     ) -> Waiter[MessageIds]:
         raise self._one_by_one("send_many")
 

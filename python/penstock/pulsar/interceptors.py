@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock._engine import MessageId, PulsarMessage
 
 __all__ = ["ConsumerInterceptor", "Interceptors", "OutgoingMessage", "ProducerInterceptor", "interceptors"]
@@ -21,8 +19,8 @@ log = logging.getLogger("penstock.interceptors")
 class OutgoingMessage:
     """A message that is about to be sent. Interceptors may change it."""
 
-    payload: Buffer
-    """The payload; empty with ``null_value``."""
+    payload: Any
+    """The payload, or the value of a schema."""
     key: str | None = None
     """The key."""
     ordering_key: bytes | None = None

@@ -22,10 +22,10 @@ Start: TypeAlias = (
     "MessageId | str | Timestamp | timedelta | Mapping[str, MessageId | str] | Sequence[MessageId | str]"
 )
 """Beginning of a consumer or a reader. All but the first two are of readers."""
-SchemaOption: TypeAlias = "Schema | type[Any] | str"
-FrameSchema: TypeAlias = "Schema | type[Any] | str"
-"""The schema of the rows of a frame: ``"producer"``, ``"avro"``, ``"json"``, or a schema."""
+SchemaOption: TypeAlias = "Schema[Any] | type[Any] | str"
 """A schema, or what stands for one: a class, the name of a primitive type, or ``"auto"``."""
+FrameSchema: TypeAlias = "Schema[Any] | type[Any] | str"
+"""The schema of the rows of a frame: ``"producer"``, ``"avro"``, ``"json"``, or a schema."""
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 
@@ -169,8 +169,8 @@ class PulsarClientOptions(TypedDict, total=False):
     ]
 
 
-class PulsarProducerOptions(TypedDict, total=False):
-    """Options of :meth:`penstock.pulsar.PulsarClient.producer`."""
+class ProducerOptionsButSchema(TypedDict, total=False):
+    """:class:`PulsarProducerOptions` without ``schema``, which the types of values depend on."""
 
     name: Annotated[
         str, Option(_text, None, "Producer name. Deduplication needs one that survives restarts.")
@@ -279,16 +279,6 @@ class PulsarProducerOptions(TypedDict, total=False):
     properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
     ]
-    schema: Annotated[
-        SchemaOption,
-        Option(
-            _schema,
-            None,
-            "Schema of the values that are sent, which the broker checks: a `Schema`, a dataclass or a"
-            ' pydantic model (JSON), or a primitive type; or "auto" for bytes, which must fit the schema of'
-            " the topic. Without it, payloads are bytes.",
-        ),
-    ]
     interceptors: Annotated[
         "ProducerInterceptor | Sequence[ProducerInterceptor]",
         Option(
@@ -300,8 +290,23 @@ class PulsarProducerOptions(TypedDict, total=False):
     ]
 
 
-class PulsarConsumerOptions(TypedDict, total=False):
-    """Options of :meth:`penstock.pulsar.PulsarClient.consumer`."""
+class PulsarProducerOptions(ProducerOptionsButSchema, total=False):
+    """Options of :meth:`penstock.pulsar.PulsarClient.producer`."""
+
+    schema: Annotated[
+        SchemaOption,
+        Option(
+            _schema,
+            None,
+            "Schema of the values that are sent, which the broker checks: a `Schema`, a dataclass or a"
+            ' pydantic model (JSON), or a primitive type; or "auto" for bytes, which must fit the schema of'
+            " the topic. Without it, payloads are bytes.",
+        ),
+    ]
+
+
+class ConsumerOptionsButSchema(TypedDict, total=False):
+    """:class:`PulsarConsumerOptions` without ``schema``, which the types of values depend on."""
 
     type: Annotated[
         SubscriptionType,
@@ -446,15 +451,6 @@ class PulsarConsumerOptions(TypedDict, total=False):
     subscription_properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata stored with a new subscription.")
     ]
-    schema: Annotated[
-        SchemaOption,
-        Option(
-            _schema,
-            None,
-            'Schema of the values that `message.value` gives: as for producers, or "auto" for that of each'
-            " message. Without it, values are bytes.",
-        ),
-    ]
     interceptors: Annotated[
         "ConsumerInterceptor | Sequence[ConsumerInterceptor]",
         Option(
@@ -462,5 +458,19 @@ class PulsarConsumerOptions(TypedDict, total=False):
             None,
             "Objects that see each message before the program does, and its acknowledgement, in this order.",
             face=True,
+        ),
+    ]
+
+
+class PulsarConsumerOptions(ConsumerOptionsButSchema, total=False):
+    """Options of :meth:`penstock.pulsar.PulsarClient.consumer`."""
+
+    schema: Annotated[
+        SchemaOption,
+        Option(
+            _schema,
+            None,
+            'Schema of the values that `message.value` gives: as for producers, or "auto" for that of each'
+            " message. Without it, values are bytes.",
         ),
     ]

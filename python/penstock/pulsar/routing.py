@@ -112,7 +112,7 @@ def message_schema(value: Any) -> PulsarSchema:
 
 
 @functools.lru_cache(64)
-def _of_class(of: type) -> Schema:
+def _of_class(of: type) -> Schema[Any]:
     """Made once: a definition takes longer than a message."""
     from penstock.pulsar.schema import schema_of
 

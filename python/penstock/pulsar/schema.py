@@ -35,11 +35,13 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 from penstock._native import PulsarSchema, avro_definition
 from penstock.errors import InvalidArgument, SchemaError
 from penstock.pulsar import _protobuf
+from penstock.pulsar._typing import T
 
 __all__ = ["Avro", "KeyValue", "Primitive", "Schema", "StoredSchema"]
 
@@ -100,6 +102,7 @@ class Avro:
         self.type = type
 
 
+S = TypeVar("S")
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -126,10 +129,10 @@ class StoredSchema(NamedTuple):
     """Its properties."""
 
 
-class Schema:
+class Schema(Generic[T]):
     """The form of values as payloads. Give one to ``client.producer(..., schema=...)`` and
     ``client.consumer(..., schema=...)``; a dataclass, a pydantic model or the name of a primitive type
-    stands for its schema there.
+    stands for its schema there. Type checkers see the type of its values, ``Schema[Order]``.
 
     Made by :meth:`avro`, :meth:`json`, :meth:`primitive`, :meth:`protobuf_native`, :meth:`protobuf`,
     :meth:`key_value` and :meth:`auto`.
@@ -137,6 +140,27 @@ class Schema:
     one, whose payloads the program encodes and decodes itself: values are bytes.
     """
 
+    @overload
+    def __init__(
+        self: Schema[bytes],
+        type: str,
+        name: str,
+        definition: str | None = None,
+        *,
+        properties: Sequence[tuple[str, str]] = (),
+        raw: Literal[True],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        type: str,
+        name: str,
+        definition: str | None = None,
+        classes: Sequence[tuple[str, type]] = (),
+        properties: Sequence[tuple[str, str]] = (),
+        *,
+        raw: bool = False,
+    ) -> None: ...
     def __init__(
         self,
         type: str,
@@ -151,12 +175,23 @@ class Schema:
         """Type of the schema, as in Pulsar, in small letters."""
         self.definition = definition
         """The definition, of Avro or of protobuf's descriptors; ``None`` for types that need none."""
-        self._parts: tuple[Schema, Schema, str] | None = None
+        self._parts: tuple[Schema[Any], Schema[Any], str] | None = None
         encoded = None if definition is None else definition.encode()
         self._native: PulsarSchema = PulsarSchema(type, name, encoded, list(properties), list(classes), raw)
 
+    @overload
     @staticmethod
-    def avro(of: type | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None) -> Schema:
+    def avro(of: type[S]) -> Schema[S]: ...
+    @overload
+    @staticmethod
+    def avro(of: Mapping[str, Any] | str) -> Schema[Any]: ...
+    @overload
+    @staticmethod
+    def avro(of: ArrowSchema, *, name: str | None = None) -> Schema[dict[str, Any]]: ...
+    @staticmethod
+    def avro(
+        of: type[Any] | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None
+    ) -> Schema[Any]:
         """A schema whose payloads are Avro data.
 
         Args:
@@ -171,13 +206,53 @@ class Schema:
         """
         return _structured("avro", of, name)
 
+    @overload
     @staticmethod
-    def json(of: type | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None) -> Schema:
+    def json(of: type[S]) -> Schema[S]: ...
+    @overload
+    @staticmethod
+    def json(of: Mapping[str, Any] | str) -> Schema[Any]: ...
+    @overload
+    @staticmethod
+    def json(of: ArrowSchema, *, name: str | None = None) -> Schema[dict[str, Any]]: ...
+    @staticmethod
+    def json(
+        of: type[Any] | Mapping[str, Any] | str | ArrowSchema, *, name: str | None = None
+    ) -> Schema[Any]:
         """A schema whose payloads are JSON. Arguments and errors are those of :meth:`avro`."""
         return _structured("json", of, name)
 
+    @overload
     @staticmethod
-    def primitive(name: Primitive) -> Schema:
+    def primitive(name: Literal["bytes"]) -> Schema[bytes]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["string"]) -> Schema[str]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["boolean"]) -> Schema[bool]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["int8", "int16", "int32", "int64"]) -> Schema[int]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["float", "double"]) -> Schema[float]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["local_date"]) -> Schema[date]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Literal["time", "local_time"]) -> Schema[time]: ...
+    @overload
+    @staticmethod
+    def primitive(
+        name: Literal["date", "timestamp", "instant", "local_date_time"],
+    ) -> Schema[datetime]: ...
+    @overload
+    @staticmethod
+    def primitive(name: Primitive) -> Schema[Any]: ...
+    @staticmethod
+    def primitive(name: Primitive) -> Schema[Any]:
         """A schema of a type that needs no definition.
 
         Raises:
@@ -190,7 +265,7 @@ class Schema:
         return Schema(name, _NAMES.get(name, name.upper()))
 
     @staticmethod
-    def protobuf_native(of: type[Any]) -> Schema:
+    def protobuf_native(of: type[S]) -> Schema[S]:
         """A schema whose payloads are messages of protobuf; the broker has their descriptors.
 
         Args:
@@ -205,19 +280,40 @@ class Schema:
         return Schema("protobuf_native", "", _protobuf.native(of), classes, properties)
 
     @staticmethod
-    def protobuf(of: type[Any]) -> Schema:
+    def protobuf(of: type[S]) -> Schema[S]:
         """As :meth:`protobuf_native`, for topics whose schema is of the type PROTOBUF: the broker has an Avro
         definition of the messages, as the Java client derives it."""
         _protobuf.check(of)
         classes, properties = [(of.__name__, of)], _protobuf.parsing_info(of)
         return Schema("protobuf", "", _protobuf.avro(of), classes, properties)
 
+    @overload
     @staticmethod
     def key_value(
-        key: Schema | type[Any] | str,
-        value: Schema | type[Any] | str,
+        key: Schema[K] | type[K],
+        value: Schema[V] | type[V],
         encoding: Literal["inline", "separated"] = "inline",
-    ) -> Schema:
+    ) -> Schema[KeyValue[K, V]]: ...
+    @overload
+    @staticmethod
+    def key_value(
+        key: str,
+        value: Schema[V] | type[V],
+        encoding: Literal["inline", "separated"] = "inline",
+    ) -> Schema[KeyValue[Any, V]]: ...
+    @overload
+    @staticmethod
+    def key_value(
+        key: Schema[Any] | type[Any] | str,
+        value: Schema[Any] | type[Any] | str,
+        encoding: Literal["inline", "separated"] = "inline",
+    ) -> Schema[KeyValue[Any, Any]]: ...
+    @staticmethod
+    def key_value(
+        key: Schema[Any] | type[Any] | str,
+        value: Schema[Any] | type[Any] | str,
+        encoding: Literal["inline", "separated"] = "inline",
+    ) -> Schema[Any]:
         """A schema of pairs, whose values are :class:`KeyValue` or tuples of two.
 
         Args:
@@ -239,13 +335,13 @@ class Schema:
         return made
 
     @staticmethod
-    def auto() -> Schema:
+    def auto() -> Schema[Any]:
         """For consumers of whatever a topic has: values are those of the schema that each message was written
         with. Records are dictionaries. For producers of bytes, which must fit the schema that the topic has
         when they are opened; if it has none then, any do."""
         return Schema("auto", "AutoConsume")
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: T) -> bytes:
         """The payload of a value; of a pair, whatever its encoding, as if it were inline.
 
         Raises:
@@ -253,7 +349,7 @@ class Schema:
         """
         return self._native.encode(value)
 
-    def decode(self, payload: bytes) -> Any:
+    def decode(self, payload: bytes) -> T:
         """The value of a payload that was written with this schema.
 
         Raises:
@@ -272,14 +368,14 @@ class Schema:
         )
 
 
-def schema_of(value: Any) -> Schema:
+def schema_of(value: Any) -> Schema[Any]:
     """The schema that the option ``schema`` stands for."""
     if isinstance(value, Schema):
-        return value
+        return cast("Schema[Any]", value)
     if value == "auto":
         return Schema.auto()
     if isinstance(value, str) and value in get_args(Primitive):
-        return Schema.primitive(value)  # pyright: ignore[reportArgumentType]
+        return Schema.primitive(cast("Primitive", value))
     simple: dict[Any, Primitive] = {
         bytes: "bytes",
         str: "string",
@@ -295,7 +391,9 @@ def schema_of(value: Any) -> Schema:
     raise InvalidArgument(f"'schema': expected {wanted}, not {value!r}")
 
 
-def _structured(kind: str, of: type | Mapping[str, Any] | str | ArrowSchema, name: str | None) -> Schema:
+def _structured(
+    kind: str, of: type[Any] | Mapping[str, Any] | str | ArrowSchema, name: str | None
+) -> Schema[Any]:
     if not isinstance(of, type | Mapping | str) and hasattr(of, "__arrow_c_schema__"):
         row = name or "Row"
         return Schema(kind, row, avro_definition(of, row))

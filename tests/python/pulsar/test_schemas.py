@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from penstock import errors
-from penstock.pulsar import Schema
+from penstock import errors, pulsar
+from penstock.pulsar import Schema, blocking
+from penstock.pulsar.blocking_table_view import PulsarTableView
 from penstock.pulsar.schema import schema_of
 
 
@@ -94,6 +95,15 @@ def test_a_raw_schema_leaves_payloads_alone() -> None:
     assert schema.encode(b"\x01") == b"\x01"
     with pytest.raises(TypeError, match="bytes-like"):
         schema.encode("text")
+
+
+def test_classes_take_the_type_of_their_values() -> None:
+    classes: list[Any] = [
+        *(pulsar.PulsarProducer, pulsar.PulsarConsumer, pulsar.PulsarTableView, pulsar.PulsarMessage),
+        *(blocking.PulsarProducer, blocking.PulsarConsumer, PulsarTableView, Schema),
+    ]
+    for generic in classes:
+        assert get_args(generic[Part]) == (Part,)
 
 
 def test_unions_take_the_branch_of_the_value() -> None:
