@@ -17,6 +17,7 @@ import dataclasses
 import enum
 import inspect
 import json
+import re
 import types
 import uuid
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ from typing import (
 
 from penstock._native import PulsarSchema, avro_definition
 from penstock.errors import InvalidArgument, SchemaError
-from penstock.pulsar import _protobuf
+from penstock.pulsar import _protobuf, _pydantic
 from penstock.pulsar._typing import T
 
 __all__ = ["Avro", "KeyValue", "Primitive", "Schema", "StoredSchema"]
@@ -413,26 +414,19 @@ def _structured(
     return Schema(kind, of.__name__, definition, maker.classes, _PROPERTIES)
 
 
-_MISSING = object()
-
-
 def _fields(of: Any) -> dict[str, Any] | None:
     """Fields of a class with their defaults; ``None`` if it is neither a dataclass nor a pydantic model."""
     if dataclasses.is_dataclass(of):
         return {field.name: _default(field) for field in dataclasses.fields(of) if field.init}
-    fields: Mapping[str, Any] | None = getattr(of, "model_fields", None)
-    if fields is not None and hasattr(of, "model_validate"):
-        return {
-            name: _MISSING if field.is_required() else field.get_default(call_default_factory=True)
-            for name, field in fields.items()
-        }
-    return None
+    return _pydantic.fields(of) if _pydantic.is_model(of) else None
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
-    return _MISSING if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if field.default_factory is dataclasses.MISSING:
+        return _pydantic.MISSING
+    return _pydantic.made_by(field.default_factory)
 
 
 _SIMPLE: dict[Any, Any] = {
@@ -494,16 +488,19 @@ class _Maker:
         raise SchemaError(f"{path}: {of!r} has no counterpart in Avro: annotate it with Avro(...)")
 
     def _name(self, of: type, path: str) -> str:
-        if of.__name__ in self._names.values():
-            raise SchemaError(f"{path}: two types are called {of.__name__}")
-        self._names[of] = of.__name__
-        self.classes.append((of.__name__, of))
-        return of.__name__
+        # Those of generic models have brackets.
+        name = re.sub(r"\W+", "_", of.__name__).strip("_")
+        if name in self._names.values():
+            raise SchemaError(f"{path}: two types are called {name}")
+        self._names[of] = name
+        self.classes.append((name, _pydantic.maker(of)))
+        return name
 
     def _record(self, of: type, fields: dict[str, Any], path: str, depth: int) -> Any:
         name = self._name(of, path)
+        hints = _pydantic.hints(of) if _pydantic.is_model(of) else None
         try:
-            hints = get_type_hints(of, localns=_names_of_the_caller(), include_extras=True)
+            hints = hints or get_type_hints(of, localns=_names_of_the_caller(), include_extras=True)
         except NameError as error:
             raise SchemaError(
                 f"{path}: {error}: define the class where its annotations can be resolved"
