@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use penstock::pulsar::command::Command;
-use penstock::pulsar::consumer::{Consumer, Options, Unreadable};
+use penstock::pulsar::consumer::{ChunkLimits, Consumer, Options, Unreadable};
 use penstock::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload};
 use penstock::pulsar::message::{Message, Outgoing};
 use penstock::pulsar::pb::command_subscribe::SubType;
@@ -205,7 +205,12 @@ fuzz_target!(|data: &[u8]| {
         ack_group_max: 5,
         nack_delay: Duration::from_secs(1).into(),
         max_message_size: LARGEST,
-        max_chunked_message: LARGEST,
+        chunked: ChunkLimits {
+            bytes: LARGEST,
+            messages: usize::from(first >> 6),
+            timeout: Duration::from_secs(u64::from(first >> 5 & 1)),
+            ack: first & 128 != 0,
+        },
         unreadable: [Unreadable::Skip, Unreadable::Fail, Unreadable::Discard][usize::from(first >> 3) % 3],
         batch_index_ack: first & 64 == 0,
         ..Options::default()

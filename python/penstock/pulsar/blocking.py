@@ -531,6 +531,9 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         * ``dead_letters_failed``: attempts to do so that failed; the message was delivered again.
         * ``retried``: messages that were sent to the topic of retries.
         * ``orphaned_chunks``: chunks that were acknowledged because the beginning of their message is gone.
+        * ``dropped_chunked_messages``: incomplete chunked messages that were given up because there were too
+          many, or because a chunk of theirs is missing.
+        * ``expired_chunked_messages``: those that were given up after ``chunked_message_timeout``.
         """
         self._check()
         return self._native.stats()

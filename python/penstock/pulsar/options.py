@@ -356,6 +356,33 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
             "Largest chunked message that is assembled, in bytes, per partition; a larger one is unreadable.",
         ),
     ]
+    max_pending_chunked_messages: Annotated[
+        int,
+        Option(
+            parse.whole(0, 1 << 31),
+            10,
+            "Maximum number of incomplete chunked messages, per partition; the oldest makes room for others."
+            " 0 for no limit other than on bytes.",
+        ),
+    ]
+    chunked_message_timeout: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Seconds that an incomplete chunked message waits for its next chunk before it is given up; 0 for"
+            " no limit.",
+        ),
+    ]
+    ack_incomplete_chunks: Annotated[
+        bool,
+        Option(
+            _flag,
+            False,
+            "Acknowledges the chunks of chunked messages that are given up incomplete. Otherwise they stay"
+            " unacknowledged and are delivered again.",
+        ),
+    ]
     unreadable: Annotated[
         Literal["skip", "fail", "discard"],
         Option(

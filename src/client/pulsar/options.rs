@@ -9,7 +9,7 @@ use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
-use crate::pulsar::consumer::{Backoff, DEFAULT_MAX_CHUNKED, Unreadable};
+use crate::pulsar::consumer::{Backoff, ChunkLimits, Unreadable};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::{Codec, SchemaInfo};
 use crate::pulsar::topic::{HashingScheme, Routing};
@@ -221,8 +221,8 @@ pub struct ConsumerOptions {
     pub receive_buffer: usize,
     /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
-    /// Largest chunked message, compressed, and limit on the chunks of all incomplete ones together, per partition.
-    pub max_chunked_message: usize,
+    /// Limits on chunked messages, per partition.
+    pub chunked: ChunkLimits,
     /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
     pub unreadable: Unreadable,
     /// Time for which acknowledgements are gathered.
@@ -267,7 +267,7 @@ impl Default for ConsumerOptions {
             receiver_queue: 1000,
             receive_buffer: 16 << 20,
             batch_index_ack: true,
-            max_chunked_message: DEFAULT_MAX_CHUNKED,
+            chunked: ChunkLimits::default(),
             unreadable: Unreadable::Skip,
             ack_group_time: Duration::from_millis(100),
             nack_delay: Backoff::fixed(Duration::from_secs(60)),

@@ -70,7 +70,10 @@ impl Consumer {
         let mut body = body;
         let chunked = metadata.num_chunks_from_msg() > 1;
         if chunked {
-            match self.chunks.take(now, &metadata, id.entry_id(), &body) {
+            let time = self.stopwatch.read(now);
+            let taken = self.chunks.take(time, &metadata, id.entry_id(), &body);
+            self.settle_given_up();
+            match taken {
                 Chunk::Kept | Chunk::Stray => {
                     if self.state == State::Attached && self.is_before_start(&id) {
                         self.drop_before_start(&id);
@@ -78,10 +81,20 @@ impl Consumer {
                     self.give_back(charge);
                     return Ok(());
                 }
+                Chunk::Late => {
+                    self.settle_late(id.entry_id());
+                    self.give_back(charge);
+                    return Ok(());
+                }
+                Chunk::Again(entries) => {
+                    self.fetch_again(now, entries);
+                    self.give_back(charge);
+                    return Ok(());
+                }
                 Chunk::TooLarge(size) => {
                     let text = format!(
                         "it is a chunk of a message of {size} bytes, more than max_chunked_message ({} bytes): raise that",
-                        self.options.max_chunked_message
+                        self.options.chunked.bytes
                     );
                     let error = Error::new(ErrorKind::MessageTooLarge, text);
                     return self.discard_charged(

@@ -15,7 +15,9 @@
 //! none, and one without a queue grants one when it is wanted.
 //!
 //! * `acks`: acknowledgements that have not been sent
-//! * `chunks`: messages in several entries
+//! * `chunks`: messages in several entries; `chunked`: their acknowledgement
+//! * `permits`: how many messages the broker may deliver
+//! * `seek`: the position
 //! * `entry`: splitting of entries into messages
 //! * `dying`: messages at the end of their redeliveries
 //! * `recalls`: deliveries that are void, because their entries were requested again or are dead
@@ -32,225 +34,43 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::pulsar::command::Command;
-use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload, encode_command};
+use crate::pulsar::frame::{Payload, encode_command};
 use crate::pulsar::message::{Message, MessageId};
 use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::{Codec, Wanted, Writers, is_ready};
+use crate::pulsar::schema::{Wanted, Writers, is_ready};
 use crate::pulsar::{hot, pb};
 use crate::transmit::Transmit;
 
 mod acks;
 mod backoff;
+mod chunked;
 mod chunks;
 mod dying;
 mod entry;
+mod options;
+mod permits;
 mod recalls;
+mod seek;
 mod unacked;
 
 use acks::{AckGroup, Acks, Entry, order};
 pub use backoff::Backoff;
-pub use chunks::DEFAULT_MAX_CHUNKED;
-use chunks::{CHUNK_TIMEOUT, Chunks};
+use chunks::Chunks;
+pub use chunks::{GivenUp, Limits as ChunkLimits, Reason};
 pub use dying::DeadLetter;
 use dying::Dying;
+pub use options::{Counts, Options, Unreadable};
+pub use permits::FIRST_PERMITS;
+use permits::{Permits, Stopwatch, Window};
 use recalls::Recalls;
+use seek::Start;
 use unacked::Unacked;
-
-/// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unreadable {
-    /// Leave them unacknowledged at the broker, and deliver what follows.
-    #[default]
-    Skip,
-    /// Leave them unacknowledged at the broker, and end the consumer.
-    Fail,
-    /// Acknowledge them with the reason, and deliver what follows.
-    Discard,
-}
-
-/// Configuration of a consumer.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Type of the subscription.
-    pub kind: SubType,
-    /// Whether the broker keeps the position; otherwise this consumer does.
-    pub durable: bool,
-    /// Maximum number of messages to prefetch. With 0 a message, or a batch, is asked for when the application waits for it.
-    pub receiver_queue: u32,
-    /// Maximum size of the messages to prefetch, in bytes, give or take what one permit brings.
-    pub receive_buffer: usize,
-    /// Permits granted before the size of the messages is known.
-    pub first_permits: u32,
-    /// Acknowledges single messages of a batch.
-    pub batch_index_ack: bool,
-    /// Time for which acknowledgements are collected before they are sent.
-    pub ack_group_time: Duration,
-    /// Number of collected acknowledgements at which they are sent immediately.
-    pub ack_group_max: usize,
-    /// Delay after which a negatively acknowledged message is requested again.
-    pub nack_delay: Backoff,
-    /// Time after which a message that the application has and has not acknowledged is requested again; `None` for no
-    /// limit.
-    pub ack_timeout: Option<Backoff>,
-    /// Number of redeliveries after which a message of a Shared or Key_Shared subscription is dead; `None` for no limit.
-    pub max_redeliveries: Option<u32>,
-    /// Position to start at.
-    pub start: Option<MessageId>,
-    /// Whether the message at `start` itself is delivered.
-    pub start_inclusive: bool,
-    /// Full topic name, including the partition.
-    pub topic: Arc<str>,
-    /// Partition, or -1 for a non-partitioned topic.
-    pub partition: i32,
-    /// Maximum uncompressed size of a message that is not chunked.
-    pub max_message_size: usize,
-    /// Maximum size of a chunked message, compressed, and of all incomplete ones together, in bytes.
-    pub max_chunked_message: usize,
-    /// Policy for entries that cannot be read.
-    pub unreadable: Unreadable,
-    /// Reader of payloads, if they are not bytes.
-    pub codec: Option<Arc<dyn Codec>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            kind: SubType::Exclusive,
-            durable: true,
-            receiver_queue: 1000,
-            receive_buffer: 16 << 20,
-            first_permits: FIRST_PERMITS,
-            batch_index_ack: true,
-            ack_group_time: Duration::from_millis(100),
-            ack_group_max: 1000,
-            nack_delay: Backoff::fixed(Duration::from_secs(60)),
-            ack_timeout: None,
-            max_redeliveries: None,
-            start: None,
-            start_inclusive: false,
-            topic: "".into(),
-            partition: -1,
-            max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
-            max_chunked_message: DEFAULT_MAX_CHUNKED,
-            unreadable: Unreadable::Skip,
-            codec: None,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Detached,
     Attached,
     Seeking,
-}
-
-/// Maximum number of chunked messages whose entries are known after an acknowledgement.
-const MAX_SETTLED: usize = 100;
-
-/// Position before which messages are dropped.
-#[derive(Clone, Copy, Debug)]
-struct Start {
-    id: MessageId,
-    inclusive: bool,
-    /// Whether a message of its entry or behind it has come.
-    reached: bool,
-}
-
-impl Start {
-    fn new(id: MessageId, inclusive: bool) -> Self {
-        Self { id, inclusive, reached: false }
-    }
-
-    fn admits(&self, id: &MessageId) -> bool {
-        match order(id.entry_id()).cmp(&order(self.id.entry_id())) {
-            std::cmp::Ordering::Less => false,
-            std::cmp::Ordering::Greater => true,
-            // The id of a whole entry stands for all its messages.
-            std::cmp::Ordering::Equal if self.id.batch_index < 0 => self.inclusive,
-            std::cmp::Ordering::Equal => {
-                id.batch_index > self.id.batch_index
-                    || (self.inclusive && id.batch_index == self.id.batch_index)
-            }
-        }
-    }
-}
-
-/// Permits that a consumer grants before it knows the size of its messages, over all partitions.
-pub const FIRST_PERMITS: u32 = 32;
-
-/// Messages of a consumer that were delivered again, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages that came again.
-    pub redelivered: u64,
-    /// Messages that were not acknowledged in time.
-    pub ack_timeouts: u64,
-    /// Messages that were sent to the dead letter topic.
-    pub dead_letters: u64,
-    /// Attempts to send a message there that have failed.
-    pub dead_letters_failed: u64,
-    /// Messages that were sent to the topic of retries.
-    pub retried: u64,
-    /// Chunks that were acknowledged because the beginning of their message is gone.
-    pub orphaned_chunks: u64,
-}
-
-impl std::ops::Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            redelivered: self.redelivered + other.redelivered,
-            ack_timeouts: self.ack_timeouts + other.ack_timeouts,
-            dead_letters: self.dead_letters + other.dead_letters,
-            dead_letters_failed: self.dead_letters_failed + other.dead_letters_failed,
-            retried: self.retried + other.retried,
-            orphaned_chunks: self.orphaned_chunks + other.orphaned_chunks,
-        }
-    }
-}
-
-/// Permits of the current connection.
-#[derive(Debug, Default)]
-struct Permits {
-    granted: u64,
-    charged: u64,
-    /// Permits of messages that were taken or dropped.
-    returned: u64,
-}
-
-/// Number of messages that may be held or under way.
-#[derive(Debug)]
-struct Window {
-    size: u32,
-    /// Limit at first: grows with each message that comes.
-    pace: u32,
-    /// Average size of the latest messages in bytes; 0 if unknown.
-    average: usize,
-}
-
-impl Window {
-    fn new(options: &Options) -> Self {
-        let mut window = Self { size: 0, pace: options.first_permits.max(1), average: 0 };
-        window.update(options);
-        window
-    }
-
-    fn update(&mut self, options: &Options) {
-        let fit = options.receive_buffer.checked_div(self.average).unwrap_or(usize::MAX);
-        let fit = u32::try_from(fit).unwrap_or(u32::MAX);
-        self.size = options.receiver_queue.min(fit).min(self.pace).max(1);
-    }
-
-    /// An entry of `bytes` has come for `permits`.
-    fn arrived(&mut self, options: &Options, bytes: usize, permits: u32) {
-        let each = bytes / permits.max(1) as usize;
-        // Large messages count at once, so that not many more are under way.
-        self.pace = self.pace.saturating_add(permits);
-        self.average = if each > self.average { each } else { (self.average * 7 + each) / 8 };
-        self.update(options);
-    }
 }
 
 /// Consumer of one partition.
@@ -263,6 +83,7 @@ pub struct Consumer {
     queue: VecDeque<Message>,
     permits: Permits,
     window: Window,
+    stopwatch: Stopwatch,
     /// Whether no permits are granted.
     paused: bool,
     /// Whether the application waits for a message. Of interest without a queue.
@@ -315,11 +136,12 @@ impl Consumer {
             queue: VecDeque::new(),
             permits: Permits::default(),
             window: Window::new(&options),
+            stopwatch: Stopwatch::default(),
             paused: false,
             wanted: false,
             acks: Acks::new(options.batch_index_ack),
             ack_due: None,
-            chunks: Chunks::new(options.max_chunked_message, !lists_redeliveries(options.kind)),
+            chunks: Chunks::new(options.chunked, !lists_redeliveries(options.kind)),
             chunked: BTreeMap::new(),
             settled: VecDeque::new(),
             nacks: BTreeMap::new(),
@@ -343,12 +165,6 @@ impl Consumer {
             writers: options.codec.as_deref().map(Writers::new),
             options,
         }
-    }
-
-    /// Changes the limit on the size of the messages to prefetch.
-    pub fn set_receive_buffer(&mut self, bytes: usize) {
-        self.options.receive_buffer = bytes;
-        self.window.update(&self.options);
     }
 
     /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements that wait go ahead of
@@ -375,16 +191,6 @@ impl Consumer {
         if due > 0 {
             self.grant(due);
         }
-    }
-
-    /// Stops granting permits, or goes on with it. What was granted before still comes.
-    pub fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
-    }
-
-    /// Tells that the application waits for a message.
-    pub fn want(&mut self) {
-        self.wanted = true;
     }
 
     /// [`Self::attach`] for a topic that another broker has served until now. If that broker closed the consumer, it was to
@@ -448,6 +254,7 @@ impl Consumer {
             return Ok(());
         }
         let result = self.take_entry(now, delivery, payload);
+        self.look_at_permits(now);
         if self.acks.is_held_back() {
             self.hold_acks(now);
         }
@@ -492,19 +299,6 @@ impl Consumer {
     /// Forgets single deliveries that are void: the owner has dropped their messages.
     pub fn forget_recalls(&mut self) {
         self.recalls.forget();
-    }
-
-    /// First chunk of a chunked message.
-    pub fn first_chunk(&self, id: &MessageId) -> Option<MessageId> {
-        let last = id.entry_id();
-        let settled = || self.settled.iter().rfind(|(entry, _)| *entry == last).map(|(_, others)| others);
-        let (ledger, entry) = *self.chunked.get(&last).or_else(settled)?.first()?;
-        Some(MessageId::new(ledger, entry).in_partition(id.partition))
-    }
-
-    /// Messages that were delivered again, and why.
-    pub fn counts(&self) -> Counts {
-        self.counts
     }
 
     fn forget_unacked(&mut self) {
@@ -558,21 +352,6 @@ impl Consumer {
     /// Whether the topic has ended and nothing waits to be taken.
     pub fn is_at_end(&self) -> bool {
         self.at_end && self.queue.is_empty()
-    }
-
-    /// Whether there is a message to be received, when `last` is the last message of the topic (`None` if it has none) and the
-    /// subscription has acknowledged everything up to `mark`. As in the Java client: what counts is the last message that was taken,
-    /// or, before the first one, where the consumer starts; after a seek to a time, or at the end, only the broker knows that.
-    pub fn has_more(&self, last: Option<MessageId>, mark: Option<MessageId>) -> bool {
-        let Some(last) = last else { return !self.queue.is_empty() };
-        let read = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
-        !self.queue.is_empty()
-            || match (read, mark) {
-                (Some(read), _) => read.admits(&last),
-                (None, Some(mark)) => order(mark.entry_id()) < order(last.entry_id()),
-                // A broker that does not tell the mark: a subscription that has not begun has everything to read.
-                (None, None) => true,
-            }
     }
 
     /// Number of messages that can be taken.
@@ -629,21 +408,6 @@ impl Consumer {
         self.acks.individual(id);
     }
 
-    /// Other entries of a chunked message that is acknowledged or negatively acknowledged. They are kept: the answer may get
-    /// lost, and a second acknowledgement of the last entry alone would leave the others in the backlog for ever.
-    fn settle_chunks(&mut self, id: &MessageId) -> Vec<Entry> {
-        let last = id.entry_id();
-        let Some(others) = self.chunked.remove(&last) else {
-            let settled = self.settled.iter().rfind(|(entry, _)| *entry == last);
-            return settled.map(|(_, others)| others.clone()).unwrap_or_default();
-        };
-        if self.settled.len() >= MAX_SETTLED {
-            self.settled.pop_front();
-        }
-        self.settled.push_back((last, others.clone()));
-        others
-    }
-
     /// Acknowledges this message and all before it. A chunked message that begins before it and ends after it is
     /// not affected: while that is incomplete or unacknowledged, only what precedes it is acknowledged at the
     /// broker.
@@ -655,15 +419,6 @@ impl Consumer {
         self.hold_acks(now);
         self.arm_acks(now);
         Ok(())
-    }
-
-    /// Limits cumulative acknowledgements to what precedes the first entry that could not be read, and the first chunked
-    /// message that is incomplete, or complete and unacknowledged.
-    fn hold_acks(&mut self, now: Instant) {
-        let complete = self.chunked.values().flatten().copied();
-        let incomplete = self.chunks.first_held(now);
-        let held = complete.chain(incomplete).chain(self.unreadable);
-        self.acks.hold(held.min_by_key(|entry| order(*entry)));
     }
 
     /// Acknowledges `ids` and returns the ACK to be sent for them immediately; the caller fills in its request id.
@@ -707,7 +462,7 @@ impl Consumer {
         let entries = self.nacks.entry(due).or_default();
         entries.insert(id.entry_id());
         for entry in &others {
-            self.chunks.hold(*entry, due + CHUNK_TIMEOUT);
+            self.chunks.hold(*entry, self.chunks.deadline(due));
         }
         entries.extend(others);
     }
@@ -732,60 +487,14 @@ impl Consumer {
         }
     }
 
-    /// Prepares for sending a SEEK: entries that arrive from now on belong to the old position.
-    pub fn begin_seek(&mut self) {
-        self.forget_dying();
-        self.moves += 1;
-        self.was_at_end = std::mem::take(&mut self.at_end);
-        self.flush_acks();
-        let dropped = self.queue.len() as u32;
-        self.queue.clear();
-        self.give_back(dropped);
-        if self.state == State::Attached {
-            self.state = State::Seeking;
-        }
-    }
-
     /// The number that a SUBSCRIBE states, on types of subscriptions that have it.
     pub fn epoch(&self) -> Option<u64> {
         (!lists_redeliveries(self.options.kind)).then_some(self.epoch)
     }
 
-    /// Number of seeks that have begun.
-    pub fn moves(&self) -> u64 {
-        self.moves
-    }
-
-    /// Completes a seek to the message after `target`, or to `target` itself if `inclusive`.
-    pub fn end_seek(&mut self, target: Option<MessageId>, inclusive: bool) {
-        self.acks.clear();
-        self.ack_due = None;
-        self.immediate.retain(|command| !matches!(command, Command::Ack(_)));
-        self.chunks.clear();
-        self.chunked.clear();
-        self.settled.clear();
-        self.nacks.clear();
-        self.forget_unacked();
-        self.unreadable = None;
-        self.failed = false;
-        self.last_taken = None;
-        let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
-        self.start = exact.map(|id| Start::new(id, inclusive));
-    }
-
-    /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.
-    pub fn abort_seek(&mut self) {
-        if self.state == State::Seeking {
-            self.state = State::Attached;
-            // The broker told it once, and does not tell it again.
-            self.at_end |= self.was_at_end;
-            self.redeliver(Vec::new());
-        }
-    }
-
     /// Processes acknowledgements and redeliveries that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.settle_orphans(now);
+        self.expire_chunks(now);
         if self.acks.is_held_back() {
             self.hold_acks(now);
             self.arm_acks(now);
@@ -824,25 +533,6 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges the chunks whose message has lost its beginning. Behind an entry that could not be read they stay: that entry
-    /// may be the beginning.
-    fn settle_orphans(&mut self, now: Instant) {
-        if self.state != State::Attached {
-            return;
-        }
-        let orphans = self.chunks.lapsed_orphans(now);
-        if orphans.is_empty() {
-            return;
-        }
-        for entry in orphans {
-            if self.unreadable.is_none_or(|unreadable| order(entry) < order(unreadable)) {
-                self.acks.individual(&MessageId::new(entry.0, entry.1));
-                self.counts.orphaned_chunks += 1;
-            }
-        }
-        self.arm_acks(now);
-    }
-
     /// Time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Detached {
@@ -853,8 +543,10 @@ impl Consumer {
         let unacked = self.unacked.as_ref().and_then(Unacked::next_due);
         let nacks = earliest(nacks, unacked).filter(|_| self.state == State::Attached);
         let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
-        let orphan = self.chunks.next_orphan().filter(|_| self.state == State::Attached);
-        earliest(earliest(self.ack_due, nacks), earliest(lapse, orphan))
+        let lost = earliest(self.chunks.next_orphan(), self.chunks.next_expiry());
+        let lost = lost.filter(|_| self.state == State::Attached);
+        let chunks = earliest(lapse, lost).and_then(|time| self.stopwatch.when(time));
+        earliest(earliest(self.ack_due, nacks), chunks)
     }
 
     /// Whether [`Self::poll_transmit`] has something to write.
@@ -874,44 +566,6 @@ impl Consumer {
         while let Some(command) = self.immediate.pop_front() {
             out.append(|buffer| encode_command(&command, buffer));
         }
-    }
-
-    /// Number of messages granted and not yet charged; may fall below zero by at most one batch less one.
-    pub fn outstanding_permits(&self) -> i64 {
-        self.permits.granted as i64 - self.permits.charged as i64
-    }
-
-    /// Permits to be granted now.
-    fn due_permits(&self) -> u32 {
-        if self.paused {
-            return 0;
-        }
-        if self.options.receiver_queue == 0 {
-            // A batch was charged as many permits as it has messages, and brokers owe what exceeds one.
-            let owed = 1 - self.outstanding_permits();
-            return if self.wanted && self.queue.is_empty() && owed > 0 { owed as u32 } else { 0 };
-        }
-        let room = self.room();
-        if room > 0 && room >= i64::from(self.window.size / 2) { room as u32 } else { 0 }
-    }
-
-    /// Permits that may be granted.
-    fn room(&self) -> i64 {
-        i64::from(self.window.size) - (self.permits.granted as i64 - self.permits.returned as i64)
-    }
-
-    fn grant(&mut self, permits: u32) {
-        self.permits.granted += u64::from(permits);
-        self.immediate.push_back(Command::Flow(hot::Flow { consumer_id: self.id, permits }));
-    }
-
-    fn give_back(&mut self, count: u32) {
-        self.permits.returned += u64::from(count);
-        debug_assert!(
-            self.state == State::Detached
-                || self.permits.returned + self.queue.len() as u64 <= self.permits.charged,
-            "returned more permits than the broker charged"
-        );
     }
 
     fn arm_acks(&mut self, now: Instant) {

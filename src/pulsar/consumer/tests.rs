@@ -1,9 +1,15 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::pulsar::frame::Decoder;
+use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder};
 use crate::pulsar::message::Outgoing;
 use crate::pulsar::pb::command_ack::ValidationError;
+use crate::pulsar::schema::Codec;
+
+mod given_up;
+
+/// Time that an incomplete message waits.
+const CHUNK_TIME: Duration = Duration::from_secs(60);
 
 fn consumer(options: Options) -> Consumer {
     let mut consumer = Consumer::new(7, Options { receiver_queue: 10, ..options });
@@ -464,7 +470,7 @@ fn acknowledged_past_a_first_chunk(now: Instant) -> Consumer {
 #[test]
 fn chunks_without_a_beginning_are_acknowledged_after_a_minute() {
     let now = Instant::now();
-    let late = now + CHUNK_TIMEOUT;
+    let late = now + CHUNK_TIME;
     for kind in [SubType::Exclusive, SubType::Failover, SubType::Shared, SubType::KeyShared] {
         let mut c = consumer(Options { kind, ..Options::default() });
         c.handle_message(now, delivery(1, &[]), chunk("u", 1, 2)).unwrap();
@@ -486,7 +492,7 @@ fn chunks_without_a_beginning_are_acknowledged_after_a_minute() {
 #[test]
 fn chunks_behind_an_unreadable_entry_are_no_orphans() {
     let now = Instant::now();
-    let late = now + CHUNK_TIMEOUT;
+    let late = now + CHUNK_TIME;
     let mut c = consumer(Options::default());
     c.handle_message(now, delivery(0, &[]), chunk("before", 1, 2)).unwrap();
     let encrypted = pb::MessageMetadata {
@@ -557,7 +563,7 @@ fn a_message_that_is_never_completed_holds_acknowledgements_for_a_minute() {
     let now = Instant::now();
     let mut c = acknowledged_past_a_first_chunk(now);
     let due = c.poll_timeout().unwrap();
-    assert_eq!(due, now + CHUNK_TIMEOUT);
+    assert_eq!(due, now + CHUNK_TIME);
     assert_eq!(acks(&mut c, due - Duration::from_millis(1)), []);
     assert_eq!(acks(&mut c, due), [(1, vec![2])]);
     assert_eq!(c.poll_timeout(), None);
@@ -763,7 +769,10 @@ fn single_acks_that_were_not_written_survive_an_unload_and_a_lost_connection() {
 
 #[test]
 fn a_chunked_message_above_the_limit_is_unreadable() {
-    let mut c = consumer(Options { max_chunked_message: 3, ..Options::default() });
+    let mut c = consumer(Options {
+        chunked: ChunkLimits { bytes: 3, ..ChunkLimits::default() },
+        ..Options::default()
+    });
     for (id, part) in [(0, "ab"), (1, "cd")] {
         let metadata = pb::MessageMetadata {
             uuid: Some("u".into()),
@@ -1010,6 +1019,10 @@ fn each_of_several_chunked_messages_is_acknowledged_with_its_own_chunks() {
 fn an_incomplete_message_wakes_only_what_waits_for_it() {
     let now = Instant::now();
     let mut c = consumer(Options::default());
+    c.handle_message(now, delivery(0, &[]), chunk("u", 0, 2)).unwrap();
+    assert_eq!(c.poll_timeout(), Some(now + CHUNK_TIME), "it expires");
+    let chunked = ChunkLimits { timeout: Duration::ZERO, ..ChunkLimits::default() };
+    let mut c = consumer(Options { chunked, ..Options::default() });
     c.handle_message(now, delivery(0, &[]), chunk("u", 0, 2)).unwrap();
     assert_eq!(c.poll_timeout(), None);
 }

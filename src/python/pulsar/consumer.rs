@@ -239,6 +239,8 @@ impl Subscription for native::Consumer {
         stats.set_item("redelivered", counts.redelivered)?;
         stats.set_item("ack_timeouts", counts.ack_timeouts)?;
         stats.set_item("orphaned_chunks", counts.orphaned_chunks)?;
+        stats.set_item("dropped_chunked_messages", counts.dropped_chunked_messages)?;
+        stats.set_item("expired_chunked_messages", counts.expired_chunked_messages)?;
         stats.set_item("dead_letters", counts.dead_letters)?;
         stats.set_item("dead_letters_failed", counts.dead_letters_failed)?;
         stats.set_item("retried", counts.retried)

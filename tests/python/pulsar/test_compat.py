@@ -468,8 +468,6 @@ REFUSED: dict[str, list[tuple[str, Any]]] = {
     "subscribe": [
         ("crypto_key_reader", ours.CryptoKeyReader("a", "b")),
         ("replicate_subscription_state_enabled", True),
-        ("max_pending_chunked_message", 1),
-        ("auto_ack_oldest_chunked_message_on_queue_full", True),
         ("crypto_failure_action", ours.ConsumerCryptoFailureAction.CONSUME),
     ],
     "create_reader": [("crypto_key_reader", ours.CryptoKeyReader("a", "b"))],
@@ -534,6 +532,19 @@ def test_options_of_the_engine_have_the_meaning_of_there() -> None:
     assert (values["type"], values["position"], values["receiver_queue"]) == ("exclusive", "latest", 1000)
     assert (values["nack_delay"], values["batch_index_ack"]) == (60.0, False)
     assert _options.consumer(defaults, 100)["receiver_queue"] == 500
+
+
+def test_limits_on_chunked_messages_are_passed_on() -> None:
+    given = {
+        name: parameter.default
+        for name, parameter in inspect.signature(ours.Client.subscribe).parameters.items()
+    }
+    names = ("max_pending_chunked_messages", "ack_incomplete_chunks")
+    values = _options.consumer(given, 0)
+    assert [values[name] for name in names] == [10, False]
+    changed = {"max_pending_chunked_message": 3, "auto_ack_oldest_chunked_message_on_queue_full": True}
+    values = _options.consumer({**given, **changed}, 0)
+    assert [values[name] for name in names] == [3, True]
 
 
 def test_a_bad_value_names_the_option_of_there() -> None:

@@ -220,8 +220,8 @@ CONSUMER: Mapping[str, Row] = {
     ),
     "crypto_key_reader": Row(CryptoKeyReader, True, note=_ENCRYPTION),
     "replicate_subscription_state_enabled": Row(None, note=_ONLY_DEFAULT),
-    "max_pending_chunked_message": Row(int, note=_ONLY_DEFAULT),
-    "auto_ack_oldest_chunked_message_on_queue_full": Row(bool, note=_ONLY_DEFAULT),
+    "max_pending_chunked_message": Row(int, False, "max_pending_chunked_messages"),
+    "auto_ack_oldest_chunked_message_on_queue_full": Row(bool, False, "ack_incomplete_chunks"),
     "start_message_id_inclusive": Row(bool, False, "start_inclusive"),
     "batch_receive_policy": Row(
         ConsumerBatchReceivePolicy, True, note="native: receive_batch(max, max_bytes, timeout)"

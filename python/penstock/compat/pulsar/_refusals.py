@@ -53,12 +53,6 @@ REFUSALS: Mapping[str, Refusal] = {
     "encryption_key": Refusal(_given, _ENCRYPTION),
     # Consumer and reader
     "replicate_subscription_state_enabled": Refusal(bool, "replicated subscriptions are not supported yet"),
-    "max_pending_chunked_message": Refusal(
-        _not(10), "chunked messages under way are limited by size, not by number"
-    ),
-    "auto_ack_oldest_chunked_message_on_queue_full": Refusal(
-        bool, "incomplete chunked messages are not acknowledged"
-    ),
     "crypto_failure_action": Refusal(
         lambda action: action == ConsumerCryptoFailureAction.CONSUME,
         "encrypted messages are not delivered yet: use FAIL or DISCARD",

@@ -132,6 +132,8 @@ pub(super) struct Members {
     pub(super) ends: Arc<Ends>,
     /// Partitions that this consumer has become or ceased to be the active one of.
     pub(super) active: Arc<ActiveChanges>,
+    /// Whether it was logged that incomplete chunked messages are given up.
+    chunks_warned: Arc<AtomicBool>,
     paused: AtomicBool,
     state: Mutex<State>,
 }
@@ -169,6 +171,7 @@ impl Members {
             recalled: Arc::default(),
             ends: Arc::default(),
             active: Arc::default(),
+            chunks_warned: Arc::default(),
             paused: AtomicBool::new(false),
             state: Mutex::default(),
         })
@@ -312,6 +315,7 @@ impl Members {
             recalled: Arc::clone(&self.recalled),
             ends: Arc::clone(&self.ends),
             active: Arc::clone(&self.active),
+            chunks_warned: Arc::clone(&self.chunks_warned),
         };
         Arc::new(PartitionConsumer::new(
             &self.shared,

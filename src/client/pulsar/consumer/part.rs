@@ -115,6 +115,8 @@ pub(super) struct News {
     pub(super) ends: Arc<Ends>,
     /// A partition is served, or is not any more.
     pub(super) active: Arc<ActiveChanges>,
+    /// Incomplete chunked messages were given up, which is logged once.
+    pub(super) chunks_warned: Arc<AtomicBool>,
 }
 
 /// Partitions that this consumer has become or ceased to be the active one of, and that were not asked for. A partition that has changed
@@ -169,6 +171,15 @@ impl News {
         if machine.take_recall_news() {
             self.recalled.store(true, Ordering::Release);
         }
+        if let Some(given_up) = machine.take_given_up()
+            && !self.chunks_warned.swap(true, Ordering::Relaxed)
+        {
+            log::warn(&format!(
+                "{}: {given_up}. stats() of the consumer counts those that follow as dropped_chunked_messages and \
+                 expired_chunked_messages",
+                machine.topic()
+            ));
+        }
     }
 }
 
@@ -199,7 +210,7 @@ impl PartitionConsumer {
                 first_permits: (FIRST_PERMITS / partitions as u32).max(1),
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
-                max_chunked_message: options.max_chunked_message,
+                chunked: options.chunked,
                 unreadable: options.unreadable,
                 nack_delay: options.nack_delay,
                 ack_timeout: options.ack_timeout,

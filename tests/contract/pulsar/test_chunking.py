@@ -1,0 +1,150 @@
+"""Chunked messages that stay incomplete: their limits by number and by age."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.messages import nothing, payloads, receive
+from support.pulsar import wire
+from support.pulsar.harness import PulsarService
+from support.pulsar.wire import Peer, command, entry, frame, raw
+from support.waiting import until
+
+
+class Chunks:
+    """A producer that sends single chunks, in what order it likes."""
+
+    def __init__(self, service: PulsarService, topic: str) -> None:
+        host, port = service.url.removeprefix("pulsar://").split(",")[0].rsplit(":", 1)
+        self.peer = Peer(socket.create_connection((host, int(port))))
+        self._ask(frame(wire.CONNECT, {1: "chunks", 4: 19}), wire.CONNECTED)
+        lookup = frame(wire.LOOKUP, {1: topic, 2: 1, 3: 0})
+        self._ask(lookup, wire.LOOKUP_RESPONSE)
+        self._ask(frame(wire.PRODUCER, {1: topic, 2: 1, 3: 2}), wire.PRODUCER_SUCCESS)
+        self.sequence = 0
+
+    def _ask(self, request: bytes, answer: int) -> None:
+        self.peer.send(request)
+        while (got := self.peer.read()) is not None:
+            if got[0] == answer:
+                return
+            if got[0] == wire.PING:
+                self.peer.send(frame(wire.PONG))
+        pytest.fail("the broker has closed the connection")
+
+    def send(self, uuid: str, number: int, count: int) -> None:
+        """Sends chunk ``number`` of a message of ``count`` chunks of one byte each."""
+        metadata = {
+            1: "chunks",
+            2: self.sequence,
+            3: int(time.time() * 1000),
+            26: uuid,
+            27: count,
+            28: count,
+            29: number,
+        }
+        body = command(wire.SEND, {1: 1, 2: self.sequence, 3: 1, 7: 1})
+        self._ask(raw(body, rest=entry(b"%d" % number, metadata)), wire.SEND_RECEIPT)
+        self.sequence += 1
+
+
+@pytest.fixture
+def chunks(service: PulsarService, topic: str) -> Iterator[Chunks]:
+    sender = Chunks(service, topic)
+    yield sender
+    sender.peer.close()
+
+
+def given_up(consumer: Any) -> tuple[int, int, int]:
+    """Messages dropped and expired, and chunks acknowledged for want of the others."""
+    stats = consumer.stats()
+    dropped, expired = stats["dropped_chunked_messages"], stats["expired_chunked_messages"]
+    return dropped, expired, stats["orphaned_chunks"]
+
+
+async def test_the_oldest_of_too_many_incomplete_messages_makes_room(
+    client: Any, topic: str, chunks: Chunks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "penstock")
+    async with client.consumer(topic, "s", max_pending_chunked_messages=2) as consumer:
+        for uuid in "abc":
+            chunks.send(uuid, 0, 2)
+        await until(lambda: given_up(consumer) == (1, 0, 0))
+        for uuid in "abc":
+            chunks.send(uuid, 1, 2)
+        for message in await receive(consumer, 2):
+            await consumer.ack(message)
+        await nothing(consumer)
+    await until(lambda: any("others needed its room" in record.message for record in caplog.records))
+    # It was not acknowledged.
+    async with client.consumer(topic, "s") as consumer:
+        assert payloads(await receive(consumer, 1)) == [b"01"]
+
+
+async def test_what_makes_room_is_acknowledged_if_asked_for(client: Any, topic: str, chunks: Chunks) -> None:
+    limits = {"max_pending_chunked_messages": 1, "ack_incomplete_chunks": True}
+    async with client.consumer(topic, "s", **limits) as consumer:
+        chunks.send("a", 0, 2)
+        chunks.send("b", 0, 2)
+        await until(lambda: given_up(consumer) == (1, 0, 0))
+        chunks.send("a", 1, 2)
+        chunks.send("b", 1, 2)
+        (message,) = await receive(consumer, 1)
+        await consumer.ack(message)
+        await until(lambda: given_up(consumer) == (1, 0, 1))
+    async with client.consumer(topic, "s") as consumer:
+        await nothing(consumer, 1)
+        assert given_up(consumer) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+async def test_an_incomplete_message_that_waits_too_long_is_acknowledged_if_asked_for(
+    client: Any, topic: str, chunks: Chunks, kind: str
+) -> None:
+    limits = {"chunked_message_timeout": 0.5, "ack_incomplete_chunks": True}
+    async with client.consumer(topic, "s", type=kind, **limits) as consumer:
+        chunks.send("a", 0, 3)
+        chunks.send("a", 1, 3)
+        await until(lambda: given_up(consumer) == (0, 1, 0))
+        chunks.send("a", 2, 3)
+        await until(lambda: given_up(consumer) == (0, 1, 1))
+    async with client.consumer(topic, "s", type=kind, chunked_message_timeout=0) as consumer:
+        await nothing(consumer, 1)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+async def test_a_message_whose_producer_goes_on_late_is_delivered(
+    client: Any, topic: str, chunks: Chunks, kind: str
+) -> None:
+    async with client.consumer(topic, "s", type=kind, chunked_message_timeout=0.3) as consumer:
+        chunks.send("a", 0, 2)
+        await until(lambda: given_up(consumer) == (0, 1, 0))
+        chunks.send("a", 1, 2)
+        (message,) = await receive(consumer, 1)
+        assert message.data == b"01"
+        await consumer.ack(message)
+    async with client.consumer(topic, "s", type=kind) as consumer:
+        await nothing(consumer, 1)
+
+
+async def test_what_the_application_has_not_room_for_does_not_expire(
+    client: Any, topic: str, chunks: Chunks
+) -> None:
+    limits = {"chunked_message_timeout": 0.5, "ack_incomplete_chunks": True, "receiver_queue": 1}
+    async with (
+        client.consumer(topic, "s", **limits) as consumer,
+        client.producer(topic, batching=False) as producer,
+    ):
+        chunks.send("a", 0, 2)
+        await producer.send(b"between")
+        chunks.send("a", 1, 2)
+        await asyncio.sleep(1.5)
+        assert payloads(await receive(consumer, 2)) == [b"between", b"01"]
+        assert given_up(consumer) == (0, 0, 0)
