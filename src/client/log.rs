@@ -6,6 +6,8 @@
 use std::panic::Location;
 use std::sync::OnceLock;
 
+use crate::error::Error;
+
 /// Urgency of a record; the numbers are those of Python's `logging`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -47,6 +49,14 @@ pub(super) fn record(level: Level, logger: &str, text: impl FnOnce() -> String) 
 #[track_caller]
 pub(super) fn warn(text: &str) {
     record(Level::Warning, &logger_of(Location::caller().file()), || text.to_owned());
+}
+
+/// Warns that the files of certificates cannot be used as they are now, if `trouble` says so.
+#[track_caller]
+pub(super) fn warn_of_certificates(trouble: Option<Error>) {
+    if let Some(error) = trouble {
+        warn(&format!("the connection uses the certificates as they were: {error}"));
+    }
 }
 
 /// The logger of a source file: `src/client/pulsar/consumer/part.rs` belongs to `penstock.pulsar.consumer`.

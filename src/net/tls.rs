@@ -84,6 +84,17 @@ impl FollowingConnector {
         Ok(Self { alpn: alpn.map(str::to_owned), current })
     }
 
+    /// [`Self::get`] of a connector that there may be.
+    pub async fn get_of(this: Option<&Self>) -> (Option<TlsConnector>, Option<Error>) {
+        match this {
+            None => (None, None),
+            Some(this) => {
+                let (connector, trouble) = this.get().await;
+                (Some(connector), trouble)
+            }
+        }
+    }
+
     /// The connector for the files as they are now. If one cannot be read or used, perhaps because only half of them
     /// have been replaced so far, the connector is the last good one, and the error says why.
     pub async fn get(&self) -> (TlsConnector, Option<Error>) {

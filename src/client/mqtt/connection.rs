@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_rustls::TlsConnector;
 
 use crate::client::journal::{Attempts, Line};
 use crate::client::log;
@@ -259,7 +258,7 @@ pub(super) async fn reauthenticate(shared: &Shared) -> Result<()> {
 /// Opens sockets to the server.
 pub(super) struct Connector {
     url: ServiceUrl,
-    tls: Option<TlsConnector>,
+    tls: Option<tls::FollowingConnector>,
     /// Index of the address to try next, starting with the one that worked last.
     next: usize,
     /// Versions to try; the last one is next.
@@ -275,7 +274,7 @@ impl Connector {
             Transport::Tcp => options.tls_alpn.as_deref(),
             Transport::WebSocket | Transport::Unix | Transport::Http => None,
         };
-        let tls = if url.tls { Some(tls::connector(&options.tls, alpn)?) } else { None };
+        let tls = if url.tls { Some(tls::FollowingConnector::new(&options.tls, alpn)?) } else { None };
         let versions = match options.version {
             Some(version) => vec![version],
             None => vec![Version::V3_1, Version::V3_1_1, Version::V5],
@@ -317,10 +316,11 @@ impl Connector {
 
     async fn open_address(&self, address: &Address, shared: &Shared) -> Result<Stream> {
         let options = &shared.options;
+        let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
+        log::warn_of_certificates(trouble);
         let pacing = Pacing::PromptWhile(Arc::clone(&shared.awaited));
         let stream =
-            net::connect(&address.host, address.port, self.tls.as_ref(), pacing, options.connect_timeout)
-                .await?;
+            net::connect(&address.host, address.port, tls.as_ref(), pacing, options.connect_timeout).await?;
         if self.url.transport != Transport::WebSocket {
             return Ok(stream);
         }

@@ -488,16 +488,8 @@ impl Pool {
 
     async fn open(&self, key: &Key, broker: String, line: Line) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
-        let tls = match &self.tls {
-            None => None,
-            Some(tls) => {
-                let (connector, trouble) = tls.get().await;
-                if let Some(error) = trouble {
-                    log::warn(&format!("the connection uses the certificates as they were: {error}"));
-                }
-                Some(connector)
-            }
-        };
+        let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_deref()).await;
+        log::warn_of_certificates(trouble);
         let stream = connect(
             &key.physical.host,
             key.physical.port,

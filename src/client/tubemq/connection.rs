@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
-use tokio_rustls::TlsConnector;
 
 use crate::client::journal::{Attempts, Journal, Line};
+use crate::client::log;
 use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::options::ClientOptions;
 use crate::clock;
@@ -197,7 +197,7 @@ type SharedSlot = Arc<tokio::sync::Mutex<Slot>>;
 /// The connections of a client.
 pub(super) struct Pool {
     options: ClientOptions,
-    tls: Option<TlsConnector>,
+    tls: Option<tls::FollowingConnector>,
     visit: Arc<Visit>,
     journal: Arc<Journal>,
     slots: Mutex<HashMap<(Address, Purpose), SharedSlot>>,
@@ -222,7 +222,7 @@ impl Pool {
                         certificate ends the server's process where it is set up for one-way TLS";
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
-        let tls = if url.tls { Some(tls::connector(&options.tls, None)?) } else { None };
+        let tls = if url.tls { Some(tls::FollowingConnector::new(&options.tls, None)?) } else { None };
         Ok(Self { options, tls, visit, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
@@ -270,7 +270,9 @@ impl Pool {
 
     async fn open(&self, address: &Address, mut line: Line) -> Result<Connection> {
         let timeout = self.options.connect_timeout;
-        let stream = connect(&address.host, address.port, self.tls.as_ref(), Pacing::Prompt, timeout).await?;
+        let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
+        log::warn_of_certificates(trouble);
+        let stream = connect(&address.host, address.port, tls.as_ref(), Pacing::Prompt, timeout).await?;
         // The protocol has no handshake of its own.
         line.up(None);
         let session = Arc::new(Session::new(Attached {
