@@ -20,6 +20,8 @@ impl Broker {
             Command::PartitionedMetadata(command) => self.partitions(id, &command),
             Command::Lookup(command) => self.lookup(id, &command),
             Command::GetTopicsOfNamespace(command) => self.topics_of_namespace(id, &command),
+            Command::WatchTopicList(command) => self.watch_topics(id, &command),
+            Command::WatchTopicListClose(command) => self.unwatch_topics(id, &command),
             Command::GetSchema(command) => self.get_schema(id, &command),
             Command::GetOrCreateSchema(command) => self.create_schema(id, &command),
             Command::NewTxn(_)
@@ -28,10 +30,8 @@ impl Broker {
             | Command::EndTxn(_)
             | Command::EndTxnOnPartition(_)
             | Command::EndTxnOnSubscription(_)
-            | Command::TcClientConnectRequest(_)
-            | Command::WatchTopicList(_)
-            | Command::WatchTopicListClose(_) => {
-                let error = unsupported(&command);
+            | Command::TcClientConnectRequest(_) => {
+                let error = unsupported();
                 self.reply_error(id, command.request_id().unwrap_or_default(), &error);
             }
             other => return Err(Error::protocol(format!("{} from a client", other.name()))),
@@ -183,6 +183,7 @@ impl Broker {
         }
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
+            self.watchers.changed(self.now, &log);
             let (producers, subscriptions) = match self.topics.get(&id) {
                 Some(topic) => (
                     topic.producers().map(|producer| producer.key).collect::<Vec<_>>(),
@@ -327,12 +328,6 @@ impl Broker {
     }
 }
 
-fn unsupported(command: &Command) -> Error {
-    let text = match command {
-        Command::WatchTopicList(_) | Command::WatchTopicListClose(_) => {
-            "the embedded broker does not support topic list watchers: use GET_TOPICS_OF_NAMESPACE"
-        }
-        _ => "the embedded broker does not support transactions",
-    };
-    Error::new(ErrorKind::NotAllowed, text)
+fn unsupported() -> Error {
+    Error::new(ErrorKind::NotAllowed, "the embedded broker does not support transactions")
 }

@@ -4,7 +4,7 @@
 //! * `produce`, `consume`, `lookup`: the commands
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
 //!   Key_Shared; `names`: topic names and the metadata of an entry
-//! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
+//! * `watchers`: clients that are told of topics; `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 
@@ -44,12 +44,14 @@ pub mod session;
 mod status;
 pub mod subscription;
 pub mod topic;
+mod watchers;
 
 use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
 use names::Name;
 use options::Settings;
 use session::Session;
+use watchers::Watchers;
 
 /// Delay until acknowledgements without a receipt are written.
 const CURSOR_DELAY: Duration = Duration::from_millis(100);
@@ -98,6 +100,7 @@ pub struct Broker {
     wakes: VecDeque<u64>,
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
+    watchers: Watchers,
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
@@ -125,6 +128,7 @@ impl Broker {
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
+            watchers: Watchers::default(),
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
@@ -463,6 +467,7 @@ impl Broker {
         let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
         self.topics.insert(id, Topic::new(id, name.full.clone(), name.partition, log));
         self.names.insert(name.full.clone(), id);
+        self.watchers.changed(self.now, &name.full);
         Ok(id)
     }
 
@@ -515,6 +520,7 @@ impl Protocol for Broker {
     fn disconnect(&mut self, now: Instant, id: u64) {
         self.now = now;
         let Some(connection) = self.connections.remove(&id) else { return };
+        self.watchers.disconnect(id);
         for (producer, writer) in connection.producers {
             self.remove_producer(writer.topic, id, producer);
         }
@@ -554,6 +560,7 @@ impl Protocol for Broker {
         self.now = now;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         std::mem::swap(connection.session.transmit(), output);
+        self.watchers.drained(now, id);
         if !connection.starved.is_empty() {
             self.due.append(&mut connection.starved);
             self.pump();
@@ -586,7 +593,8 @@ impl Protocol for Broker {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        earliest(Some(self.housekeeping_at), earliest(self.flush_at, self.delayed_at))
+        let topics = earliest(self.flush_at, self.watchers.due());
+        earliest(Some(self.housekeeping_at), earliest(topics, self.delayed_at))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -598,6 +606,9 @@ impl Protocol for Broker {
             } else {
                 self.flush_cursors();
             }
+        }
+        if self.watchers.due().is_some_and(|at| at <= now) {
+            self.tell_watchers();
         }
         if self.delayed_at.is_some_and(|at| at <= now) {
             self.delayed_at = None;

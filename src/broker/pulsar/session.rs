@@ -141,6 +141,7 @@ impl Session {
             max_message_size: Some(self.config.max_message_size as i32),
             feature_flags: Some(pb::FeatureFlags {
                 supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                supports_topic_watchers: Some(true),
                 ..Default::default()
             }),
         }));

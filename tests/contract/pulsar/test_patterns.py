@@ -55,6 +55,14 @@ async def test_topics_that_appear_are_consumed_from_their_first_message(
             assert payloads(await receive(consumer, 2)) == [b"1", b"2"]
 
 
+async def test_brokers_tell_of_topics_that_appear(client: Any, name: Callable[[str], str]) -> None:
+    # The list is asked for too seldom to matter.
+    async with client.consumer(re.compile(name(".*")), "s", pattern_update_interval=600) as consumer:
+        for rest in ("a", "b"):
+            await send(client, name(rest), rest.encode())
+            assert payloads(await receive(consumer, 1)) == [rest.encode()]
+
+
 async def test_topics_disappear_and_come_again(
     client: Any, service: PulsarService, name: Callable[[str], str]
 ) -> None:

@@ -26,6 +26,7 @@ mod producers;
 mod replay;
 mod subscriptions;
 mod topics;
+mod watchers;
 
 /// A store whose entry 5 cannot be read.
 struct Damaged;

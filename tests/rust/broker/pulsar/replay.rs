@@ -18,7 +18,6 @@ fn different(connection: &str, request: &str) -> bool {
     match request {
         // Explicitly not supported.
         _ if is("non-persistent") || is("java-txn") => true,
-        "WatchTopicList" | "WatchTopicListClose" => true,
         // Permissions, partitions, namespaces and termination were set by hand on the real one.
         _ if is("terminated") => true,
         "PartitionedMetadata" => is("forbidden") || is("lookup-missing") || is("java-partitioned"),

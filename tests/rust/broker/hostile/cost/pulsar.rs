@@ -126,6 +126,54 @@ const CASES: &[Case] = &[
             .to_vec()
         })
     }),
+    ("watchers of patterns again and again", |size| {
+        repeat(size, |index| {
+            bytes(Command::WatchTopicList(pb::CommandWatchTopicList {
+                request_id: index as u64,
+                watcher_id: index as u64 % 50,
+                namespace: "public/default".into(),
+                topics_pattern: format!(r"public/default/(topic|{index}).*"),
+                topics_hash: None,
+            }))
+            .to_vec()
+        })
+    }),
+    ("watchers of patterns that are costly to compile", |size| {
+        repeat(size, |index| {
+            bytes(Command::WatchTopicList(pb::CommandWatchTopicList {
+                request_id: index as u64,
+                watcher_id: 1,
+                namespace: "public/default".into(),
+                topics_pattern: format!("(?i){index}{}", r"[^a]\W\S.{9}(ſ|K)*".repeat(10)),
+                topics_hash: None,
+            }))
+            .to_vec()
+        })
+    }),
+    ("topics that appear while many patterns are watched", |size| {
+        let mut all: Vec<u8> = (0..100_u64)
+            .flat_map(|index| {
+                bytes(Command::WatchTopicList(pb::CommandWatchTopicList {
+                    request_id: index,
+                    watcher_id: index,
+                    namespace: "public/default".into(),
+                    topics_pattern: format!(".*{index}"),
+                    topics_hash: None,
+                }))
+                .to_vec()
+            })
+            .collect();
+        all.extend(repeat(size, |index| {
+            bytes(Command::Producer(Box::new(pb::CommandProducer {
+                topic: format!("persistent://public/default/made-{index}"),
+                producer_id: 100 + index as u64,
+                request_id: index as u64,
+                ..Default::default()
+            })))
+            .to_vec()
+        }));
+        all
+    }),
     ("an acknowledgement of parts of a claimed batch", |size| {
         let words = vec![-1; (size / 12).max(1)];
         ack(vec![pb::MessageIdData { ack_set: words, batch_size: Some(i32::MAX), ..entry(0) }])

@@ -50,6 +50,7 @@ pub(crate) fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Com
         | "PartitionedMetadata"
         | "Lookup"
         | "GetTopicsOfNamespace"
+        | "WatchTopicList"
         | "GetSchema"
         | "GetOrCreateSchema" => Reach::Name,
         _ => Reach::Handle,
@@ -71,7 +72,7 @@ pub(crate) fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Com
             NewTxn, NewTxnResponse, AddPartitionToTxn, AddPartitionToTxnResponse, AddSubscriptionToTxn,
             AddSubscriptionToTxnResponse, EndTxn, EndTxnResponse, EndTxnOnPartition, EndTxnOnPartitionResponse,
             EndTxnOnSubscription, EndTxnOnSubscriptionResponse, TcClientConnectRequest, TcClientConnectResponse,
-            WatchTopicList, WatchTopicListSuccess, WatchTopicUpdate, WatchTopicListClose, TopicMigrated,
+            WatchTopicListSuccess, WatchTopicUpdate, TopicMigrated,
             ScalableTopicLookup, ScalableTopicUpdate, ScalableTopicClose, ScalableTopicSubscribe,
             ScalableTopicSubscribeResponse, ScalableTopicAssignmentUpdate, WatchScalableTopics,
             WatchScalableTopicsUpdate, WatchScalableTopicsClose, WatchTcAssignments, WatchTcAssignmentsUpdate,
@@ -119,6 +120,13 @@ pub(crate) fn row(name: &str, credentials: Credentials, ids: Ids) -> Option<(Com
         GetTopicsOfNamespace: C::GetTopicsOfNamespace(Box::new(pb::CommandGetTopicsOfNamespace {
             request_id, namespace: "public/default".into(), ..Default::default()
         })),
+        WatchTopicList: C::WatchTopicList(pb::CommandWatchTopicList {
+            request_id, watcher_id: number, namespace: "public/default".into(), topics_pattern: ".*".into(),
+            topics_hash: None
+        }),
+        WatchTopicListClose: C::WatchTopicListClose(pb::CommandWatchTopicListClose {
+            request_id, watcher_id: number
+        }),
         GetSchema: C::GetSchema(pb::CommandGetSchema { request_id, topic, schema_version: None }),
         GetOrCreateSchema: C::GetOrCreateSchema(Box::new(pb::CommandGetOrCreateSchema {
             request_id, topic, schema: schema(b"[\"string\"]"), ..Default::default()
