@@ -37,7 +37,7 @@ use crate::random::{HashMap, HashSet};
 const MAX_CHUNKS: i32 = crate::pulsar::MAX_CHUNKS as i32;
 /// Limit on what the incomplete messages of a consumer take beside their bytes: with none on their number this bounds it.
 const MAX_NAMES: usize = 16 << 20;
-/// What an incomplete message takes beside its bytes and its id.
+/// Memory of an incomplete message beside its bytes and its id.
 const NAME: usize = 256;
 /// In effect no limit of time.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -155,7 +155,7 @@ pub(super) struct Chunks {
     due: BTreeSet<(Instant, u64)>,
     /// Bytes of the open messages.
     held: usize,
-    /// What they take beside that.
+    /// Their memory beside that.
     names: usize,
     clock: u64,
     /// First chunks of incomplete messages, in topic order, with the time at which each hold expires.
