@@ -183,7 +183,7 @@ fn with_ascii_classes(pattern: &str) -> Option<String> {
     Some(spelled)
 }
 
-/// The part of a name that patterns are compared with, which has no domain and no partition.
+/// The part of a name that patterns are compared with: without its domain and partition.
 fn subject(name: &str) -> &str {
     let name = without_domain(name);
     match name.rsplit_once("-partition-") {

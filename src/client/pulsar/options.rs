@@ -9,7 +9,7 @@ use crate::client::credentials::Secret;
 use crate::compression::Compression;
 use crate::net::tls::TlsOptions;
 use crate::pulsar::MessageId;
-use crate::pulsar::consumer::{Backoff, ChunkLimits, Unreadable};
+use crate::pulsar::consumer::{Backoff, Unreadable};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::{Codec, SchemaInfo};
 use crate::pulsar::topic::{HashingScheme, Routing};
@@ -221,8 +221,14 @@ pub struct ConsumerOptions {
     pub receive_buffer: usize,
     /// Whether single messages of a batch are acknowledged at the broker.
     pub batch_index_ack: bool,
-    /// Limits on chunked messages, per partition.
-    pub chunked: ChunkLimits,
+    /// Largest chunked message, compressed, and limit on the chunks of all incomplete ones together, per partition.
+    pub max_chunked_message: usize,
+    /// Limit on the number of incomplete chunked messages, per partition; 0 for none.
+    pub max_pending_chunked_messages: usize,
+    /// Time that an incomplete chunked message waits for its next chunk; zero for no limit.
+    pub chunked_message_timeout: Duration,
+    /// Whether the chunks of messages that are given up incomplete are acknowledged.
+    pub ack_incomplete_chunks: bool,
     /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
     pub unreadable: Unreadable,
     /// Time for which acknowledgements are gathered.
@@ -267,7 +273,10 @@ impl Default for ConsumerOptions {
             receiver_queue: 1000,
             receive_buffer: 16 << 20,
             batch_index_ack: true,
-            chunked: ChunkLimits::default(),
+            max_chunked_message: 128 << 20,
+            max_pending_chunked_messages: 10,
+            chunked_message_timeout: Duration::from_secs(60),
+            ack_incomplete_chunks: false,
             unreadable: Unreadable::Skip,
             ack_group_time: Duration::from_millis(100),
             nack_delay: Backoff::fixed(Duration::from_secs(60)),

@@ -155,7 +155,7 @@ pub(super) struct Chunks {
     due: BTreeSet<(Instant, u64)>,
     /// Bytes of the open messages.
     held: usize,
-    /// Their memory beside that.
+    /// Memory of the open messages beside that.
     names: usize,
     clock: u64,
     /// First chunks of incomplete messages, in topic order, with the time at which each hold expires.

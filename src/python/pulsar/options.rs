@@ -126,10 +126,10 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
         to.receiver_queue = value.extract()?;
     }
     fields.size("receive_buffer", &mut to.receive_buffer)?;
-    fields.size("max_chunked_message", &mut to.chunked.bytes)?;
-    fields.size("max_pending_chunked_messages", &mut to.chunked.messages)?;
-    fields.seconds("chunked_message_timeout", &mut to.chunked.timeout)?;
-    fields.flag("ack_incomplete_chunks", &mut to.chunked.ack)?;
+    fields.size("max_chunked_message", &mut to.max_chunked_message)?;
+    fields.size("max_pending_chunked_messages", &mut to.max_pending_chunked_messages)?;
+    fields.seconds("chunked_message_timeout", &mut to.chunked_message_timeout)?;
+    fields.flag("ack_incomplete_chunks", &mut to.ack_incomplete_chunks)?;
     let policies = [("skip", Unreadable::Skip), ("fail", Unreadable::Fail), ("discard", Unreadable::Discard)];
     fields.word("unreadable", &policies, &mut to.unreadable)?;
     fields.flag("batch_index_ack", &mut to.batch_index_ack)?;

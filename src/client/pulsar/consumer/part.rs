@@ -20,7 +20,9 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions};
+use crate::pulsar::consumer::{
+    ChunkLimits, Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions,
+};
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::Wanted;
@@ -210,7 +212,12 @@ impl PartitionConsumer {
                 first_permits: (FIRST_PERMITS / partitions as u32).max(1),
                 batch_index_ack: options.batch_index_ack,
                 ack_group_time: options.ack_group_time,
-                chunked: options.chunked,
+                chunked: ChunkLimits {
+                    bytes: options.max_chunked_message,
+                    messages: options.max_pending_chunked_messages,
+                    timeout: options.chunked_message_timeout,
+                    ack: options.ack_incomplete_chunks,
+                },
                 unreadable: options.unreadable,
                 nack_delay: options.nack_delay,
                 ack_timeout: options.ack_timeout,
