@@ -109,9 +109,10 @@ class Broker:
         ``bytes_out`` are sums over all protocols.
 
         The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures
-        of that protocol. A figure that a protocol does not have is 0: sessions, retained and dropped messages
-        are MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Bytes are those of messages, or
-        of all packets for MQTT.
+        of that protocol. A figure that a protocol does not have is 0: sessions and retained messages are
+        MQTT's; topics, producers and consumers are Pulsar's and TubeMQ's. Dropped messages are MQTT's, and
+        those of Pulsar's non-persistent topics, once for each subscription that could not take them. Bytes
+        are those of messages, or of all packets for MQTT.
 
         Raises:
             Closed: the broker has been stopped. The methods below raise it, too.

@@ -25,8 +25,8 @@ pub struct ProtocolStats {
     pub messages_in: u64,
     /// Messages delivered.
     pub messages_out: u64,
-    /// MQTT: messages that a subscriber did not get, because its queue was full, its connection too slow or the
-    /// message expired.
+    /// Messages that a subscriber did not get. MQTT: its queue was full, its connection too slow or the message expired.
+    /// Pulsar: no consumer of a subscription to a non-persistent topic could take them.
     pub messages_dropped: u64,
     /// Bytes received: of messages (Pulsar, TubeMQ) or of all packets (MQTT).
     pub bytes_in: u64,
@@ -75,6 +75,7 @@ impl ProtocolStats {
 pub(super) struct Traffic {
     pub(super) messages_in: u64,
     pub(super) messages_out: u64,
+    pub(super) messages_dropped: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }
@@ -115,6 +116,8 @@ pub struct SubscriptionStats {
     pub delayed: usize,
     /// Entries that wait for redelivery.
     pub replaying: usize,
+    /// Pulsar: messages of a non-persistent topic that no consumer could take when they came.
+    pub dropped: u64,
     /// Pulsar: properties that were stored with it.
     pub properties: Vec<(String, String)>,
     /// Connected consumers.

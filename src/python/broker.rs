@@ -170,6 +170,7 @@ impl Broker {
             one.set_item("backlog", subscription.backlog)?;
             one.set_item("delayed", subscription.delayed)?;
             one.set_item("replaying", subscription.replaying)?;
+            one.set_item("dropped", subscription.dropped)?;
             one.set_item("properties", std::collections::BTreeMap::from_iter(subscription.properties))?;
             let consumers = PyList::empty(py);
             for consumer in subscription.consumers {

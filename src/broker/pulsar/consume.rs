@@ -9,6 +9,7 @@ use super::{Action, Broker};
 use crate::broker::log::Log;
 use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::pulsar::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
+use crate::broker::pulsar::topic::is_stored;
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -57,12 +58,17 @@ impl Broker {
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         let name = Name::parse(&command.topic)?;
+        if !name.is_persistent() && command.read_compacted() {
+            let text = "readCompacted only valid on persistent topics";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
         let topic_id = self.open_topic(&name, command.force_topic_creation())?;
         if let Some(schema) = &command.schema {
             self.check_schema(&name, schema)?;
         }
         let kind = Kind::from_number(command.sub_type);
-        let durable = command.durable();
+        // Those of a non-persistent topic end with their last consumer, whatever it asks for.
+        let durable = command.durable() && is_stored(topic_id);
         let subscription: Arc<str> = command.subscription.as_str().into();
         let properties = properties_of(&command)?;
         let start = self.start_position(topic_id, &command)?;
@@ -97,7 +103,7 @@ impl Broker {
         let key = ConsumerKey { session: id, id: command.consumer_id };
         let consumer_name = command.consumer_name.as_deref().unwrap_or_default();
         let mut consumer = Consumer::new(key, consumer_name.into(), command.priority_level.unwrap_or(0));
-        if matches!(kind, Kind::Exclusive | Kind::Failover) {
+        if matches!(kind, Kind::Exclusive | Kind::Failover) && is_stored(topic_id) {
             consumer.epoch = command.consumer_epoch;
         }
         consumer.out_of_order =
@@ -180,8 +186,9 @@ impl Broker {
     /// Elects the active consumer and tells the consumers whose state changed.
     pub(super) fn elect(&mut self, topic: u64, subscription: &Arc<str>) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
-        let partition = topic.partition;
         let id = topic.id;
+        // As by the real broker, the name decides also in a non-persistent topic without partitions.
+        let partition = topic.partition.or((!is_stored(id)).then_some(0));
         let Some(subscription) = topic.subscriptions.get_mut(subscription) else { return };
         for (consumer, is_active) in subscription.elect(partition) {
             let change =
@@ -292,6 +299,12 @@ impl Broker {
         let Some((_, reader)) = self.reader(id, command.consumer_id) else {
             return Err(Error::new(ErrorKind::Metadata, "Consumer not found"));
         };
+        if !is_stored(reader.topic) {
+            // There is nothing to go back to. The real broker says yes as well, and the consumers stay.
+            let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
+            self.reply_written(id, Command::Success(Box::new(success)));
+            return Ok(());
+        }
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return Ok(()) };
         let (sequence, set) = match (&command.message_id, command.message_publish_time) {
             (Some(message), _) => {
@@ -425,6 +438,11 @@ impl Broker {
             self.reply_error(id, command.request_id, &error);
             return Ok(());
         };
+        if !is_stored(reader.topic) {
+            let text = "a non-persistent topic keeps no messages and has no last message id";
+            self.reply_error(id, command.request_id, &Error::new(ErrorKind::Unsupported, text));
+            return Ok(());
+        }
         let Some(topic) = self.topics.get(&reader.topic) else { return Ok(()) };
         let partition = topic.partition.map_or(-1, |partition| partition as i32);
         let last = match topic.log.last() {

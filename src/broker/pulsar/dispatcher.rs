@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::connection::Connection;
 use crate::broker::pulsar::subscription::{ConsumerKey, Delivery, Sink};
+use crate::broker::pulsar::topic::is_stored;
 use crate::broker::stats::Traffic;
 use crate::machine::Machine;
 use crate::pulsar::command::Command;
@@ -25,7 +26,8 @@ impl Sink for Dispatcher<'_> {
     fn room(&mut self, consumer: ConsumerKey) -> bool {
         let Some(connection) = self.connections.get_mut(&consumer.session) else { return false };
         let room = connection.session.transmit().len() < OUTPUT_HIGH_WATER;
-        if !room {
+        // A non-persistent topic has nothing left to send once there is room.
+        if !room && is_stored(self.topic) {
             connection.starved.insert(self.topic);
         }
         room
@@ -35,8 +37,9 @@ impl Sink for Dispatcher<'_> {
         let Some(connection) = self.connections.get_mut(&delivery.consumer.session) else { return };
         let entry = delivery.entry;
         let session = &mut connection.session;
+        let stored = is_stored(self.topic);
         let payload = Payload {
-            entry: session.wants_entry_metadata().then_some(pb::BrokerEntryMetadata {
+            entry: (stored && session.wants_entry_metadata()).then_some(pb::BrokerEntryMetadata {
                 broker_timestamp: Some(entry.stored_ms),
                 index: Some(entry.last_index),
             }),
@@ -46,7 +49,7 @@ impl Sink for Dispatcher<'_> {
         let command = Command::Message(hot::Delivery {
             consumer_id: delivery.consumer.id,
             message_id: pb::MessageIdData {
-                ledger_id: self.topic,
+                ledger_id: if stored { self.topic } else { 0 },
                 entry_id: entry.sequence,
                 partition: Some(-1),
                 ..Default::default()

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::connection::Reader;
 use super::names::Name;
 use super::{Broker, DOMAIN, server_error};
+use crate::broker::pulsar::topic::is_stored;
 use crate::broker::store::{MAX_PARTITIONS, Op};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,6 +71,9 @@ impl Broker {
         }
         if self.settings.partitions > 0 {
             self.create_topic(topic, self.settings.partitions)?;
+            if !name.is_persistent() {
+                self.non_persistent.fleeting.insert(name.full);
+            }
         }
         // A plain topic is created by its first producer or subscription.
         Ok(self.settings.partitions)
@@ -97,7 +99,7 @@ impl Broker {
             let text = "a partition cannot have partitions";
             return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(name.full));
         }
-        let id = self.new_topic_id(name.full.clone(), partitions)?;
+        let id = self.new_topic_id(&name, partitions)?;
         self.parents.insert(name.full.clone(), (id, partitions));
         for partition in 0..partitions {
             let part = Name::parse(&format!("{}-partition-{partition}", name.full))?;
@@ -137,7 +139,7 @@ impl Broker {
         // All or none: it may not stop in the middle.
         let mut fresh = parts(before..partitions)?;
         fresh.retain(|part| !self.names.contains_key(&part.full));
-        self.check_room(fresh.len())?;
+        self.check_room(name.is_persistent(), fresh.len())?;
         let mut subscriptions = BTreeMap::new();
         for part in parts(0..before)? {
             let Some(topic) = self.names.get(&part.full).and_then(|id| self.topics.get(id)) else { continue };
@@ -156,8 +158,9 @@ impl Broker {
             }
         }
         self.parents.insert(name.full.clone(), (parent, partitions));
-        let name = name.full;
-        self.commits.write(Op::Partitions { id: parent, domain: DOMAIN, name, partitions });
+        if name.is_persistent() {
+            self.commits.write(Op::Partitions { id: parent, domain: DOMAIN, name: name.full, partitions });
+        }
         Ok(())
     }
 
@@ -166,7 +169,7 @@ impl Broker {
         let name = Name::parse(topic)?;
         let mut logs: Vec<Arc<str>> = Vec::new();
         if let Some((id, partitions)) = self.parents.remove(&name.full) {
-            self.commits.write(Op::DeleteTopic { id });
+            self.forget_topic(id);
             logs.extend(
                 (0..partitions).map(|partition| format!("{}-partition-{partition}", name.full).into()),
             );
@@ -176,10 +179,6 @@ impl Broker {
             return Err(
                 Error::new(ErrorKind::TopicNotFound, "the topic does not exist").with_topic(name.full)
             );
-        }
-        if let Some(versions) = self.schemas.remove(&name.full) {
-            self.schema_bytes -= versions.iter().map(Bytes::len).sum::<usize>();
-            self.commits.write(Op::DropSchema { name: name.full.clone() });
         }
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
@@ -196,14 +195,27 @@ impl Broker {
                 self.close_consumers(&Reader { topic: id, subscription }, true);
             }
             self.topics.remove(&id);
+            self.forget_topic(id);
+        }
+        self.non_persistent.fleeting.remove(&name.full);
+        self.drop_schemas(&name);
+        Ok(())
+    }
+
+    /// Removes what the store has of a topic.
+    fn forget_topic(&mut self, id: u64) {
+        if is_stored(id) {
             self.commits.write(Op::DeleteTopic { id });
         }
-        Ok(())
     }
 
     /// Terminates a topic, or all its partitions, and closes its producers.
     pub fn terminate_topic(&mut self, topic: &str) -> Result<()> {
         let name = Name::parse(topic)?;
+        if !name.is_persistent() {
+            let text = "a non-persistent topic cannot be terminated: it keeps no messages that could be read to their end";
+            return Err(Error::new(ErrorKind::NotAllowed, text).with_topic(name.full));
+        }
         if let Some(error) = self.refusal() {
             return Err(error);
         }
@@ -262,12 +274,18 @@ impl Broker {
 
     fn topics_of_namespace(&mut self, id: u64, command: &pb::CommandGetTopicsOfNamespace) {
         use pb::command_get_topics_of_namespace::Mode;
-        let topics: Vec<String> = if command.mode() == Mode::NonPersistent {
-            Vec::new()
-        } else {
-            let prefix = format!("persistent://{}/", command.namespace);
-            self.names.keys().filter(|name| name.starts_with(&prefix)).map(|name| name.to_string()).collect()
+        let domains: &[&str] = match command.mode() {
+            Mode::Persistent => &["persistent"],
+            Mode::NonPersistent => &["non-persistent"],
+            Mode::All => &["persistent", "non-persistent"],
         };
+        let mut topics: Vec<String> = Vec::new();
+        for domain in domains {
+            let prefix = format!("{domain}://{}/", command.namespace);
+            topics.extend(
+                self.names.keys().filter(|name| name.starts_with(&prefix)).map(|name| name.to_string()),
+            );
+        }
         let joined = topics.join(",");
         if let Some(connection) = self.connections.get_mut(&id) {
             // The search went through every name there is, even if the client knows the list and gets none.

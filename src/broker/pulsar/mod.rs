@@ -4,7 +4,8 @@
 //! * `produce`, `consume`, `lookup`: the commands
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
 //!   Key_Shared; `names`: topic names and the metadata of an entry
-//! * `watchers`: clients that are told of topics; `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
+//! * `non_persistent`: topics that store nothing; `watchers`: clients that are told of topics
+//! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 
@@ -18,7 +19,7 @@ use crate::broker::commits::Commits;
 use crate::broker::log::{Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
-use crate::broker::pulsar::topic::Topic;
+use crate::broker::pulsar::topic::{Topic, is_stored};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +37,7 @@ mod dispatcher;
 pub mod key_ranges;
 mod lookup;
 mod names;
+mod non_persistent;
 pub mod options;
 mod produce;
 mod schemas;
@@ -49,6 +51,7 @@ mod watchers;
 use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
 use names::Name;
+use non_persistent::NonPersistent;
 use options::Settings;
 use session::Session;
 use watchers::Watchers;
@@ -96,6 +99,7 @@ pub struct Broker {
     /// Bytes of all schemas.
     schema_bytes: usize,
     next_producer: u64,
+    non_persistent: NonPersistent,
     commits: Commits<Action>,
     wakes: VecDeque<u64>,
     /// Topics to be dispatched.
@@ -125,6 +129,7 @@ impl Broker {
             schemas: BTreeMap::new(),
             schema_bytes: 0,
             next_producer: 0,
+            non_persistent: NonPersistent::default(),
             commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
@@ -299,6 +304,10 @@ impl Broker {
     /// Dispatches the topics with new entries or new permits.
     fn pump(&mut self) {
         while let Some(id) = self.due.pop_first() {
+            if !is_stored(id) {
+                // Its messages have gone, or were dropped.
+                continue;
+            }
             let wall_ms = self.settings.clock.wall_ms(self.now);
             let Some(topic) = self.topics.get_mut(&id) else { continue };
             let mut dispatcher = Dispatcher {
@@ -377,8 +386,8 @@ impl Broker {
         let run_ms = self.run_ms();
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
         // All topics together have the memory of four.
-        let share =
-            (4 * self.settings.retention_bytes / self.topics.len().max(1)).min(self.settings.retention_bytes);
+        let topics = self.stored_topics().max(1);
+        let share = (4 * self.settings.retention_bytes / topics).min(self.settings.retention_bytes);
         let limit = if self.settings.stored { usize::MAX } else { share };
         let mut cache = 0;
         let mut trims = Vec::new();
@@ -407,7 +416,7 @@ impl Broker {
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
-            let share = CACHE_TOTAL / self.topics.len().max(1);
+            let share = CACHE_TOTAL / topics;
             self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
@@ -427,11 +436,15 @@ impl Broker {
     /// Checks that the namespace is configured or has topics.
     fn check_namespace(&self, name: &Name) -> Result<()> {
         let namespace = name.namespace();
-        let prefix: Arc<str> = format!("persistent://{namespace}/").into();
-        let inside = |names: Option<&Arc<str>>| names.is_some_and(|name| name.starts_with(&*prefix));
+        let has_topics = |domain: &str| {
+            let prefix: Arc<str> = format!("{domain}://{namespace}/").into();
+            let inside = |names: Option<&Arc<str>>| names.is_some_and(|name| name.starts_with(&*prefix));
+            inside(self.names.range(prefix.clone()..).next().map(|(name, _)| name))
+                || inside(self.parents.range(prefix.clone()..).next().map(|(name, _)| name))
+        };
         if self.settings.namespaces.iter().any(|known| *known == namespace || known == "*")
-            || inside(self.names.range(prefix.clone()..).next().map(|(name, _)| name))
-            || inside(self.parents.range(prefix.clone()..).next().map(|(name, _)| name))
+            || has_topics("persistent")
+            || has_topics("non-persistent")
         {
             return Ok(());
         }
@@ -463,8 +476,8 @@ impl Broker {
     }
 
     fn create_log(&mut self, name: &Name) -> Result<u64> {
-        let id = self.new_topic_id(name.full.clone(), 0)?;
-        let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
+        let id = self.new_topic_id(name, 0)?;
+        let log = Log::new(id, self.settings.stored && is_stored(id), 0, 0, 0, None);
         self.topics.insert(id, Topic::new(id, name.full.clone(), name.partition, log));
         self.names.insert(name.full.clone(), id);
         self.watchers.changed(self.now, &name.full);
@@ -472,9 +485,12 @@ impl Broker {
     }
 
     /// Checks that `count` topics can be created.
-    fn check_room(&self, count: usize) -> Result<()> {
+    fn check_room(&mut self, persistent: bool, count: usize) -> Result<()> {
         if let Some(error) = self.refusal() {
             return Err(error);
+        }
+        if self.topics.len() + self.parents.len() + count > self.settings.max_topics {
+            self.remove_idle_for(Duration::ZERO);
         }
         if self.topics.len() + self.parents.len() + count > self.settings.max_topics {
             return Err(Error::new(
@@ -482,16 +498,19 @@ impl Broker {
                 format!("topic limit reached (max_topics is {})", self.settings.max_topics),
             ));
         }
-        if self.settings.stored && !self.settings.topic_ids.has_room(count as u64) {
+        if self.settings.stored && persistent && !self.settings.topic_ids.has_room(count as u64) {
             return Err(TopicIds::exhausted());
         }
         Ok(())
     }
 
-    fn new_topic_id(&mut self, name: Arc<str>, partitions: u32) -> Result<u64> {
-        self.check_room(1)?;
+    fn new_topic_id(&mut self, name: &Name, partitions: u32) -> Result<u64> {
+        self.check_room(name.is_persistent(), 1)?;
+        if !name.is_persistent() {
+            return Ok(self.non_persistent.next_id());
+        }
         let id = self.settings.topic_ids.next();
-        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions });
+        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.full.clone(), partitions });
         Ok(id)
     }
 }
@@ -620,6 +639,7 @@ impl Protocol for Broker {
             self.housekeeping_at = now + HOUSEKEEPING;
             let short = self.commits.used() > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
+            self.remove_idle();
             if self.run_at <= now {
                 self.note_run();
             }

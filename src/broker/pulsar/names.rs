@@ -19,7 +19,7 @@ const NO_KEY: &[u8] = b"NONE_KEY";
 /// A valid topic name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// `persistent://tenant/namespace/local`.
+    /// `persistent://tenant/namespace/local`, or `non-persistent://...`.
     pub(crate) full: Arc<str>,
     /// Index among the partitions of its parent.
     pub(crate) partition: Option<u32>,
@@ -35,13 +35,12 @@ impl Name {
         let topic = TopicName::parse(text).map_err(|error| {
             Error::new(ErrorKind::InvalidTopic, format!("Invalid topic name: {}", error.message()))
         })?;
-        if !topic.is_persistent() {
-            return Err(Error::new(
-                ErrorKind::NotAllowed,
-                "the embedded broker does not support non-persistent topics",
-            ));
-        }
         Ok(Self { full: topic.to_string().into(), partition: topic.partition(), topic })
+    }
+
+    /// Whether the topic stores its messages.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.topic.is_persistent()
     }
 
     /// `tenant/namespace`.

@@ -9,7 +9,7 @@ use super::names::{Facts, Name};
 use super::{Action, Broker, error_command, server_error};
 use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, CHUNK, Entry, weight};
-use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey};
+use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey, is_stored};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -59,7 +59,7 @@ impl Broker {
             return Err(error);
         }
         let name = Name::parse(&command.topic)?;
-        if self.over_quota() {
+        if name.is_persistent() && self.over_quota() {
             return Err(quota(self.settings.max_store));
         }
         let topic_id = self.open_topic(&name, true)?;
@@ -94,7 +94,7 @@ impl Broker {
             }
             Admission::Waiting => false,
         };
-        if epoch != before {
+        if epoch != before && is_stored(topic_id) {
             self.commits.write(Op::Epoch { topic: topic_id, epoch });
         }
         if let Some(connection) = self.connections.get_mut(&id) {
@@ -110,7 +110,8 @@ impl Broker {
                 },
             );
         }
-        if let Some(subscription) = command.initial_subscription_name.filter(|name| !name.is_empty()) {
+        let initial = command.initial_subscription_name.filter(|name| !name.is_empty());
+        if let Some(subscription) = initial.filter(|_| is_stored(topic_id)) {
             self.create_subscription(topic_id, &subscription, 0);
         }
         self.producer_success(id, command.producer_id, command.request_id, ready, false);
@@ -160,7 +161,9 @@ impl Broker {
         let next = topic.remove_producer(ProducerKey { session, id: producer });
         let (topic_id, epoch) = (topic.id, topic.epoch);
         if let Some(next) = next {
-            self.commits.write(Op::Epoch { topic: topic_id, epoch });
+            if is_stored(topic_id) {
+                self.commits.write(Op::Epoch { topic: topic_id, epoch });
+            }
             let writer =
                 self.connections.get_mut(&next.key.session).and_then(|s| s.producers.get_mut(&next.key.id));
             if let Some(writer) = writer {
@@ -216,22 +219,24 @@ impl Broker {
         };
         let (topic_id, name) = (writer.topic, writer.name.clone());
         if let Some(error) = self.refusal() {
-            self.send_error(id, &send, &error);
+            self.send_error(id, topic_id, &send, &error);
             return Ok(());
         }
         if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
             self.send_error(
                 id,
+                topic_id,
                 &send,
                 &Error::new(ErrorKind::NotAllowed, "the embedded broker does not support transactions"),
             );
             return Ok(());
         }
         if !payload.checksum_ok() {
-            self.send_error(id, &send, &Error::new(ErrorKind::Checksum, "Checksum failed on the broker"));
+            let error = Error::new(ErrorKind::Checksum, "Checksum failed on the broker");
+            self.send_error(id, topic_id, &send, &error);
             return Ok(());
         }
-        if self.commits.used() >= self.settings.max_store && self.over_quota() {
+        if is_stored(topic_id) && self.commits.used() >= self.settings.max_store && self.over_quota() {
             let key = ProducerKey { session: id, id: send.producer_id };
             self.fence(key);
             self.remove_producer(topic_id, id, send.producer_id);
@@ -245,8 +250,11 @@ impl Broker {
                 facts.count
             );
             // Clients give this message up, and it alone.
-            self.send_error(id, &send, &Error::new(ErrorKind::NotAllowed, text));
+            self.send_error(id, topic_id, &send, &Error::new(ErrorKind::NotAllowed, text));
             return Ok(());
+        }
+        if !is_stored(topic_id) {
+            return self.pass(id, topic_id, &send, payload, &facts);
         }
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
@@ -269,10 +277,6 @@ impl Broker {
         } else {
             None
         };
-        let body = match payload.covered {
-            small if small.len() < COPY_BELOW => Bytes::copy_from_slice(&small),
-            large => large,
-        };
         let entry = topic.log.append(Entry {
             sequence: 0,
             last_index: 0,
@@ -284,7 +288,7 @@ impl Broker {
             flags: if facts.batch { BATCH } else { 0 } | if facts.chunk { CHUNK } else { 0 },
             hash: facts.hash,
             checksum: payload.checksum,
-            body,
+            body: body(payload.covered),
         });
         topic.received += u64::from(facts.count);
         let end = entry.sequence + 1;
@@ -304,25 +308,32 @@ impl Broker {
         Ok(())
     }
 
-    fn send_error(&mut self, id: u64, send: &hot::Send, error: &Error) {
+    fn send_error(&mut self, id: u64, topic: u64, send: &hot::Send, error: &Error) {
         let code = match error.kind() {
             ErrorKind::Checksum => pb::ServerError::ChecksumError,
             kind => server_error(kind),
         };
+        let command = Command::SendError(pb::CommandSendError {
+            producer_id: send.producer_id,
+            sequence_id: send.sequence_id,
+            error: code as i32,
+            message: error.message().to_owned(),
+        });
         // After the receipts of earlier messages, because clients expect receipts in order.
-        self.reply_written(
-            id,
-            Command::SendError(pb::CommandSendError {
-                producer_id: send.producer_id,
-                sequence_id: send.sequence_id,
-                error: code as i32,
-                message: error.message().to_owned(),
-            }),
-        );
+        if is_stored(topic) {
+            self.reply_written(id, command);
+        } else {
+            self.reply(id, &command);
+        }
     }
 }
 
-fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt {
+/// The bytes of an entry, without the read buffer around them if they are few.
+pub(super) fn body(covered: Bytes) -> Bytes {
+    if covered.len() < COPY_BELOW { Bytes::copy_from_slice(&covered) } else { covered }
+}
+
+pub(super) fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt {
     hot::SendReceipt {
         producer_id: send.producer_id,
         sequence_id: send.sequence_id,

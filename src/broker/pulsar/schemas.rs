@@ -25,6 +25,9 @@ pub(super) const VERSIONS: usize = 1_000;
 const TOPIC_SCHEMAS: usize = 16 << 20;
 const ALL_SCHEMAS: usize = 128 << 20;
 
+/// Prefix of the topics whose schemas are stored.
+const STORED: &str = "persistent://";
+
 fn incompatible(text: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::IncompatibleSchema, text.to_string())
 }
@@ -236,13 +239,33 @@ impl Broker {
         if self.schema_bytes + data.len() > ALL_SCHEMAS {
             return too_large("all topics", ALL_SCHEMAS);
         }
-        if self.over_quota() {
+        if parent.starts_with(STORED) && self.over_quota() {
             return Err(quota(self.settings.max_store));
         }
         self.schema_bytes += data.len();
         self.schemas.entry(parent.clone()).or_default().push(data.clone());
-        self.commits.write(Op::Schema { name: parent, version: version as u64, data });
+        if parent.starts_with(STORED) {
+            self.commits.write(Op::Schema { name: parent, version: version as u64, data });
+        }
         Ok(version_bytes(version))
+    }
+
+    /// Removes the schemas of a deleted topic, or of a deleted partition if it was the last.
+    pub(super) fn drop_schemas(&mut self, name: &Name) {
+        let parent = name.parent();
+        let parts: Arc<str> = format!("{parent}-partition-").into();
+        let next = self.names.range(parts.clone()..).next();
+        if self.parents.contains_key(&parent)
+            || self.names.contains_key(&parent)
+            || next.is_some_and(|(name, _)| name.starts_with(&*parts))
+        {
+            return;
+        }
+        let Some(versions) = self.schemas.remove(&parent) else { return };
+        self.schema_bytes -= versions.iter().map(Bytes::len).sum::<usize>();
+        if parent.starts_with(STORED) {
+            self.commits.write(Op::DropSchema { name: parent });
+        }
     }
 
     /// The schema of a version, or the latest.
@@ -264,7 +287,7 @@ impl Broker {
         // One that the store has lost is empty.
         let data = versions.get(version).filter(|data| !data.is_empty()).ok_or_else(none)?;
         let mut schema = decoded(data).ok_or_else(none)?;
-        schema.name = parent.trim_start_matches("persistent://").to_owned();
+        schema.name = parent.split_once("://").map_or(&*parent, |(_, name)| name).to_owned();
         Ok((schema, version_bytes(version)))
     }
 }

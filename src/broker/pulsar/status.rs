@@ -18,6 +18,7 @@ impl Broker {
             messages_out: self.counters.messages_out,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
+            messages_dropped: self.counters.messages_dropped,
             failure: self.commits.failure().map(ToString::to_string),
             stalled: self.commits.stalled(),
             damage: self.damage.clone(),
@@ -82,6 +83,7 @@ impl Broker {
                     backlog: subscription.backlog(&topic.log),
                     delayed: subscription.delayed(),
                     replaying: subscription.replaying(),
+                    dropped: subscription.dropped,
                     properties: subscription
                         .properties
                         .iter()

@@ -1,4 +1,5 @@
-//! A subscription of a topic: its consumers and the entries that they hold; in `dispatch`, which entry goes to whom.
+//! A subscription of a topic: its consumers and the entries that they hold; in `dispatch`, which entry goes to whom, and in `pass`,
+//! where one of a non-persistent topic does.
 //!
 //! | type | delivered to | redelivered |
 //! |---|---|---|
@@ -21,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::HashMap;
 
 mod dispatch;
+mod pass;
 
 /// Limit on the unacknowledged messages of a consumer of a shared type, as in the real broker.
 pub const MAX_UNACKED: i64 = 50_000;
@@ -211,6 +213,8 @@ pub struct Subscription {
     pub dirty: bool,
     /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
     pub abandoned: Option<Instant>,
+    /// Non-persistent: messages for which no consumer had permits and room.
+    pub dropped: u64,
     /// The entry that could not be read, at which dispatch has ended.
     pub damage: Option<Damage>,
     /// The next entry to read.
@@ -245,6 +249,7 @@ impl Subscription {
             properties: Properties::new(),
             dirty: false,
             abandoned: None,
+            dropped: 0,
             damage: None,
             consumers: Vec::new(),
             replay: BTreeMap::new(),

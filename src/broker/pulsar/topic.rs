@@ -3,11 +3,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::broker::log::{self, Log, Source};
 use crate::broker::pulsar::subscription::Subscription;
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::HashMap;
+
+/// The number from which the topics are not persistent. A store has fewer.
+pub const NON_PERSISTENT: u64 = 1 << 63;
+
+/// Whether the topic of this number may have rows in the store.
+pub fn is_stored(topic: u64) -> bool {
+    topic < NON_PERSISTENT
+}
 
 /// Identifies a producer: its connection, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +86,8 @@ pub struct Topic {
     pub received: u64,
     /// Whether it takes no more messages.
     pub terminated: bool,
+    /// Non-persistent: since when housekeeping has found it without producers and subscriptions.
+    pub idle: Option<Instant>,
     /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping does not read the disk each time.
     oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
@@ -97,6 +108,7 @@ impl Topic {
             epoch: 0,
             received: 0,
             terminated: false,
+            idle: None,
             oldest: None,
             producers: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -107,6 +119,11 @@ impl Topic {
     /// Connected producers.
     pub fn producers(&self) -> impl Iterator<Item = &Candidate> {
         self.producers.values()
+    }
+
+    /// Whether it has a producer, one that waits for its turn, or a subscription.
+    pub fn is_used(&self) -> bool {
+        !(self.producers.is_empty() && self.waiting.is_empty() && self.subscriptions.is_empty())
     }
 
     /// Ends the topic for good. Returns the producers that wrote and those that waited for their turn.

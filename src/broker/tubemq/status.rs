@@ -57,6 +57,7 @@ impl Broker {
                     backlog: end - (*next).clamp(first, end),
                     delayed: 0,
                     replaying: 0,
+                    dropped: 0,
                     properties: Vec::new(),
                     consumers: consumers.into_iter().collect(),
                 });

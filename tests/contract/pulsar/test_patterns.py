@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-import penstock
 from penstock.errors import ConsumerBusy, InvalidArgument, NotAllowed
 from penstock.pulsar import DeadLetterPolicy
 
 from support.messages import nothing, payloads, receive
-from support.pulsar.harness import PulsarService, RealPulsar
+from support.pulsar.harness import PulsarService
 from support.waiting import until
 
 OFTEN = {"pattern_update_interval": 0.2, "partitions_update_interval": 0.2}
@@ -186,22 +185,20 @@ async def test_a_topic_that_cannot_be_subscribed_at_first_is_consumed_later(
         assert payloads(await receive(consumer, 1)) == [b"x"]
 
 
-@pytest.mark.real_pulsar
-async def test_a_pattern_is_of_a_domain(real_pulsar: RealPulsar, name: Callable[[str], str]) -> None:
+async def test_a_pattern_is_of_a_domain(client: Any, name: Callable[[str], str]) -> None:
     kept, passing = name("kept"), name("passing").replace("persistent", "non-persistent", 1)
-    async with penstock.connect(real_pulsar.url) as client:
-        async with client.producer(kept) as first, client.producer(passing) as second:
-            for domain, wanted in {
-                None: {kept},
-                "persistent": {kept},
-                "non-persistent": {passing},
-                "all": {kept, passing},
-            }.items():
-                options = {"topics_domain": domain} if domain else {}
-                pattern = re.compile(name(".*").removeprefix("persistent://" if domain else ""))
-                async with client.consumer(pattern, f"s-{domain}", **options, **OFTEN) as consumer:
-                    await first.send(b"x")
-                    await second.send(b"x")
-                    messages = await receive(consumer, len(wanted))
-                    assert {message.topic for message in messages} == wanted
-                    await nothing(consumer)
+    async with client.producer(kept) as first, client.producer(passing) as second:
+        for domain, wanted in {
+            None: {kept},
+            "persistent": {kept},
+            "non-persistent": {passing},
+            "all": {kept, passing},
+        }.items():
+            options = {"topics_domain": domain} if domain else {}
+            pattern = re.compile(name(".*").removeprefix("persistent://" if domain else ""))
+            async with client.consumer(pattern, f"s-{domain}", **options, **OFTEN) as consumer:
+                await first.send(b"x")
+                await second.send(b"x")
+                messages = await receive(consumer, len(wanted))
+                assert {message.topic for message in messages} == wanted
+                await nothing(consumer)

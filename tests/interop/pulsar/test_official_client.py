@@ -435,3 +435,38 @@ def test_a_schema_is_registered_or_refused_at_once(official: Any, service: Pulsa
     except pulsar.PulsarException:
         assert not service.is_real
         assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("partitions", [0, 2], ids=["plain", "partitions"])
+def test_official_client_on_a_non_persistent_topic(
+    official: Any, service: PulsarService, partitions: int
+) -> None:
+    topic = service.topic().replace("persistent", "non-persistent", 1)
+    if partitions:
+        service.create_topic(topic, partitions)
+    producer = official.create_producer(topic, batching_enabled=False)
+    producer.send(b"before")
+    kinds = {
+        "exclusive": pulsar.ConsumerType.Exclusive,
+        "shared": pulsar.ConsumerType.Shared,
+        "failover": pulsar.ConsumerType.Failover,
+        "key_shared": pulsar.ConsumerType.KeyShared,
+    }
+    consumers = {
+        name: official.subscribe(topic, name, kind, initial_position=EARLIEST) for name, kind in kinds.items()
+    }
+    ids = [producer.send(payload, partition_key=payload.decode()) for payload in numbered(20)]
+    assert {(id.ledger_id(), id.entry_id()) for id in ids} == {(0, 0)}
+    for consumer in consumers.values():
+        messages = take_official(consumer, 20)
+        assert sorted(message.data() for message in messages) == numbered(20)
+        for message in messages:
+            consumer.acknowledge(message)
+        consumer.redeliver_unacknowledged_messages()
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(200)
+        consumer.close()
+    producer.send(b"between")
+    again = official.subscribe(topic, "shared", pulsar.ConsumerType.Exclusive, initial_position=EARLIEST)
+    producer.send(b"after")
+    assert again.receive(10_000).data() == b"after"

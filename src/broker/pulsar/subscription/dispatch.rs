@@ -238,7 +238,7 @@ impl Subscription {
     }
 
     /// The next consumer in turn with permits, of the lowest priority number that has one.
-    fn next_consumer(&self, sink: &mut dyn Sink) -> Option<usize> {
+    pub(super) fn next_consumer(&self, sink: &mut dyn Sink) -> Option<usize> {
         let n = self.consumers.len();
         let mut best: Option<usize> = None;
         for step in 0..n {
@@ -255,7 +255,7 @@ impl Subscription {
     }
 
     /// Whether a consumer of a shared type may be sent more.
-    fn has_room(&self, at: usize, sink: &mut dyn Sink) -> bool {
+    pub(super) fn has_room(&self, at: usize, sink: &mut dyn Sink) -> bool {
         let consumer = &self.consumers[at];
         consumer.permits > 0 && consumer.unacked < MAX_UNACKED && sink.room(consumer.key)
     }

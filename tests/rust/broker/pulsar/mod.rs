@@ -21,6 +21,7 @@ mod connections;
 mod damage;
 mod dispatch;
 mod life;
+mod non_persistent;
 mod output;
 mod producers;
 mod replay;

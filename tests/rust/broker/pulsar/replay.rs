@@ -17,7 +17,7 @@ fn different(connection: &str, request: &str) -> bool {
     let is = |part: &str| connection.contains(part);
     match request {
         // Explicitly not supported.
-        _ if is("non-persistent") || is("java-txn") => true,
+        _ if is("java-txn") => true,
         // Permissions, partitions, namespaces and termination were set by hand on the real one.
         _ if is("terminated") => true,
         "PartitionedMetadata" => is("forbidden") || is("lookup-missing") || is("java-partitioned"),

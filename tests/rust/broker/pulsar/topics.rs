@@ -91,8 +91,6 @@ fn what_the_embedded_broker_does_not_do_is_said_clearly() {
         ..Default::default()
     });
     assert_eq!(error_of(&bench.ask(peer, txn)), pb::ServerError::NotAllowedError);
-    let answer = bench.produce(peer, 1, |p| p.topic = "non-persistent://public/default/x".into());
-    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError);
 }
 
 #[test]

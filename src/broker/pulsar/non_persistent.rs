@@ -1,0 +1,135 @@
+//! Non-persistent topics: nothing of them is stored, neither messages nor names, subscriptions and schemas.
+//!
+//! A message goes to the consumers that have permits and room when it comes, and is dropped and counted for the other
+//! subscriptions. Its receipt leaves at once: it waits for no change of the store. A subscription ends with its last
+//! consumer, and a topic without users some time later, unless it was created with partitions by the
+//! administration.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Broker;
+use super::dispatcher::Dispatcher;
+use super::names::{Facts, Name};
+use super::produce::{body, receipt};
+use crate::broker::log::Entry;
+use crate::broker::pulsar::topic::NON_PERSISTENT;
+use crate::error::Result;
+use crate::pulsar::command::Command;
+use crate::pulsar::frame::Payload;
+use crate::pulsar::hot;
+
+/// Time for which a topic stays without users, as on the real broker.
+const IDLE: Duration = Duration::from_secs(60);
+/// Cost of a look at a subscription or consumer in a turn, in bytes of output.
+const LOOK: usize = 64;
+
+/// Numbers of non-persistent topics, and which of the partitioned ones may go.
+#[derive(Debug, Default)]
+pub(super) struct NonPersistent {
+    /// Number of topics so far.
+    count: u64,
+    /// Partitioned topics that were created by their first use.
+    pub(super) fleeting: BTreeSet<Arc<str>>,
+}
+
+impl NonPersistent {
+    /// The number of a new topic.
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.count += 1;
+        NON_PERSISTENT + self.count
+    }
+}
+
+impl Broker {
+    /// Number of topics that may have rows in the store.
+    pub(super) fn stored_topics(&self) -> usize {
+        self.topics.range(..NON_PERSISTENT).count()
+    }
+
+    /// Hands a message to the consumers that can take it now.
+    pub(super) fn pass(
+        &mut self,
+        id: u64,
+        topic: u64,
+        send: &hot::Send,
+        payload: Payload,
+        facts: &Facts,
+    ) -> Result<()> {
+        // As by the real broker, ahead of the message if the client is its own consumer.
+        self.reply(id, &Command::SendReceipt(receipt(send, 0, 0)));
+        let (wall_ms, run_ms) = (self.wall_ms(), self.run_ms());
+        let Some(topic) = self.topics.get_mut(&topic) else { return Ok(()) };
+        let entry = Entry {
+            sequence: 0,
+            last_index: 0,
+            stored_ms: wall_ms,
+            run_ms,
+            publish_ms: facts.publish_ms,
+            deliver_ms: facts.deliver_ms,
+            count: facts.count,
+            flags: 0,
+            hash: facts.hash,
+            checksum: payload.checksum,
+            body: body(payload.covered),
+        };
+        topic.received += u64::from(facts.count);
+        self.counters.messages_in += u64::from(facts.count);
+        self.counters.bytes_in += entry.body.len() as u64;
+        let mut dispatcher = Dispatcher {
+            topic: topic.id,
+            connections: &mut self.connections,
+            wakes: &mut self.wakes,
+            counters: &mut self.counters,
+        };
+        let (mut dropped, mut looks) = (0, 0);
+        for subscription in topic.subscriptions.values_mut() {
+            dropped += subscription.pass(&entry, &mut dispatcher);
+            looks += 1 + subscription.consumers().len();
+        }
+        self.counters.messages_dropped += dropped;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            // Others may have subscribed often: then a publisher has fewer messages in a turn.
+            connection.work += LOOK * looks;
+        }
+        Ok(())
+    }
+
+    /// Removes the topics that have had no users for a while.
+    pub(super) fn remove_idle(&mut self) {
+        let now = self.now;
+        for (_, topic) in self.topics.range_mut(NON_PERSISTENT..) {
+            topic.idle = if topic.is_used() { None } else { topic.idle.or(Some(now)) };
+        }
+        self.remove_idle_for(IDLE);
+    }
+
+    /// Removes the topics that housekeeping has found without users this long.
+    pub(super) fn remove_idle_for(&mut self, time: Duration) {
+        let now = self.now;
+        let idle = |id: &u64| {
+            let topic = self.topics.get(id);
+            topic.is_some_and(|topic| !topic.is_used() && topic.idle.is_some_and(|since| now >= since + time))
+        };
+        let mut gone = Vec::new();
+        for (_, topic) in self.topics.range(NON_PERSISTENT..).filter(|(id, _)| idle(id)) {
+            let parent =
+                topic.partition.and_then(|_| Name::parse(&topic.name).ok()).map(|name| name.parent());
+            if parent.is_none_or(|parent| !self.parents.contains_key(&parent)) {
+                gone.push(topic.name.clone());
+            }
+        }
+        for parent in &self.non_persistent.fleeting {
+            let parts = self.parents.get(parent).map_or(0, |(_, partitions)| *partitions);
+            let part = |n| self.names.get(format!("{parent}-partition-{n}").as_str());
+            if (0..parts).filter_map(part).all(idle) {
+                gone.push(parent.clone());
+            }
+        }
+        for name in gone {
+            // It was found a moment ago.
+            let _ = self.delete_topic(&name);
+        }
+    }
+}
