@@ -36,6 +36,12 @@ H_co = TypeVar("H_co", bound="Handle", covariant=True)
 T = TypeVar("T")
 
 
+def _retrieve(ended: asyncio.Future[Any]) -> None:
+    """Takes the error of what is not waited for."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 class Opening(Generic[H_co]):
     """A handle that is about to be opened: ``await`` it, or enter it with ``async with``."""
 
@@ -186,8 +192,13 @@ class ClientHandle(Handle):
 
     async def _shut(self, failed: bool) -> None:
         try:
-            ends = [child._leave(failed) for child in list(self._children)]
-            results = await asyncio.gather(*ends, return_exceptions=True)
+            try:
+                ends = [child._leave(failed) for child in list(self._children)]
+                results = await asyncio.gather(*ends, return_exceptions=True)
+            except BaseException:
+                # Cancelled: the engine closes by itself what is left.
+                self._native.close().add_done_callback(_retrieve)
+                raise
             await self._native.close()
         finally:
             self._open = False

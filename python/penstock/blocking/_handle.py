@@ -9,6 +9,7 @@ between threads.
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from penstock._missing import Answers
 from penstock.errors import Closed, InvalidArgument
 from penstock.protocols import M_co
 
+from ._caller import CallbackThread
 from ._listening import Listener
 from ._observing import ConnectionEvents, EventCallback, Feed
 
@@ -38,11 +40,17 @@ def immediate(pending: Pending[T]) -> T:
     return pending.wait()
 
 
+_first_close = threading.RLock()
+"""Held for a moment to tell who closes a handle first; a signal may come in between."""
+
+
 class Handle(Answers):
     """A handle of the engine. Warns when it is forgotten open."""
 
     _open = False
     _owner: ClientHandle | None = None  # a child keeps its client alive
+    _closing: tuple[threading.Event, threading.Thread] | None = None
+    """The end of the close that was the first, and its thread."""
 
     @property
     def closed(self) -> bool:
@@ -54,10 +62,33 @@ class Handle(Answers):
             raise Closed(f"{self!r} is closed")
 
     def close(self) -> None:
-        """Closes the handle. Calling it again does nothing."""
+        """Closes the handle. Calling it again does nothing, but waits for a close under way in another
+        thread; a callback does not wait."""
         self._leave(failed=False)
 
     def _leave(self, failed: bool) -> None:
+        with _first_close:
+            closing = self._closing
+            if closing is None:
+                if not self._open:
+                    return
+                self._closing = closing = (threading.Event(), threading.current_thread())
+                is_first = True
+            else:
+                is_first = False
+        ended, closer = closing
+        if not is_first:
+            # The close under way may be waiting for the callback that calls this, or be interrupted by it.
+            caller = threading.current_thread()
+            if caller is not closer and not isinstance(caller, CallbackThread):
+                ended.wait()
+            return
+        try:
+            self._shut(failed)
+        finally:
+            ended.set()
+
+    def _shut(self, failed: bool) -> None:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -131,9 +162,7 @@ class ClientHandle(Handle):
             self._open = False
             self._forget()
 
-    def _leave(self, failed: bool) -> None:
-        if not self._open:
-            return
+    def _shut(self, failed: bool) -> None:
         try:
             with contextlib.ExitStack() as stack:
                 for child in list(self._children):
@@ -190,9 +219,7 @@ class ProducerHandle(ChildHandle):
         self._check()
         self._native.flush().wait(parse.seconds(timeout))
 
-    def _leave(self, failed: bool) -> None:
-        if not self._open:
-            return
+    def _shut(self, failed: bool) -> None:
         try:
             # After an exception in the block its error matters, not those of the messages.
             with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
@@ -286,9 +313,7 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         self._listeners.add(listener)
         return listener
 
-    def _leave(self, failed: bool) -> None:
-        if not self._open:
-            return
+    def _shut(self, failed: bool) -> None:
         self._leaving = True
         try:
             for listener in list(self._listeners):

@@ -49,13 +49,11 @@ class InterceptedProducerHandle(ProducerHandle):
 
     _interceptors: Any
 
-    def _leave(self, failed: bool) -> None:
-        was_open = self._open
+    def _shut(self, failed: bool) -> None:
         try:
-            super()._leave(failed)
+            super()._shut(failed)
         finally:
-            if was_open:
-                self._interceptors.close()
+            self._interceptors.close()
 
 
 class InterceptedConsumerHandle(ConsumerHandle[Any]):
@@ -95,10 +93,8 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
         self._came(messages)
         return messages
 
-    def _leave(self, failed: bool) -> None:
-        was_open = self._open
+    def _shut(self, failed: bool) -> None:
         try:
-            super()._leave(failed)
+            super()._shut(failed)
         finally:
-            if was_open:
-                self._interceptors.close()
+            self._interceptors.close()

@@ -17,6 +17,8 @@ from penstock import parse
 from penstock._lanes import TAKEN_AT_ONCE, Counts, Lanes, Settings, report
 from penstock.errors import Closed, Error
 
+from ._caller import CallbackThread
+
 if TYPE_CHECKING:
     from penstock._typing import Duration
 
@@ -66,7 +68,7 @@ class Listener(Generic[M]):
 
     def _start(self, run: Callable[[], None]) -> None:
         name = f"listener of {self._consumer.topic}"
-        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = CallbackThread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 

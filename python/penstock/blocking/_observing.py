@@ -16,6 +16,8 @@ from penstock._events import LAST, ConnectionEvent, Counts, made
 from penstock._typing import Duration
 from penstock.errors import Error, Timeout
 
+from ._caller import CallbackThread
+
 LOOK = 0.25
 """Seconds after which a thread that waits for events looks whether it shall end."""
 _alive: weakref.WeakSet[EventCallback] = weakref.WeakSet()
@@ -116,7 +118,7 @@ class EventCallback:
         self._stopping = False
         feed.callbacks.add(self)
         _alive.add(self)
-        self._thread = threading.Thread(target=self._run, name="connection events", daemon=True)
+        self._thread = CallbackThread(target=self._run, name="connection events", daemon=True)
         self._thread.start()
 
     @property
