@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, final, type_check_only
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final, type_check_only
 
 from typing_extensions import Buffer
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -690,6 +690,9 @@ class MqttClient(_ClientOf[MqttClient]):
         Raises:
             InvalidTopic, InvalidArgument, Timeout: when awaited.
         """
+    @property
+    def version(self) -> Literal["5", "3.1.1", "3.1"]:
+        """The version in use."""
     def reauthenticate(self) -> _Pending[None]:
         """Starts an extended re-authentication, which MQTT 5 has."""
 

@@ -58,6 +58,13 @@ METRICS = (
         "Log records of this process that were dropped, because handlers were too slow.",
     ),
     # Of one protocol.
+    Metric("consumer_dlq_messages", "counter", "dead_letters", "Messages sent to a dead letter topic."),
+    Metric(
+        "consumer_dlq_errors", "counter", "dead_letters_failed", "Attempts to send a dead letter that failed."
+    ),
+    Metric("consumer_retried_messages", "counter", "retried", "Messages sent to a topic of retries."),
+    Metric("lookup_count", "counter", "lookups", "Lookups: brokers, partitions, schemas, lists of topics."),
+    Metric("lookup_errors", "counter", "lookups_failed", "Lookups that failed."),
     Metric("unreadable_entries", "counter", "unreadable_entries", "Entries that could not be read."),
     Metric("ended_topics", "counter", "ended_topics", "Topics that ended while their consumer went on."),
     Metric("damaged_messages", "counter", "damaged_messages", "Messages whose checksum did not match."),
@@ -72,7 +79,13 @@ METRICS = (
     Metric("outbox_expired", "counter", "outbox_expired", "Messages of the outbox that expired."),
 )
 
-LATENCY = "producer_latency_seconds"
+LATENCIES = {
+    "send_latency": (
+        "producer_latency_seconds",
+        "Seconds from a send to the broker's answer, one message at a time.",
+    ),
+    "lookup_latency": ("lookup_duration_seconds", "Seconds of lookups that succeeded."),
+}
 QUANTILES = {"0.5": "p50", "0.9": "p90", "0.99": "p99", "0.999": "p999"}
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
@@ -100,15 +113,18 @@ def _lines(prefix: str, stats: Mapping[str, Any], labels: str) -> Iterator[str]:
             yield f"# HELP {name} {metric.help}"
             yield f"# TYPE {name} {metric.type}"
             yield f"{name}{braces} {int(value)}"
-    name = f"{prefix}_{LATENCY}"
-    yield f"# HELP {name} Seconds from a send to the broker's answer, one message at a time."
-    yield f"# TYPE {name} summary"
-    for quantile, share in QUANTILES.items():
-        value = stats[f"send_latency_{share}"]
-        both = ",".join(filter(None, (labels, f'quantile="{quantile}"')))
-        yield f"{name}{{{both}}} {'NaN' if value is None else value}"
-    yield f"{name}_sum{braces} {stats['send_latency_sum']}"
-    yield f"{name}_count{braces} {stats['send_latency_count']}"
+    for key, (metric_name, text) in LATENCIES.items():
+        if f"{key}_count" not in stats:
+            continue
+        name = f"{prefix}_{metric_name}"
+        yield f"# HELP {name} {text}"
+        yield f"# TYPE {name} summary"
+        for quantile, share in QUANTILES.items():
+            value = stats[f"{key}_{share}"]
+            both = ",".join(filter(None, (labels, f'quantile="{quantile}"')))
+            yield f"{name}{{{both}}} {'NaN' if value is None else value}"
+        yield f"{name}_sum{braces} {stats[f'{key}_sum']}"
+        yield f"{name}_count{braces} {stats[f'{key}_count']}"
 
 
 def text(key: str, stats: Mapping[str, Any], labels: Mapping[str, object]) -> str:

@@ -1,4 +1,5 @@
-"""OpenTelemetry: metrics of a client, and trace context in the properties of messages.
+"""OpenTelemetry: metrics of a client, spans of sends and of the work on messages, and trace context in the
+properties of messages.
 
 It needs ``opentelemetry-api`` (``pip install penstock[otel]``), which is imported when a function of this
 module is called. Names are those of the semantic conventions for messaging.
@@ -17,7 +18,9 @@ import importlib.util
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-__all__ = ["ProducerTracing", "extract", "inject", "instrument", "processing"]
+from .protocols import PROTOCOLS
+
+__all__ = ["ProducerTracing", "extract", "inject", "instrument", "processing", "send"]
 
 NAME = "penstock"
 """The instrumentation scope."""
@@ -31,6 +34,19 @@ COUNTERS = {
     "{key}.client.consumer.message.ack": ("messages_acknowledged", "{message}", "Acknowledgements."),
     "{key}.client.consumer.message.nack": ("messages_refused", "{message}", "Negative acknowledgements."),
     "{key}.client.consumer.message.redelivered": ("redelivered", "{message}", "Redelivered messages."),
+    "{key}.client.consumer.message.dlq": (
+        "dead_letters",
+        "{message}",
+        "Messages sent to a dead letter topic.",
+    ),
+    "{key}.client.consumer.message.dlq.failed": (
+        *("dead_letters_failed", "{message}"),
+        "Attempts to send a dead letter that failed.",
+    ),
+    "{key}.client.consumer.message.retried": ("retried", "{message}", "Messages sent to a topic of retries."),
+    "{key}.client.lookup.count": ("lookups", "{lookup}", "Lookups."),
+    "{key}.client.lookup.failed": ("lookups_failed", "{lookup}", "Lookups that failed."),
+    "{key}.client.lookup.time": ("lookup_latency_sum", "s", "Seconds of lookups that succeeded."),
     "{key}.client.connection.opened": ("connections_opened", "{connection}", "Accepted connections."),
     "{key}.client.connection.closed": ("connections_closed", "{connection}", "Connections that ended."),
     "{key}.client.connection.failed": ("connect_failures", "{attempt}", "Attempts that failed."),
@@ -66,7 +82,7 @@ def instrument(client: Any, meter_provider: Any = None) -> None:
     api = _api("metrics")
     provider = meter_provider or api.get_meter_provider()
     meter = provider.get_meter(NAME)
-    key = type(client).__module__.split(".")[1]
+    key = _system(client)
     attributes = {"messaging.system": key}
 
     def observe(name: str) -> Callable[[Any], Any]:
@@ -76,22 +92,45 @@ def instrument(client: Any, meter_provider: Any = None) -> None:
 
         return callback
 
+    known = client.stats()
     for name, (source, unit, text) in COUNTERS.items():
-        meter.create_observable_counter(name.format(key=key), [observe(source)], unit, text)
+        # Some are of one protocol.
+        if source in known:
+            meter.create_observable_counter(name.format(key=key), [observe(source)], unit, text)
     for name, (source, unit, text) in GAUGES.items():
         meter.create_observable_gauge(name.format(key=key), [observe(source)], unit, text)
 
 
-def inject(properties: Mapping[str, str] | None = None) -> dict[str, str]:
+def _system(of: object) -> str:
+    """The protocol of a message, a client or a producer."""
+    return _system_of_class(of.__class__)
+
+
+@functools.cache
+def _system_of_class(kind: type[object]) -> str:
+    of_message = (row.key for row in PROTOCOLS.values() if row.message.endswith(f":{kind.__name__}"))
+    return next(of_message, None) or kind.__module__.split(".")[1]
+
+
+def inject(
+    properties: Mapping[str, str] | None = None, producer: Any = None, *, context: Any = None
+) -> dict[str, str]:
     """Properties for a message with the current trace context, as W3C's ``traceparent`` and ``tracestate``.
     Without ``opentelemetry-api``, or outside of a span, the properties alone.
 
     With MQTT they are user properties, which need MQTT 5.
+
+    Args:
+        properties: the other properties.
+        producer: the producer that will send them. What its messages cannot carry is left out: all with
+            versions of MQTT before 5, with TubeMQ what has a ``,`` or a ``=``.
+        context: the OpenTelemetry ``Context``; the current one by default.
     """
     carrier = dict(properties or {})
     if is_installed():
-        api = _api("propagate")
-        api.inject(carrier)
+        fields: dict[str, str] = {}
+        _api("propagate").inject(fields, context=context)
+        carrier.update(fields if producer is None else producer._carried(fields))
     return carrier
 
 
@@ -122,18 +161,97 @@ def processing(message: Any, tracer_provider: Any = None) -> Generator[Any, None
         f"process {message.topic}",
         context=extract(message),
         kind=api.SpanKind.CONSUMER,
-        attributes=_attributes(message.topic, "process", len(message.data)),
+        attributes=_attributes(_system(message), message.topic, "process", message.data),
     ) as span:
         yield span
 
 
-def _attributes(topic: str, operation: str, size: int) -> dict[str, Any]:
-    return {
+def send(
+    producer: Any,
+    payload: Any,
+    *args: Any,
+    properties: Mapping[str, str] | None = None,
+    tracer_provider: Any = None,
+    **fields: Any,
+) -> Any:
+    """Sends a message with any protocol, as ``producer.send``, in a span ``send TOPIC`` that lasts until the
+    broker's answer. Its context is in the properties of the message. An error is recorded in the span.
+
+    Before MQTT 5 a message has no place for the context, and there is only the span. Without
+    ``opentelemetry-api`` this is ``producer.send``.
+
+    >>> telemetry.send(producer, b"a book", properties={"source": "till"})  # doctest: +SKIP
+    >>> await telemetry.send(producer, b"a book")  # asyncio  # doctest: +SKIP
+
+    Args:
+        producer: a producer of either face, without :class:`ProducerTracing`.
+        payload: as of ``producer.send``, as are ``args`` and ``fields``.
+        properties: properties of the message.
+        tracer_provider: the provider; the global one by default.
+
+    Returns:
+        The result of ``producer.send``.
+    """
+    if properties:
+        fields["properties"] = dict(properties)
+    if not is_installed():
+        return producer.send(payload, *args, **fields)
+    trace = _api("trace")
+    topic = fields.get("topic") or producer.topic
+    span = _begin(trace, trace.get_tracer(NAME, tracer_provider=tracer_provider), producer, topic, payload)
+    try:
+        if carried := inject(properties, producer, context=trace.set_span_in_context(span)):
+            fields["properties"] = carried
+        pending = producer.send(payload, *args, **fields)
+    except BaseException as error:
+        _end(trace, span, None, error)
+        raise
+    if hasattr(pending, "add_done_callback"):
+        pending.add_done_callback(functools.partial(_ended, trace, span))
+    else:
+        _end(trace, span, pending, None)
+    return pending
+
+
+def _ended(trace: Any, span: Any, future: Any) -> None:
+    if future.cancelled():
+        # Cancelling does not unsend: the outcome is unknown.
+        span.end()
+    else:
+        # exception() would keep asyncio from reporting an error at which the program never looks.
+        error = future._exception if hasattr(future, "_exception") else future.exception()
+        _end(trace, span, None if error else future.result(), error)
+
+
+def _begin(trace: Any, tracer: Any, producer: Any, topic: str, payload: Any) -> Any:
+    return tracer.start_span(
+        f"send {topic}",
+        kind=trace.SpanKind.PRODUCER,
+        attributes=_attributes(_system(producer), topic, "send", payload),
+    )
+
+
+def _end(trace: Any, span: Any, result: Any, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", getattr(error, "code", type(error).__name__))
+        span.set_status(trace.StatusCode.ERROR)
+    elif not isinstance(result, int):
+        # Reason codes are not ids.
+        span.set_attribute("messaging.message.id", str(result))
+    span.end()
+
+
+def _attributes(system: str, topic: str, operation: str, payload: Any) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "messaging.system": system,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
         "messaging.destination.name": topic,
-        "messaging.message.body.size": size,
     }
+    # A value of a schema is encoded later.
+    with contextlib.suppress(TypeError):
+        attributes["messaging.message.body.size"] = memoryview(payload).nbytes
+    return attributes
 
 
 class ProducerTracing:
@@ -157,14 +275,7 @@ class ProducerTracing:
 
     def before_send(self, producer: Any, message: Any) -> None:
         """Starts the span."""
-        span = self._tracer.start_span(
-            f"send {producer.topic}",
-            kind=self._trace.SpanKind.PRODUCER,
-            attributes={
-                "messaging.system": "pulsar",
-                **_attributes(producer.topic, "send", memoryview(message.payload).nbytes),
-            },
-        )
+        span = _begin(self._trace, self._tracer, producer, producer.topic, message.payload)
         self._propagate.inject(message.properties, context=self._trace.set_span_in_context(span))
         parent = message.properties.get("traceparent")
         if parent is None or not span.is_recording() or len(self._spans) >= MOST_SPANS:
@@ -176,14 +287,8 @@ class ProducerTracing:
     def on_send_acknowledged(self, producer: Any, message: Any, message_id: Any, error: Any) -> None:
         """Ends the span."""
         span = self._spans.pop(message.properties.get("traceparent", ""), None)
-        if span is None:
-            return
-        if error is not None:
-            span.set_attribute("error.type", getattr(error, "code", type(error).__name__))
-            span.set_status(self._trace.StatusCode.ERROR)
-        else:
-            span.set_attribute("messaging.message.id", str(message_id))
-        span.end()
+        if span is not None:
+            _end(self._trace, span, message_id, error)
 
     def close(self) -> None:
         """Ends the spans of messages without an outcome."""

@@ -1,4 +1,4 @@
-//! Counters of messages, which never fall, and the latency of sends.
+//! Counters of messages, which never fall, and latencies.
 //!
 //! Nothing here takes a lock. What is counted for each message is counted under a lock that its caller holds anyway, so
 //! it needs no atomic addition; additions to the totals of a client are made once for each batch.
@@ -30,22 +30,78 @@ fn bound(class: usize) -> u64 {
     }
 }
 
-/// Counters of what was sent.
+/// Latencies by class, and their sum.
 #[derive(Debug)]
-pub struct SendCounters {
-    acknowledged: AtomicU64,
-    bytes: AtomicU64,
-    failed: AtomicU64,
+pub(super) struct Latencies {
     micros: AtomicU64,
     classes: [AtomicU64; CLASSES],
 }
 
-impl Default for SendCounters {
+impl Default for Latencies {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
-        let classes = std::array::from_fn(|_| zero());
-        Self { acknowledged: zero(), bytes: zero(), failed: zero(), micros: zero(), classes }
+        Self { micros: zero(), classes: std::array::from_fn(|_| zero()) }
     }
+}
+
+impl Latencies {
+    /// Adds one.
+    pub(super) fn add(&self, latency: Duration) {
+        let micros = latency.as_micros() as u64;
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.classes[class(micros)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The latencies so far.
+    pub(super) fn counts(&self) -> LatencyCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LatencyCounts { micros: of(&self.micros), classes: self.classes.iter().map(of).collect() }
+    }
+}
+
+/// Latencies at some time.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyCounts {
+    micros: u64,
+    classes: Vec<u64>,
+}
+
+impl LatencyCounts {
+    fn add(&mut self, other: &Self) {
+        self.micros += other.micros;
+        self.classes.resize(CLASSES, 0);
+        self.classes.iter_mut().zip(&other.classes).for_each(|(mine, more)| *mine += more);
+    }
+
+    /// How many were measured.
+    pub fn count(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    /// Their sum.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.micros)
+    }
+
+    /// Latency that `share` of them did not exceed; `None` without any.
+    pub fn percentile(&self, share: f64) -> Option<Duration> {
+        let wanted = (self.count() as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.classes.iter().position(|messages| {
+            seen += messages;
+            seen >= wanted
+        })?;
+        Some(Duration::from_micros(bound(found)))
+    }
+}
+
+/// Counters of what was sent.
+#[derive(Debug, Default)]
+pub struct SendCounters {
+    acknowledged: AtomicU64,
+    bytes: AtomicU64,
+    failed: AtomicU64,
+    latencies: Latencies,
 }
 
 impl SendCounters {
@@ -62,9 +118,7 @@ impl SendCounters {
 
     /// Adds the latency of one message.
     pub(super) fn latency(&self, latency: Duration) {
-        let micros = latency.as_micros() as u64;
-        self.micros.fetch_add(micros, Ordering::Relaxed);
-        self.classes[class(micros)].fetch_add(1, Ordering::Relaxed);
+        self.latencies.add(latency);
     }
 
     /// The counters now.
@@ -74,8 +128,7 @@ impl SendCounters {
             acknowledged: of(&self.acknowledged),
             bytes: of(&self.bytes),
             failed: of(&self.failed),
-            micros: of(&self.micros),
-            classes: self.classes.iter().map(of).collect(),
+            latencies: self.latencies.counts(),
         }
     }
 }
@@ -89,8 +142,8 @@ pub struct SendCounts {
     pub bytes: u64,
     /// Messages that failed.
     pub failed: u64,
-    micros: u64,
-    classes: Vec<u64>,
+    /// Their latencies, of one message at a time.
+    pub latencies: LatencyCounts,
 }
 
 impl SendCounts {
@@ -100,27 +153,8 @@ impl SendCounts {
         self.acknowledged += other.acknowledged;
         self.bytes += other.bytes;
         self.failed += other.failed;
-        self.micros += other.micros;
-        self.classes.resize(CLASSES, 0);
-        self.classes.iter_mut().zip(&other.classes).for_each(|(mine, more)| *mine += more);
+        self.latencies.add(&other.latencies);
         self
-    }
-
-    /// Number of messages whose latency was measured, and their sum.
-    pub fn latencies(&self) -> (u64, Duration) {
-        (self.classes.iter().sum(), Duration::from_micros(self.micros))
-    }
-
-    /// Latency that `share` of the measured messages did not exceed; `None` without any.
-    pub fn percentile(&self, share: f64) -> Option<Duration> {
-        let (count, _) = self.latencies();
-        let wanted = (count as f64 * share).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        let found = self.classes.iter().position(|messages| {
-            seen += messages;
-            seen >= wanted
-        })?;
-        Some(Duration::from_micros(bound(found)))
     }
 }
 
@@ -261,14 +295,14 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_latencies() {
         let counters = SendCounters::default();
-        assert_eq!(counters.counts().percentile(0.5), None);
+        assert_eq!(counters.counts().latencies.percentile(0.5), None);
         for millis in 1..=100 {
             counters.latency(Duration::from_millis(millis));
         }
-        let counts = SendCounts::default().plus(&counters.counts());
+        let counts = SendCounts::default().plus(&counters.counts()).latencies;
         let at = |share| counts.percentile(share).unwrap().as_millis();
         assert!((50..=63).contains(&at(0.5)) && (99..=124).contains(&at(0.99)), "{} {}", at(0.5), at(0.99));
-        assert_eq!(counts.latencies(), (100, Duration::from_millis(5050)));
+        assert_eq!((counts.count(), counts.sum()), (100, Duration::from_millis(5050)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::client::traffic::SendCounts;
+use crate::client::traffic::{LatencyCounts, SendCounts};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Cursor, RowRef, Rows};
@@ -276,16 +276,20 @@ pub(super) fn add_sends(stats: &Bound<'_, PyDict>, counts: &SendCounts) -> PyRes
     stats.set_item("messages_sent", counts.acknowledged)?;
     stats.set_item("bytes_sent", counts.bytes)?;
     stats.set_item("messages_failed", counts.failed)?;
-    let (measured, sum) = counts.latencies();
-    stats.set_item("send_latency_count", measured)?;
-    stats.set_item("send_latency_sum", sum.as_secs_f64())?;
-    for (name, share) in [
-        ("send_latency_p50", 0.5),
-        ("send_latency_p90", 0.9),
-        ("send_latency_p99", 0.99),
-        ("send_latency_p999", 0.999),
-    ] {
-        stats.set_item(name, counts.percentile(share).map(|latency| latency.as_secs_f64()))?;
+    add_latencies(stats, "send", &counts.latencies)
+}
+
+/// Adds the latencies of `what`.
+pub(super) fn add_latencies(
+    stats: &Bound<'_, PyDict>,
+    what: &str,
+    latencies: &LatencyCounts,
+) -> PyResult<()> {
+    stats.set_item(format!("{what}_latency_count"), latencies.count())?;
+    stats.set_item(format!("{what}_latency_sum"), latencies.sum().as_secs_f64())?;
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+        let latency = latencies.percentile(share).map(|latency| latency.as_secs_f64());
+        stats.set_item(format!("{what}_latency_{name}"), latency)?;
     }
     Ok(())
 }

@@ -224,6 +224,10 @@ class Producer(ProducerHandle, Generic[P_contra]):
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the results."""
         raise NotImplementedError
 
+    def _carried(self, context: dict[str, str]) -> dict[str, str]:
+        """The part of a trace context that the properties of a message can carry."""
+        return context
+
     def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
         """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
         self._check()

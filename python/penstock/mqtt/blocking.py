@@ -150,6 +150,9 @@ class MqttClient(Client):
 class MqttProducer(Producer):
     """Publishes to one topic. Made by :meth:`MqttClient.producer`."""
 
+    def _carried(self, context: dict[str, str]) -> dict[str, str]:
+        return context if self._owner and self._owner._native.version == "5" else {}
+
     def _leave(self, failed: bool) -> None:
         if not self._open:
             return

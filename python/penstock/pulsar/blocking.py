@@ -82,6 +82,19 @@ class PulsarClient(Client):
         """The broker of an ``embedded:`` URL; ``None`` for others."""
         return self._broker
 
+    def stats(self) -> dict[str, Any]:
+        """Counters of this client: those of :meth:`penstock.Client.stats`, and:
+
+        * ``dead_letters``, ``dead_letters_failed``, ``retried``: messages that its consumers have sent to
+          dead letter topics, attempts to do so that failed, and messages sent to topics of retries.
+        * ``lookups``: lookups of brokers, partitions, schemas and lists of topics, each with its repetitions;
+          ``lookups_failed`` of them failed. ``lookup_latency_p50``, ``p90``, ``p99``, ``p999``,
+          ``lookup_latency_count`` and ``lookup_latency_sum`` are seconds of the others.
+        * ``unreadable_entries``: entries that could not be read.
+        * ``ended_topics``: topics that ended while their consumer went on with others.
+        """
+        return super().stats()
+
     @overload
     def producer(self, topic: str, **options: Unpack[ProducerOptionsButSchema]) -> PulsarProducer[Buffer]: ...
     @overload

@@ -257,6 +257,10 @@ class TubeMqProducer(Producer):
         )
         return self._submit_rows(rows)
 
+    def _carried(self, context: dict[str, str]) -> dict[str, str]:
+        # Attributes cannot hold the separators of `tracestate`.
+        return {name: value for name, value in context.items() if not {",", "="} & set(name + value)}
+
 
 class TubeMqConsumer(Consumer[TubeMqMessage]):
     """A member of a consumer group. Made by :meth:`TubeMqClient.consumer`.

@@ -25,9 +25,9 @@ use crate::client::events::{ConsumerEvents, ProducerEvents};
 use crate::client::journal::Journal;
 use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result, because};
-use crate::mqtt::Reason;
 use crate::mqtt::session::Session;
 use crate::mqtt::topic::{Filter, check_name};
+use crate::mqtt::{Reason, Version};
 use crate::net::spawn_blocking;
 use crate::net::url::Protocol;
 
@@ -198,6 +198,11 @@ impl Client {
     /// State of the outbox, if there is one.
     pub fn outbox(&self) -> Option<OutboxStats> {
         self.0.shared.outbox.as_ref().map(OutboxSession::stats)
+    }
+
+    /// The version in use.
+    pub fn version(&self) -> Version {
+        self.0.shared.version()
     }
 
     /// Whether there is a connection now.

@@ -2,6 +2,7 @@
 //!
 //! * [`options`]: options with their defaults
 //! * `connection`: a socket's protocol with its routes, and the connection pool
+//! * `counters`: counters that other protocols do not have
 //! * `lookup`: finds the broker that serves a topic; `directions`: the broker or cluster that brokers name
 //! * `shared`: what the producers and consumers of a client share
 //! * `part`: the states of a partition, and the supervisor that opens it again when its connection ends
@@ -27,6 +28,7 @@ use crate::pulsar::topic::TopicName;
 
 mod connection;
 pub mod consumer;
+mod counters;
 mod directions;
 mod lookup;
 pub mod options;
@@ -36,6 +38,7 @@ mod schema;
 mod shared;
 
 pub use consumer::{Consumer, SeekTo, Target, Topics};
+pub use counters::{LetterCounts, LookupCounts};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
 use shared::Shared;
@@ -169,6 +172,16 @@ impl Client {
     /// Number of topics, or partitions of them, that ended while their consumer went on with its other topics.
     pub fn ended_topics(&self) -> u64 {
         self.0.shared.ended_topics.load(Ordering::Relaxed)
+    }
+
+    /// Counters of lookups.
+    pub fn lookup_counts(&self) -> LookupCounts {
+        self.0.shared.lookups.counts()
+    }
+
+    /// Counters of messages that consumers of this client have sent to topics of dead letters and retries.
+    pub fn letter_counts(&self) -> LetterCounts {
+        self.0.shared.letters.counts()
     }
 
     /// Totals of what was sent and received.

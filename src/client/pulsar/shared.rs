@@ -7,6 +7,7 @@ use crate::client::budget::Budget;
 use crate::client::journal::Journal;
 use crate::client::log::{self, Level};
 use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::counters::{LetterCounters, LookupCounters};
 use crate::client::pulsar::directions::{Directions, LOGGER};
 use crate::client::pulsar::lookup::Lookup;
 use crate::client::pulsar::options::ClientOptions;
@@ -27,20 +28,27 @@ pub(super) struct Shared {
     pub(super) unreadable: Arc<AtomicU64>,
     /// Topics that ended while their consumer went on with others.
     pub(super) ended_topics: Arc<AtomicU64>,
+    /// Lookups, also those of other clusters.
+    pub(super) lookups: Arc<LookupCounters>,
+    /// Messages that consumers have sent to other topics.
+    pub(super) letters: LetterCounters,
 }
 
 impl Shared {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
         let journal = Journal::new("penstock.pulsar.connection");
         let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&journal))?);
+        let lookups = Arc::<LookupCounters>::default();
         Ok(Self {
-            lookup: Lookup::new(options.clone(), url, Arc::clone(&pool)),
+            lookup: Lookup::new(options.clone(), url, Arc::clone(&pool), Arc::clone(&lookups)),
             pool,
             journal,
             budget: Arc::new(Budget::new(options.memory_limit)),
             next_id: AtomicU64::new(0),
             unreadable: Arc::default(),
             ended_topics: Arc::default(),
+            lookups,
+            letters: LetterCounters::default(),
             options,
         })
     }
@@ -65,7 +73,8 @@ impl Shared {
         }
         let connection = match next.cluster {
             Some(url) => {
-                let there = Lookup::new(self.options.clone(), url, Arc::clone(&self.pool));
+                let (pool, lookups) = (Arc::clone(&self.pool), Arc::clone(&self.lookups));
+                let there = Lookup::new(self.options.clone(), url, pool, lookups);
                 there.broker(topic, id).await?
             }
             None => self.lookup.broker(topic, id).await?,

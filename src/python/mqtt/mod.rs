@@ -9,6 +9,7 @@ use crate::client::journal::Journal;
 use crate::client::mqtt as native;
 use crate::client::traffic::Traffic;
 use crate::error::Result;
+use crate::mqtt::Version;
 use crate::mqtt::topic::{self, Filter};
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
@@ -67,6 +68,16 @@ client_class! {
     /// Ends a subscription that no open consumer has.
     fn unsubscribe(&self, py: Python<'_>, filter: String) -> PyResult<Py<PyAny>> {
         self.0.run(py, |client| async move { client.unsubscribe(&filter).await })
+    }
+
+    /// The version in use.
+    #[getter]
+    fn version(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(match self.0.native(py)?.version() {
+            Version::V3_1 => "3.1",
+            Version::V3_1_1 => "3.1.1",
+            Version::V5 => "5",
+        })
     }
 
     /// Starts an extended re-authentication (4.12.1).

@@ -14,6 +14,7 @@ use crate::pulsar::schema::SchemaInfo;
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
 use crate::python::convert::py_result;
+use crate::python::sender::add_latencies;
 use crate::python::value::IntoPython;
 
 mod consumer;
@@ -122,6 +123,14 @@ impl Connection for native::Client {
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         stats.set_item("unreadable_entries", self.unreadable_entries())?;
-        stats.set_item("ended_topics", self.ended_topics())
+        stats.set_item("ended_topics", self.ended_topics())?;
+        let letters = self.letter_counts();
+        stats.set_item("dead_letters", letters.dead)?;
+        stats.set_item("dead_letters_failed", letters.failed)?;
+        stats.set_item("retried", letters.retried)?;
+        let lookups = self.lookup_counts();
+        stats.set_item("lookups", lookups.latencies.count() + lookups.failed)?;
+        stats.set_item("lookups_failed", lookups.failed)?;
+        add_latencies(stats, "lookup", &lookups.latencies)
     }
 }

@@ -214,6 +214,13 @@ async def test_a_message_that_cannot_be_sent_is_not_delivered_and_tried_again(
             await guard.close()
             assert bytes((await dead.receive(timeout=20)).data) == b"poison"
             await settled(consumer, dead_letters=1)
+        stats = consumer.stats()
+        await consumer.close()
+        for name in ("dead_letters", "dead_letters_failed", "retried"):
+            assert client.stats()[name] == stats[name], "also of consumers that are closed"
+        metrics = client.metrics()
+        assert "pulsar_client_consumer_dlq_messages 1\n" in metrics
+        assert f"pulsar_client_consumer_dlq_errors {stats['dead_letters_failed']}\n" in metrics
 
 
 async def test_a_seek_gives_the_dead_another_life(client: Any, topic: str) -> None:
@@ -269,6 +276,8 @@ async def test_a_message_can_be_consumed_later(client: Any, topic: str) -> None:
         assert (letter.key, letter.ordering_key, letter.event_time) == ("k", b"o", 123)
         await settled(consumer, retried=2, dead_letters=1)
         await nothing(consumer)
+        sums = {name: client.stats()[name] for name in ("retried", "dead_letters", "dead_letters_failed")}
+        assert sums == {"retried": 2, "dead_letters": 1, "dead_letters_failed": 0}
     async with client.consumer(topic, "s", type="shared", dead_letter=policy) as consumer:
         await nothing(consumer, 0.5)
 

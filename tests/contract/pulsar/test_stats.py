@@ -45,6 +45,25 @@ async def test_what_is_sent_and_received_is_counted(service: PulsarService, topi
         assert client.stats()["messages_received"] == 150
 
 
+async def test_lookups_are_counted(service: PulsarService, topic: str) -> None:
+    async with penstock.connect(service.url) as client:
+        before = client.stats()
+        assert (before["lookups"], before["lookups_failed"], before["lookup_latency_p99"]) == (0, 0, None)
+        async with client.producer(topic):
+            after = client.stats()
+            # Partitions and the broker.
+            assert after["lookups"] == after["lookup_latency_count"] == 2
+            assert 0 < after["lookup_latency_p50"] <= after["lookup_latency_p99"] < 10
+            assert after["lookup_latency_sum"] > 0
+        with pytest.raises(errors.Error, match="schema"):
+            await client.schema(topic)
+        failed = client.stats()
+        assert failed["lookups_failed"] == 1 and failed["lookups"] == 3
+        assert failed["lookup_latency_count"] == 2
+        assert f"pulsar_client_lookup_count {failed['lookups']}\n" in client.metrics()
+        assert "pulsar_client_lookup_duration_seconds_count 2\n" in client.metrics()
+
+
 async def test_counters_go_on_over_reconnects(service: PulsarService, topic: str) -> None:
     async with (
         behind(service.url, told=True) as (proxy, url),

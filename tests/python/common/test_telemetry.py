@@ -37,7 +37,7 @@ def test_without_it_nothing_is_imported_and_messages_are_as_they_are(embedded: A
         from penstock import telemetry
         with penstock.blocking.connect(sys.argv[1]) as client:
             with client.consumer(sys.argv[2], "s") as consumer, client.producer(sys.argv[2]) as producer:
-                producer.send(b"x", properties=telemetry.inject({"a": "b"}))
+                telemetry.send(producer, b"x", properties=telemetry.inject({"a": "b"}))
                 message = consumer.receive(timeout=10)
                 assert message.properties == {"a": "b"} and telemetry.extract(message) is None
                 with telemetry.processing(message) as span:
@@ -122,6 +122,98 @@ def test_a_producer_of_pulsar_has_a_span_for_each_send(embedded: Any) -> None:
     assert run(program, embedded.url, embedded.topic()) == "done\n"
 
 
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "mqtt 3.1.1", "tubemq"])
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_send_has_a_span_with_every_protocol(
+    request: pytest.FixtureRequest, protocol: str, face: str
+) -> None:
+    protocol, _, version = protocol.partition(" ")
+    fixture = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[protocol]
+    broker = request.getfixturevalue(fixture)
+    program = """
+        import asyncio, sys, penstock
+        from penstock import errors, telemetry
+        from opentelemetry import trace
+        url, topic, protocol, face, version = sys.argv[1:]
+        options = {} if protocol == "mqtt" else {"subscription": "s"}
+        if protocol == "tubemq":
+            options["position"] = "first"
+        of_client = {"version": version} if version else {}
+        carries = not version
+        # What has a separator of TubeMQ's attributes.
+        trace.STATE = "vendor=1,other=2"
+
+        def check_sent():
+            (sent,) = trace.SPANS
+            assert sent.ended and sent.status is None and sent.kind is trace.SpanKind.PRODUCER
+            assert sent.name == f"send {topic_of}" and sent.attributes["messaging.system"] == protocol
+            assert sent.attributes["messaging.message.body.size"] == 3
+            assert ("messaging.message.id" in sent.attributes) == (protocol != "mqtt")
+
+        def check_received(message):
+            sent = trace.SPANS[0]
+            expected = {"a": "b"} if carries else {}
+            if carries:
+                expected["traceparent"] = f"00-{1:032x}-{sent.number + 1:016x}-01"
+                if protocol != "tubemq":
+                    expected["tracestate"] = trace.STATE
+            assert {n: v for n, v in message.properties.items() if not n.startswith("$")} == expected
+            with telemetry.processing(message) as span:
+                assert span.parent is (sent if carries else None)
+                assert span.attributes["messaging.system"] == protocol
+
+        def check_failed(error):
+            failed = trace.SPANS[-1]
+            assert failed.ended and failed.status is trace.StatusCode.ERROR
+            assert failed.attributes["error.type"] == error.code
+
+        good = {"properties": {"a": "b"}} if carries else {}
+
+        async def on_loop():
+            global topic_of
+            async with penstock.connect(url, **of_client) as client:
+                consumer = await client.consumer(topic, **options)
+                producer = await client.producer(topic)
+                topic_of = producer.topic
+                sent = telemetry.send(producer, b"abc", **good)
+                assert not trace.SPANS[0].ended, "the broker has not answered"
+                await sent
+                check_sent()
+                message = await consumer.receive(timeout=10)
+                check_received(message)
+                await consumer.ack(message)
+                await producer.close()
+                try:
+                    await telemetry.send(producer, b"abc")
+                except errors.Closed as error:
+                    check_failed(error)
+                await consumer.close()
+
+        def blocking():
+            global topic_of
+            with penstock.blocking.connect(url, **of_client) as client:
+                consumer = client.consumer(topic, **options)
+                producer = client.producer(topic)
+                topic_of = producer.topic
+                telemetry.send(producer, b"abc", **good)
+                check_sent()
+                message = consumer.receive(timeout=10)
+                check_received(message)
+                consumer.ack(message)
+                producer.close()
+                try:
+                    telemetry.send(producer, b"abc")
+                except errors.Closed as error:
+                    check_failed(error)
+                consumer.close()
+
+        asyncio.run(on_loop()) if face == "asyncio" else blocking()
+        assert len(trace.SPANS) == 3
+        print("done")
+    """
+    assert run(program, broker.url, broker.topic(), protocol, face, version) == "done\n"
+
+
 def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> None:
     program = """
         import sys, penstock
@@ -139,6 +231,10 @@ def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> N
             assert read("pulsar.client.connection.opened")[0].value >= 1
             assert read("pulsar.client.producer.message.send.size")[0].value == 3
             assert INSTRUMENTS["pulsar.client.memory.used"][0] == "gauge"
+            (lookups,) = read("pulsar.client.lookup.count")
+            assert lookups.value >= 2, "partitions and broker"
+            assert read("pulsar.client.lookup.time")[0].value > 0
+            assert read("pulsar.client.consumer.message.dlq")[0].value == 0
             for name in INSTRUMENTS:
                 (one,) = read(name)
                 assert one.value >= 0
@@ -146,6 +242,24 @@ def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> N
         print("done")
     """
     assert run(program, embedded.url, embedded.topic()) == "done\n"
+
+
+@pytest.mark.parametrize("protocol", ["mqtt", "tubemq"])
+def test_no_metric_is_of_another_protocol(request: pytest.FixtureRequest, protocol: str) -> None:
+    broker = request.getfixturevalue(f"embedded_{protocol}")
+    program = """
+        import sys, penstock
+        from penstock import telemetry
+        from opentelemetry.metrics import INSTRUMENTS
+        with penstock.blocking.connect(sys.argv[1]) as client:
+            telemetry.instrument(client)
+            assert "messaging.client.sent.messages" in INSTRUMENTS
+            assert not [name for name in INSTRUMENTS if "lookup" in name or "dlq" in name]
+            for name in INSTRUMENTS:
+                assert len(INSTRUMENTS[name][1](None)) == 1
+        print("done")
+    """
+    assert run(program, broker.url) == "done\n"
 
 
 def test_the_properties_are_not_changed() -> None:

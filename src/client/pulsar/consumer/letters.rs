@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use super::part::PartitionConsumer;
 use super::topics::Topics as Consumed;
 use crate::client::events::{ProducerEvents, SendOutcome};
 use crate::client::log;
+use crate::client::pulsar::counters::{LetterCounters, LetterCounts};
 use crate::client::pulsar::options::{ConsumerOptions, DeadLetterPolicy, ProducerOptions};
 use crate::client::pulsar::producer::Producer;
 use crate::client::pulsar::shared::Shared;
@@ -163,8 +164,7 @@ pub(super) struct Letters {
     warned: AtomicBool,
     warned_of_schema: AtomicBool,
     /// Messages that were sent to the topic of retries, and to that of dead letters instead.
-    retried: AtomicU64,
-    given_up: AtomicU64,
+    counters: LetterCounters,
 }
 
 #[derive(Debug, Default)]
@@ -228,8 +228,7 @@ impl Letters {
             idle: Notify::new(),
             warned: AtomicBool::new(false),
             warned_of_schema: AtomicBool::new(false),
-            retried: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
+            counters: LetterCounters::default(),
         })
     }
 
@@ -251,12 +250,8 @@ impl Letters {
 
     /// Messages that were retried, or not any more.
     pub(super) fn counts(&self) -> Counts {
-        let (retried, given_up) = (&self.retried, &self.given_up);
-        Counts {
-            retried: retried.load(Ordering::Relaxed),
-            dead_letters: given_up.load(Ordering::Relaxed),
-            ..Counts::default()
-        }
+        let LetterCounts { dead, failed, retried } = self.counters.counts();
+        Counts { retried, dead_letters: dead, dead_letters_failed: failed, ..Counts::default() }
     }
 
     /// Sends a message to the dead letter topic.
@@ -300,13 +295,17 @@ impl Letters {
         set(&mut properties, RECONSUMETIMES, times.to_string());
         set(&mut properties, DELAY_TIME, delay.as_millis().to_string());
         if times > self.policy.max_redeliveries {
-            self.send_dead(message, &properties).await?;
-            self.given_up.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+            let sent = self.send_dead(message, &properties).await;
+            for counters in [&self.counters, &self.shared.letters] {
+                counters.dead(sent.is_ok());
+            }
+            return sent;
         }
         let at = (!delay.is_zero()).then(|| clock::wall_ms().saturating_add(delay.as_millis() as u64) as i64);
         self.send(to.to_string(), letter_options(), message, &properties, at).await?;
-        self.retried.fetch_add(1, Ordering::Relaxed);
+        for counters in [&self.counters, &self.shared.letters] {
+            counters.retried();
+        }
         Ok(())
     }
 
@@ -622,6 +621,7 @@ async fn deliver(under_way: UnderWay, part: Arc<PartitionConsumer>, letter: Dead
     if let Err(error) = &sent {
         letters.failed(&letter.message, error);
     }
+    letters.shared.letters.dead(sent.is_ok());
     part.change(|machine| machine.settle_dead(clock::now(), &letter, sent.is_ok()));
 }
 

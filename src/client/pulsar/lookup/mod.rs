@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::client::pulsar::connection::{Connection, Pool};
+use crate::client::pulsar::counters::LookupCounters;
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
 use crate::error::{ErrorKind, Result};
@@ -29,6 +30,7 @@ use http::HttpLookup;
 pub(super) struct Lookup {
     options: ClientOptions,
     way: Way,
+    counters: Arc<LookupCounters>,
 }
 
 #[derive(Debug)]
@@ -38,12 +40,17 @@ enum Way {
 }
 
 impl Lookup {
-    pub(super) fn new(options: ClientOptions, url: ServiceUrl, pool: Arc<Pool>) -> Self {
+    pub(super) fn new(
+        options: ClientOptions,
+        url: ServiceUrl,
+        pool: Arc<Pool>,
+        counters: Arc<LookupCounters>,
+    ) -> Self {
         let way = match url.transport {
             Transport::Http => Way::Http(HttpLookup::new(options.clone(), url, pool)),
             _ => Way::Binary(BinaryLookup::new(options.clone(), url, pool)),
         };
-        Self { options, way }
+        Self { options, way, counters }
     }
 
     /// Whether the service can be reached and accepts the credentials.
@@ -64,11 +71,13 @@ impl Lookup {
 
     /// A connection to the broker that serves `topic`.
     pub(super) async fn broker(&self, topic: &str, spread: u64) -> Result<Arc<Connection>> {
-        let found = match &self.way {
-            Way::Binary(lookup) => lookup.broker(topic, spread).await,
-            Way::Http(lookup) => lookup.broker(topic, spread).await,
+        let found = async {
+            match &self.way {
+                Way::Binary(lookup) => lookup.broker(topic, spread).await,
+                Way::Http(lookup) => lookup.broker(topic, spread).await,
+            }
         };
-        found.map_err(|error| error.with_topic(topic))
+        self.counters.count(found).await.map_err(|error| error.with_topic(topic))
     }
 
     /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
@@ -125,7 +134,17 @@ impl Lookup {
     }
 
     /// Asks, and again after a pause while the error is retriable, until the operation timeout.
-    async fn retried<T, F: Future<Output = Result<T>> + Send>(&self, ask: impl Fn() -> F) -> Result<T> {
+    async fn retried<T: Send, F: Future<Output = Result<T>> + Send>(
+        &self,
+        ask: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
+        self.counters.count(self.repeated(ask)).await
+    }
+
+    async fn repeated<T: Send, F: Future<Output = Result<T>> + Send>(
+        &self,
+        ask: impl Fn() -> F + Send + Sync,
+    ) -> Result<T> {
         let deadline = clock::now() + self.options.operation_timeout;
         let mut backoff = Backoff::new(self.options.max_backoff);
         loop {

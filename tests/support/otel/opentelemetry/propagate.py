@@ -9,6 +9,8 @@ def inject(carrier: dict[str, str], context: trace.Span | None = None) -> None:
     span = context or trace.CURRENT.get()
     if span is not None:
         carrier["traceparent"] = f"00-{1:032x}-{span.number + 1:016x}-01"
+        if trace.STATE:
+            carrier["tracestate"] = trace.STATE
 
 
 def extract(carrier: dict[str, str]) -> trace.Span | None:

@@ -41,6 +41,8 @@ class Span:
 
 
 SPANS: list[Span] = []
+STATE = ""
+"""The ``tracestate`` of all spans."""
 CURRENT: contextvars.ContextVar[Span | None] = contextvars.ContextVar("CURRENT", default=None)
 
 
