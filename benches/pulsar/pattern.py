@@ -23,10 +23,10 @@ async def pattern_topics(url: str, topic: str, count: int, size: int) -> dict[st
     """Memory in KiB and wake-ups in a second, for each topic; and CPU microseconds in a second."""
     async with penstock.connect(url) as client:
         for first in range(0, count, 100):
-            producers = [client.producer(f"{topic}-{number}") for number in range(first, first + 100)]
+            producers = [client.producer(f"{topic}-pattern-{number}") for number in range(first, first + 100)]
             for producer in await asyncio.gather(*producers):
                 await producer.close()
-    pattern = re.compile(f"persistent://public/default/{re.escape(topic)}-.*")
+    pattern = re.compile(f"persistent://public/default/{re.escape(topic)}-pattern-.*")
     async with penstock.connect(url) as client:
         with PeakMemory() as memory:
             async with client.consumer(pattern, "pattern") as consumer:

@@ -4,7 +4,7 @@
 //! * `produce`, `consume`, `lookup`: the commands
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
 //!   Key_Shared; `names`: topic names and the metadata of an entry
-//! * `non_persistent`: topics that store nothing; `watchers`: clients that are told of topics
+//! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of topics
 //! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
@@ -19,7 +19,7 @@ use crate::broker::commits::Commits;
 use crate::broker::log::{Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
-use crate::broker::pulsar::topic::{Topic, is_stored};
+use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,12 +46,12 @@ pub mod session;
 mod status;
 pub mod subscription;
 pub mod topic;
+mod watch;
 mod watchers;
 
 use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
 use names::Name;
-use non_persistent::NonPersistent;
 use options::Settings;
 use session::Session;
 use watchers::Watchers;

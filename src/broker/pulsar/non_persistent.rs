@@ -5,8 +5,6 @@
 //! consumer, and a topic without users some time later, unless it was created with partitions by the
 //! administration.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Broker;
@@ -24,23 +22,6 @@ use crate::pulsar::hot;
 const IDLE: Duration = Duration::from_secs(60);
 /// Cost of a look at a subscription or consumer in a turn, in bytes of output.
 const LOOK: usize = 64;
-
-/// Numbers of non-persistent topics, and which of the partitioned ones may go.
-#[derive(Debug, Default)]
-pub(super) struct NonPersistent {
-    /// Number of topics so far.
-    count: u64,
-    /// Partitioned topics that were created by their first use.
-    pub(super) fleeting: BTreeSet<Arc<str>>,
-}
-
-impl NonPersistent {
-    /// The number of a new topic.
-    pub(super) fn next_id(&mut self) -> u64 {
-        self.count += 1;
-        NON_PERSISTENT + self.count
-    }
-}
 
 impl Broker {
     /// Number of topics that may have rows in the store.

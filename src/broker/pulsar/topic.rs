@@ -1,7 +1,7 @@
 //! A topic or partition: its log, its subscriptions and its producers, with the rules of exclusive access and
 //! the highest sequence id of each producer for deduplication.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +16,23 @@ pub const NON_PERSISTENT: u64 = 1 << 63;
 /// Whether the topic of this number may have rows in the store.
 pub fn is_stored(topic: u64) -> bool {
     topic < NON_PERSISTENT
+}
+
+/// Numbers of non-persistent topics, and which of the partitioned ones may go.
+#[derive(Debug, Default)]
+pub struct NonPersistent {
+    /// Number of topics so far.
+    count: u64,
+    /// Partitioned topics that were created by their first use.
+    pub fleeting: BTreeSet<Arc<str>>,
+}
+
+impl NonPersistent {
+    /// The number of a new topic.
+    pub fn next_id(&mut self) -> u64 {
+        self.count += 1;
+        NON_PERSISTENT + self.count
+    }
 }
 
 /// Identifies a producer: its connection, and its id there.

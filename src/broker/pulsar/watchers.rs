@@ -9,12 +9,8 @@ use std::time::{Duration, Instant};
 
 use regex::{Regex, RegexBuilder};
 
-use super::Broker;
-use crate::broker::protocol::OUTPUT_LIMIT;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::Machine as _;
-use crate::pulsar::command::Command;
-use crate::pulsar::pattern::{hash_of, without_domain};
+use crate::pulsar::pattern::without_domain;
 use crate::pulsar::pb;
 
 /// Time for which changes are gathered.
@@ -22,35 +18,35 @@ const GATHERED: Duration = Duration::from_millis(50);
 /// Limit on the length of a pattern, in bytes.
 const MAX_PATTERN: usize = 256;
 /// Memory of a compiled pattern, in bytes.
-const PROGRAM: usize = 256 << 10;
+pub(super) const PROGRAM: usize = 256 << 10;
 /// Limit on the watchers of a connection.
 const MAX_WATCHERS: usize = 100;
 /// Limit on the patterns that are watched, which a topic that appears is compared with.
 const MAX_PATTERNS: usize = 200;
 /// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty, and clients that ask by them get
 /// the whole list.
-const HASHED: usize = 20_000;
+pub(super) const HASHED: usize = 20_000;
 /// Names in one update.
 const NAMES: usize = 1000;
 
 /// Namespace, as the beginning of names, and pattern.
-type Key = Arc<(String, String)>;
+pub(super) type Key = Arc<(String, String)>;
 
 #[derive(Debug)]
-struct Watched {
-    regex: Regex,
+pub(super) struct Watched {
+    pub(super) regex: Regex,
     /// Connection and id of each watcher, and whether it has missed updates.
-    watchers: BTreeMap<(u64, u64), bool>,
+    pub(super) watchers: BTreeMap<(u64, u64), bool>,
 }
 
 /// The watchers of a broker.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    patterns: BTreeMap<Key, Watched>,
+    pub(super) patterns: BTreeMap<Key, Watched>,
     by_id: BTreeMap<(u64, u64), Key>,
     /// Topics that have appeared or disappeared since the last look.
-    changed: BTreeSet<Arc<str>>,
-    due: Option<Instant>,
+    pub(super) changed: BTreeSet<Arc<str>>,
+    pub(super) due: Option<Instant>,
 }
 
 impl Watchers {
@@ -68,7 +64,7 @@ impl Watchers {
     }
 
     /// Ends a watcher.
-    fn remove(&mut self, session: u64, id: u64) {
+    pub(super) fn remove(&mut self, session: u64, id: u64) {
         let Some(key) = self.by_id.remove(&(session, id)) else { return };
         if let Some(watched) = self.patterns.get_mut(&key) {
             watched.watchers.remove(&(session, id));
@@ -97,7 +93,7 @@ impl Watchers {
     }
 
     /// Adds a watcher. Returns its pattern.
-    fn add(&mut self, session: u64, command: &pb::CommandWatchTopicList) -> Result<&Regex> {
+    pub(super) fn add(&mut self, session: u64, command: &pb::CommandWatchTopicList) -> Result<&Regex> {
         let id = (session, command.watcher_id);
         self.remove(session, command.watcher_id);
         let refused = |kind, text: String| Err(Error::new(kind, text));
@@ -184,7 +180,7 @@ fn with_ascii_classes(pattern: &str) -> Option<String> {
 }
 
 /// The part of a name that patterns are compared with: without its domain and partition.
-fn subject(name: &str) -> &str {
+pub(super) fn subject(name: &str) -> &str {
     let name = without_domain(name);
     match name.rsplit_once("-partition-") {
         Some((topic, index)) if !index.is_empty() && index.bytes().all(|c| c.is_ascii_digit()) => topic,
@@ -192,110 +188,12 @@ fn subject(name: &str) -> &str {
     }
 }
 
-fn strings<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<String> {
+pub(super) fn strings<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<String> {
     names.map(|name| name.to_string()).collect()
 }
 
-impl Broker {
-    pub(super) fn watch_topics(&mut self, id: u64, command: &pb::CommandWatchTopicList) {
-        let answer = match self.watchers.add(id, command) {
-            Err(error) => Err(error),
-            Ok(regex) => {
-                let prefix: Arc<str> = format!("persistent://{}/", command.namespace).into();
-                let inside = self.names.range(Arc::clone(&prefix)..).map(|(name, _)| name);
-                let inside: Vec<_> = inside.take_while(|name| name.starts_with(&*prefix)).collect();
-                let seen = inside.len();
-                Ok((strings(inside.into_iter().filter(|name| regex.is_match(subject(name)))), seen))
-            }
-        };
-        if let Some(connection) = self.connections.get_mut(&id) {
-            let seen = answer
-                .as_ref()
-                .map_or(0, |(names, seen)| names.iter().map(String::len).sum::<usize>() + 64 * seen);
-            // Compiling costs as much as many names.
-            connection.work += seen + PROGRAM;
-        }
-        match answer {
-            Err(error) => self.reply_error(id, command.request_id, &error),
-            Ok((topic, _)) => {
-                let topics_hash = hash_of(topic.iter().map(String::as_str));
-                let known = command.topics_hash.as_ref() == Some(&topics_hash);
-                let success = pb::CommandWatchTopicListSuccess {
-                    request_id: command.request_id,
-                    watcher_id: command.watcher_id,
-                    topic: if known { Vec::new() } else { topic },
-                    topics_hash,
-                };
-                self.reply_written(id, Command::WatchTopicListSuccess(success));
-            }
-        }
-    }
-
-    pub(super) fn unwatch_topics(&mut self, id: u64, command: &pb::CommandWatchTopicListClose) {
-        self.watchers.remove(id, command.watcher_id);
-        self.reply_written(
-            id,
-            Command::Success(Box::new(pb::CommandSuccess {
-                request_id: command.request_id,
-                ..Default::default()
-            })),
-        );
-    }
-
-    /// Tells the watchers of what has changed.
-    pub(super) fn tell_watchers(&mut self) {
-        self.watchers.due = None;
-        let changed = std::mem::take(&mut self.watchers.changed);
-        let mut hashed = HASHED;
-        let mut updates = Vec::new();
-        // Bytes of the updates of each connection.
-        let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
-        for (key, watched) in &mut self.watchers.patterns {
-            let (prefix, regex) = (key.0.as_str(), &watched.regex);
-            let matches = |name: &&Arc<str>| name.starts_with(prefix) && regex.is_match(subject(name));
-            let (new, deleted): (Vec<_>, Vec<_>) =
-                changed.iter().filter(matches).partition(|name| self.names.contains_key(&***name));
-            let any = !new.is_empty() || !deleted.is_empty();
-            if !any && !watched.watchers.values().any(|missed| *missed) {
-                continue;
-            }
-            let from: Arc<str> = prefix.into();
-            let all = || {
-                let inside = self.names.range(Arc::clone(&from)..).map(|(name, _)| name);
-                inside.take_while(move |name| name.starts_with(prefix)).filter(matches)
-            };
-            let hash = if hashed >= self.names.len() {
-                hashed -= self.names.len();
-                hash_of(all().map(|name| &**name))
-            } else {
-                String::new()
-            };
-            for ((session, id), missed) in &mut watched.watchers {
-                let Some(connection) = self.connections.get_mut(session) else { continue };
-                let size = sizes.entry(*session).or_default();
-                if connection.session.transmit().len() + *size > OUTPUT_LIMIT {
-                    *missed |= any;
-                    continue;
-                }
-                let (new, deleted) = if std::mem::take(missed) {
-                    (strings(all()), strings(deleted.iter().copied()))
-                } else if any {
-                    (strings(new.iter().copied()), strings(deleted.iter().copied()))
-                } else {
-                    continue;
-                };
-                *size += new.iter().chain(&deleted).map(String::len).sum::<usize>();
-                updates.extend(cut(*id, new, deleted, &hash).into_iter().map(|update| (*session, update)));
-            }
-        }
-        for (session, update) in updates {
-            self.reply_written(session, Command::WatchTopicUpdate(update));
-        }
-    }
-}
-
 /// Updates of a limited size. Only the last one has the hash, which is that of the list after all of them.
-fn cut(
+pub(super) fn cut(
     watcher_id: u64,
     mut new: Vec<String>,
     mut deleted: Vec<String>,
