@@ -116,3 +116,31 @@ def test_a_key_stays_on_its_partition(pair: list[tuple[Any, Any]], service: Puls
         for _, client in pair
     ]
     assert placed[0] == placed[1]
+
+
+@pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
+def test_records(pair: list[tuple[Any, Any]], topic: str, kind: str) -> None:
+    (sending, sender), (receiving, receiver) = pair
+
+    def record(schema: Any) -> Any:
+        class Order(schema.Record):
+            number = schema.Integer(required=True)
+            price = schema.Double()
+            items = schema.Array(schema.String())
+            counts = schema.Map(schema.Long())
+
+        return Order
+
+    ours, theirs = record(sending.schema), record(receiving.schema)
+    consumer = receiver.subscribe(topic, "s", schema=getattr(receiving.schema, kind)(theirs))
+    producer = sender.create_producer(topic, schema=getattr(sending.schema, kind)(ours))
+    for number in range(100):
+        producer.send_async(
+            ours(number=number, price=number / 8, items=["ü"] * (number % 3), counts={"k": -number}), None
+        )
+    producer.flush()
+    got = [consumer.receive(MS).value() for _ in range(100)]
+    assert got == [
+        theirs(number=number, price=number / 8, items=["ü"] * (number % 3), counts={"k": -number})
+        for number in range(100)
+    ]
