@@ -160,7 +160,7 @@ def test_avro_is_read_by_the_schema_of_its_writer(
 
     class New(schema.Record):
         number = schema.Integer(required=True)
-        added = schema.String(default="standard", required_default=True)
+        added = schema.String(required=True, default="standard", required_default=True)
 
     client.create_producer(topic, schema=schema.AvroSchema(Old)).send(Old(number=1, gone="x"))
     client.create_producer(topic, schema=schema.AvroSchema(New)).send(New(number=2, added="y"))
