@@ -1,12 +1,13 @@
 //! Whether a schema can read what another has written, as Pulsar's broker decides it.
 
+use super::encode::check_default;
 use super::schema::{Kind, NodeId, Schema};
-use super::{MAX_CHAIN, MAX_PAIRS, MAX_WORK};
+use super::{MAX_CHAIN, MAX_DEFAULTS, MAX_PAIRS, MAX_WORK};
 use crate::random::{HashMap, HashSet};
 
 /// Checks that every value of `writer` can be read with `reader`. The error says what cannot be.
 pub fn can_read(reader: &Schema, writer: &Schema) -> Result<(), String> {
-    let mut check = Check { reader, writer, known: HashMap::default(), work: 0 };
+    let mut check = Check { reader, writer, known: HashMap::default(), work: 0, defaults: MAX_DEFAULTS };
     check.pair(reader.root(), writer.root(), 0)
 }
 
@@ -17,6 +18,8 @@ struct Check<'a> {
     known: HashMap<(NodeId, NodeId), bool>,
     /// Steps so far.
     work: usize,
+    /// Values and bytes that the defaults yet to come may stand for.
+    defaults: usize,
 }
 
 impl Check<'_> {
@@ -81,12 +84,18 @@ impl Check<'_> {
                 for field in &target.fields {
                     let of = |name| written.get(name).copied();
                     // The name goes before the earlier ones.
-                    match of(&field.name).or_else(|| field.aliases.iter().find_map(of)) {
-                        Some(written) => self
+                    let written = of(&field.name).or_else(|| field.aliases.iter().find_map(of));
+                    match (written, &field.default) {
+                        (Some(written), _) => self
                             .pair(field.node, written, depth + 1)
                             .map_err(|error| format!("{}: {error}", field.name))?,
-                        None if field.default.is_some() => {}
-                        None => return Err(format!("the field {:?} is new and has no default", field.name)),
+                        (None, Some(default)) => {
+                            check_default(self.reader, field.node, default, &mut self.defaults)
+                                .map_err(|error| format!("{}: {}", field.name, error.message()))?;
+                        }
+                        (None, None) => {
+                            return Err(format!("the field {:?} is new and has no default", field.name));
+                        }
                     }
                 }
                 Ok(())
@@ -117,6 +126,38 @@ mod tests {
         assert_eq!(can_read(&old, &with), Ok(()));
         assert!(can_read(&without, &old).unwrap_err().contains("\"b\" is new and has no default"));
         assert_eq!(can_read(&old, &without), Ok(()));
+    }
+
+    #[test]
+    fn the_default_of_a_new_field_is_of_its_type() {
+        let old = record(r#"{"name": "a", "type": "int"}"#);
+        let with = |kind: &str, default: &str| {
+            let fields = format!(r#"{{"name": "b", "type": {kind}, "default": {default}}}"#);
+            can_read(&record(&fields), &old)
+        };
+        let union = r#"["null", "string"]"#;
+        assert_eq!(with(union, "null"), Ok(()));
+        let error = "b: the Avro definition cannot be used: the default \"x\" is no union";
+        assert_eq!(with(union, r#""x""#).unwrap_err(), error);
+        assert_eq!(with(r#"["string", "null"]"#, r#""x""#), Ok(()));
+        assert!(with(r#""int""#, r#""x""#).unwrap_err().contains("is no int"));
+        let long = format!("[{}]", vec!["0"; MAX_DEFAULTS + 1].join(","));
+        assert!(with(r#"{"type": "array", "items": "int"}"#, &long).unwrap_err().contains("more than"));
+    }
+
+    #[test]
+    fn defaults_share_a_limit() {
+        let array = format!("[{}]", vec!["0"; MAX_DEFAULTS / 4].join(","));
+        let fields: Vec<String> = (0..4)
+            .map(|n| {
+                format!(
+                    r#"{{"name": "b{n}", "type": {{"type": "array", "items": "int"}}, "default": {array}}}"#
+                )
+            })
+            .collect();
+        let old = record(r#"{"name": "a", "type": "int"}"#);
+        assert_eq!(can_read(&record(&fields[0]), &old), Ok(()));
+        assert!(can_read(&record(&fields.join(",")), &old).unwrap_err().contains("more than"));
     }
 
     #[test]

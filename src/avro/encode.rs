@@ -24,15 +24,25 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Encodes a default. What it stands for may be much larger than its definition, so that is limited.
 pub fn default_of(schema: &Schema, node: NodeId, default: &Value) -> Result<Vec<u8>> {
-    let mut defaults = Defaults { schema, out: Vec::new(), left: MAX_DEFAULTS };
+    let mut defaults = Defaults { schema, out: Vec::new(), left: MAX_DEFAULTS, strict: false };
     defaults.put(node, default, 0)?;
     Ok(defaults.out)
+}
+
+/// Checks a default as Pulsar's broker does, to which that of a union is a value of its first branch. Takes what it costs from `left`.
+pub fn check_default(schema: &Schema, node: NodeId, default: &Value, left: &mut usize) -> Result<()> {
+    let mut defaults = Defaults { schema, out: Vec::new(), left: *left, strict: true };
+    let checked = defaults.put(node, default, 0);
+    *left = defaults.left.saturating_sub(defaults.out.len());
+    checked
 }
 
 struct Defaults<'a> {
     schema: &'a Schema,
     out: Vec<u8>,
     left: usize,
+    /// Whether defaults of unions are of the first branch only.
+    strict: bool,
 }
 
 impl Defaults<'_> {
@@ -101,7 +111,9 @@ impl Defaults<'_> {
             }
             (Kind::Union(branches), json) => {
                 // The first branch, as the specification says, or the first that has such values.
-                let index = branches.iter().position(|branch| self.has(*branch, json)).ok_or_else(unfit)?;
+                let fits = |branch: &NodeId| self.has(*branch, json);
+                let searched = if self.strict { &branches[..branches.len().min(1)] } else { &branches[..] };
+                let index = searched.iter().position(fits).ok_or_else(unfit)?;
                 put_long(&mut self.out, index as i64);
                 self.put(branches[index], json, depth + 1)?;
             }

@@ -18,7 +18,7 @@ const GATHERED: Duration = Duration::from_millis(50);
 /// Limit on the length of a pattern, in bytes.
 const MAX_PATTERN: usize = 256;
 /// Memory of a compiled pattern, in bytes.
-pub(super) const PROGRAM: usize = 256 << 10;
+pub(super) const PROGRAM: usize = 64 << 10;
 /// Limit on the watchers of a connection.
 const MAX_WATCHERS: usize = 100;
 /// Limit on the patterns that are watched, which a topic that appears is compared with.

@@ -46,11 +46,23 @@ impl Consumer {
             let settled = self.settled.iter().rfind(|(entry, _)| *entry == last);
             return settled.map(|(_, others)| others.clone()).unwrap_or_default();
         };
+        self.remember_settled(last, others.clone());
+        others
+    }
+
+    fn remember_settled(&mut self, last: Entry, others: Vec<Entry>) {
         if self.settled.len() >= MAX_SETTLED {
             self.settled.pop_front();
         }
-        self.settled.push_back((last, others.clone()));
-        others
+        self.settled.push_back((last, others));
+    }
+
+    /// The chunked messages that are handed out hold back no acknowledgements any more, as after a seek. They may still be
+    /// acknowledged themselves, with all their entries.
+    pub(super) fn settle_all_chunks(&mut self) {
+        for (last, others) in std::mem::take(&mut self.chunked) {
+            self.remember_settled(last, others);
+        }
     }
 
     /// Limits cumulative acknowledgements to what precedes the first entry that could not be read, and the first chunked

@@ -58,8 +58,7 @@ impl Consumer {
         self.ack_due = None;
         self.immediate.retain(|command| !matches!(command, Command::Ack(_)));
         self.chunks.clear();
-        self.chunked.clear();
-        self.settled.clear();
+        self.settle_all_chunks();
         self.nacks.clear();
         self.forget_unacked();
         self.unreadable = None;

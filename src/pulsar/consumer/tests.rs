@@ -731,6 +731,26 @@ fn a_second_acknowledgement_of_a_chunked_message_takes_all_its_chunks() {
 }
 
 #[test]
+fn a_chunked_message_from_before_a_seek_is_acknowledged_with_all_its_chunks_and_holds_nothing_back() {
+    let now = Instant::now();
+    let mut c = consumer(Options::default());
+    for id in 0..3 {
+        give(&mut c, id as u64, chunk("u", id, 3)).unwrap();
+    }
+    let before = take(&mut c)[0].id;
+    c.begin_seek();
+    c.end_seek(Some(MessageId::EARLIEST), true);
+    c.detach();
+    c.attach();
+    give(&mut c, 3, single("x")).unwrap();
+    let after = take(&mut c)[0].id;
+    c.ack_cumulative(now, &after).unwrap();
+    assert_eq!(acks(&mut c, now), [(1, vec![3])]);
+    c.ack(now, &before);
+    assert_eq!(acks(&mut c, now), [(0, vec![0, 1, 2])]);
+}
+
+#[test]
 fn single_acks_that_were_not_written_survive_an_unload_and_a_lost_connection() {
     for (flushed, closed) in [(false, false), (false, true), (true, false), (true, true)] {
         let now = Instant::now();

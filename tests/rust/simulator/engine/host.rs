@@ -26,8 +26,8 @@ use crate::support::chance::Chance;
 /// The time of day when the runs begin.
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
 
-/// Time within which the broker notices a step of the clock, in milliseconds.
-const NOTICE_MS: u64 = 2_000;
+/// Time within which the broker notices a step of the clock, in milliseconds. It does not while it stops, which takes 3 s.
+const NOTICE_MS: u64 = 5_000;
 
 /// Codes of SQLite.
 const FULL: i32 = 13;
