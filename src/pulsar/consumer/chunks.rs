@@ -232,11 +232,11 @@ impl Chunks {
         let until = self.deadline(now);
         if id == 0 {
             self.hold(entry, until);
-            self.forget_given_up(uuid);
             self.orphans.retain(|orphan| orphan.uuid != uuid);
-            // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries are
+            // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries, expired or not, are
             // acknowledged together with the message.
-            let before = self.forget(uuid).map(|open| open.entries).unwrap_or_default();
+            let expired = self.forget_given_up(uuid);
+            let before = self.forget(uuid).map_or(expired, |open| open.entries);
             let entries: Vec<_> =
                 before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
             let first = entries

@@ -97,6 +97,19 @@ fn what_was_sent_again_is_acknowledged_with_the_message_once() {
 }
 
 #[test]
+fn what_is_sent_again_after_its_time_is_acknowledged_with_the_message() {
+    let (mut chunks, now) = (Chunks::new(Limits::default(), true), Instant::now());
+    chunks.take(now, &chunk("a", 0, 2, 4), (1, 0), &body("ab"));
+    chunks.expire(now + TIMEOUT);
+    assert_eq!(chunks.take(now, &chunk("a", 0, 2, 4), (1, 1), &body("ab")), Chunk::Kept);
+    assert_eq!(
+        chunks.take(now, &chunk("a", 1, 2, 4), (1, 2), &body("cd")),
+        Chunk::Complete(body("abcd"), vec![(1, 0), (1, 1), (1, 2)])
+    );
+    assert_eq!((chunks.held, chunks.expired_chunks, chunks.first_held(now)), (0, 0, None));
+}
+
+#[test]
 fn each_chunk_may_be_sent_twice_and_a_repetition_without_end_is_bounded() {
     let (mut chunks, now) = (Chunks::new(Limits::default(), true), Instant::now());
     let (mut entry, count) = (0, 40);
