@@ -18,6 +18,7 @@ import pytest_asyncio
 from support.fixtures import running, start
 from support.mqtt.harness import EmbeddedMqtt, HiveMq, Mosquitto
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
+from support.pulsar.java import PulsarJava
 from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq
 from support.tubemq.java import Java
 
@@ -51,6 +52,14 @@ def real_pulsar() -> Iterator[RealPulsar]:
 def real_pulsar_secure() -> Iterator[RealPulsar]:
     """A real Pulsar with TLS, tokens and authorization."""
     yield from running(lambda: RealPulsar(secure=True))
+
+
+@pytest.fixture(scope="session")
+def pulsar_java() -> Iterator[PulsarJava]:
+    """The official Java client of Pulsar."""
+    client = start(PulsarJava)
+    yield client
+    client.close()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def native(of: Any) -> str:
 
 
 def parsing_info(of: Any) -> tuple[tuple[str, str], ...]:
-    """The properties of the Java client: the fields."""
+    """The properties of the Java client: the fields, and those of all its schemas of classes."""
     fields = [
         {
             "number": field.number,
@@ -72,7 +72,11 @@ def parsing_info(of: Any) -> tuple[tuple[str, str], ...]:
         }
         for field in _proto(of.DESCRIPTOR).field
     ]
-    return (("__PARSING_INFO__", _text(fields)),)
+    return (
+        ("__PARSING_INFO__", _text(fields)),
+        ("__alwaysAllowNull", "true"),
+        ("__jsr310ConversionEnabled", "false"),
+    )
 
 
 def avro(of: Any) -> str:
@@ -188,7 +192,7 @@ def _namespace(descriptor: Any) -> str:
 def _default(field: Any, proto: Any) -> dict[str, Any]:
     kind = _type(proto)
     if _label(proto) != "OPTIONAL":
-        return {}
+        return {"default": []} if _label(proto) == "REPEATED" else {}
     if proto.HasField("default_value") and kind != "MESSAGE":
         value: Any = field.default_value
         if kind == "ENUM":
@@ -199,7 +203,7 @@ def _default(field: Any, proto: Any) -> dict[str, Any]:
             value = str(value).replace("inf", "Infinity").replace("nan", "NaN")
         return {"default": value}
     if kind in _NUMBERS:
-        return {"default": 0}
+        return {"default": 0.0 if kind in ("FLOAT", "DOUBLE") else 0}
     if kind == "ENUM":
         return {"default": field.enum_type.values[0].name}
     return {"default": {"BOOL": False, "STRING": "", "BYTES": "", "MESSAGE": None}[kind]}

@@ -139,7 +139,7 @@ async def test_the_broker_has_the_avro_definition_of_java(client: Any, topic: st
         "fields": [
             {"name": "number", "type": "long"},
             {"name": "note", "type": text, "default": ""},
-            {"name": "lines", "type": {"type": "array", "items": line}},
+            {"name": "lines", "type": {"type": "array", "items": line}, "default": []},
             {"name": "first", "type": ["null", "com.example.TheOrders$Order.Line"], "default": None},
             {"name": "colour", "type": colour, "default": "RED"},
             {"name": "weight", "type": "double", "default": 1.5},

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
+from support.java import Handle, JavaPeer, Refused
 from support.scripts import BROKERS, run_script
 from support.tubemq.harness import TubeMqService
 
 TUBEMQ = BROKERS / "tubemq"
-
-
-class Refused(Exception):
-    """The Java client raised an exception; its text."""
 
 
 @dataclass
@@ -50,7 +43,7 @@ def _seen(one: dict[str, Any]) -> Seen:
     )
 
 
-class Java:
+class Java(JavaPeer):
     """The official Java client in a process of its own, with any number of producers and consumers.
 
     After ``kill`` none of them unregisters.
@@ -58,56 +51,22 @@ class Java:
 
     def __init__(self, *options: str) -> None:
         classpath = run_script(str(TUBEMQ / "fetch-tubemq"), timeout=600).strip()
-        self._errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [
-                *("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
-                *("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
-                *("-Dio.netty.tryReflectionSetAccessible=true", "-Dtubemq.log.level=error"),
-                f"-Dlog4j.configurationFile={TUBEMQ / 'log4j2.xml'}",
-                *options,
-                *("-cp", classpath, "Peer"),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
+        super().__init__(
+            "-Xmx512m",
+            *("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
+            *("-Dio.netty.tryReflectionSetAccessible=true", "-Dtubemq.log.level=error"),
+            f"-Dlog4j.configurationFile={TUBEMQ / 'log4j2.xml'}",
+            *options,
+            *("-cp", classpath, "Peer"),
         )
-        self._handles = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def errors(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()
-
-    def call(self, handle: str, verb: str, *arguments: Any) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([handle, verb, *arguments]) + "\n")
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the Java client ended with {self.process.wait(10)}: {self.errors[-2000:]}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise Refused(answer["error"])
-        return answer.get("ok")
 
     def usage(self) -> dict[str, float]:
         """``cpu`` in seconds, ``rss`` in bytes."""
         return self.call("", "usage")
 
     def _open(self, kind: str, service: TubeMqService | str, options: dict[str, Any]) -> str:
-        self._handles += 1
-        handle = f"{kind}{self._handles}"
         masters = service if isinstance(service, str) else service.address
-        self.call(handle, kind, {"masters": masters} | options)
-        return handle
+        return self.open(kind, {"masters": masters} | options)
 
     def producer(self, service: TubeMqService | str, *topics: str, **options: Any) -> JavaProducer:
         producer = JavaProducer(self, self._open("producer", service, options))
@@ -135,24 +94,6 @@ class Java:
             consumer.call("connect_all", {"offsets": options.get("offsets", {})})
         return consumer
 
-    def kill(self) -> None:
-        """Ends the process without unregistering its clients."""
-        self.process.kill()
-        self.process.wait()
-        self.close()
-
-    def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-        self._errors.close()
-
 
 def _topics(topics: str | Iterable[str] | dict[str, Iterable[str]]) -> dict[str, list[str]]:
     """Topics with their filters; no filter selects every message."""
@@ -161,26 +102,7 @@ def _topics(topics: str | Iterable[str] | dict[str, Iterable[str]]) -> dict[str,
     return {name: [] for name in ([topics] if isinstance(topics, str) else topics)}
 
 
-class _Handle:
-    def __init__(self, java: Java, handle: str) -> None:
-        self.java, self.handle = java, handle
-
-    def call(self, verb: str, *arguments: Any) -> Any:
-        return self.java.call(self.handle, verb, *arguments)
-
-    def close(self) -> None:
-        self.call("close")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # The process may have been killed.
-        with contextlib.suppress(RuntimeError, Refused, OSError, ValueError):
-            self.close()
-
-
-class JavaProducer(_Handle):
+class JavaProducer(Handle):
     def publish(self, *topics: str, timeout: float = 10.0) -> None:
         """Waits until each topic accepts messages."""
         self.call("publish", list(topics))
@@ -204,7 +126,7 @@ class JavaProducer(_Handle):
         return self.call("load", topic, options)
 
 
-class JavaConsumer(_Handle):
+class JavaConsumer(Handle):
     def receive(self, count: int, timeout: float = 10.0, confirm: str = "yes") -> list[Seen]:
         """At least ``count`` messages, because batches arrive as a whole; ``packs`` describes the batches."""
         answer = self.call("receive", count, int(timeout * 1000), confirm)
