@@ -189,6 +189,9 @@ class _ClientOf(Generic[_Client]):
             ConnectFailed, AuthenticationError, TlsError, Timeout: when awaited.
         """
     @property
+    def connected(self) -> bool:
+        """Whether a broker has accepted a connection that is still up."""
+    @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called, or the process has forked since."""
     def stats(self) -> dict[str, Any]:
@@ -214,10 +217,14 @@ class _ProducerOf(Generic[_Receipts_co]):
     def send_rows(self, rows: FrameRows) -> _Pending[_Receipts_co]:
         """Sends the rows of :func:`encode_frame` as a group, like ``send_many``, and takes them out of
         ``rows``."""
-    def flush(self) -> _Pending[None]:
-        """Waits for the outcomes of everything sent before.
+    @property
+    def connected(self) -> bool:
+        """Whether it can reach its brokers now."""
+    def flush(self, timeout: float | None = None) -> _Pending[None]:
+        """Waits for the outcomes of everything sent before, at most ``timeout`` seconds.
 
         Raises:
+            Timeout: after that (when awaited).
             Error: the first error of the messages sent with ``send_nowait``, with their number (when
                 awaited).
         """
@@ -240,6 +247,9 @@ class _ConsumerOf(Generic[_Message, _Target_contra]):
     @property
     def subscription(self) -> str:
         """The subscription or group."""
+    @property
+    def connected(self) -> bool:
+        """Whether its brokers deliver to it now."""
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> _Pending[_Message]: ...
     def __iter__(self) -> Self: ...
@@ -458,6 +468,21 @@ class PulsarProducer(_ProducerOf[MessageIds]):
 
         Raises:
             QueueFull: the window is full; the overflow queue is not used.
+        """
+    def encode_values(
+        self, values: Iterable[Any], keys: Iterable[str | None] | None, schema: PulsarSchema
+    ) -> FrameRows:
+        """Encodes values by a schema of their own, for :meth:`send_rows`.
+
+        Args:
+            values: values of the schema.
+            keys: one for each value, or none.
+            schema: the schema.
+
+        Raises:
+            ValueError: ``keys`` and ``values`` differ in number.
+            InvalidArgument: a value that does not fit.
+            Unsupported: the schema is separated.
         """
     def send_many(
         self, payloads: Iterable[Buffer], keys: Iterable[str | None] | None = None

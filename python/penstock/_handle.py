@@ -137,6 +137,12 @@ class ClientHandle(Handle):
         self._children: weakref.WeakSet[ChildHandle] = weakref.WeakSet()
         self._feed = Feed(native, loop)
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a broker now: not while the client tries to connect again, and not
+        after :meth:`close`. A broker that vanishes without a word is noticed by the next keep-alive."""
+        return self._open and self._native.connected
+
     def events(self) -> ConnectionEvents:
         """The events of this client's connections as an asynchronous iterator: connected, disconnected with
         the reason, subscribed again, given up. It begins with those that have happened, and ends when the
@@ -234,6 +240,18 @@ class ChildHandle(Handle):
         self._owner = client
         client._children.add(self)
 
+    @property
+    def connected(self) -> bool:
+        """Whether the brokers serve it now: not while it is being opened again, and not after :meth:`close`.
+
+        * Pulsar: all its topics and partitions.
+        * MQTT: the session has a connection, and no filter was refused on it.
+        * TubeMQ: a producer has a connection to a broker, and a consumer to those of all its partitions;
+          before the first send, or without a partition, the master has registered it. Producers connect
+          again when they send.
+        """
+        return self._open and self._native.connected
+
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
@@ -242,14 +260,19 @@ class ChildHandle(Handle):
 class ProducerHandle(ChildHandle):
     """A producer: leaving it flushes."""
 
-    def flush(self) -> Awaitable[None]:
+    def flush(self, timeout: Duration | None = None) -> Awaitable[None]:
         """Waits until the broker has answered for every message sent before.
+
+        Args:
+            timeout: longest wait in seconds; no limit by default.
 
         Raises:
             Error: the first error of the messages whose results were not awaited, with their number.
+            Timeout: not all answers came within ``timeout``; the error says how many are missing. Those
+                messages are still pending.
         """
         self._check()
-        return self._native.flush()
+        return self._native.flush(parse.seconds(timeout))
 
     async def close(self) -> None:
         """Flushes and closes."""

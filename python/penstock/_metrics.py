@@ -42,6 +42,7 @@ METRICS = (
     Metric("consumer_acks", "counter", "messages_acknowledged", "Acknowledgements by the application."),
     Metric("consumer_nacks", "counter", "messages_refused", "Negative acknowledgements by the application."),
     Metric("redeliveries", "counter", "redelivered", "Messages that the broker marked as delivered before."),
+    Metric("connected", "gauge", "connected", "Whether there is a connection."),
     Metric("connections_opened", "counter", "connections_opened", "Connections that a broker accepted."),
     Metric("connections_closed", "counter", "connections_closed", "Connections that ended."),
     Metric(
@@ -68,7 +69,6 @@ METRICS = (
     Metric("unreadable_entries", "counter", "unreadable_entries", "Entries that could not be read."),
     Metric("ended_topics", "counter", "ended_topics", "Topics that ended while their consumer went on."),
     Metric("damaged_messages", "counter", "damaged_messages", "Messages whose checksum did not match."),
-    Metric("connected", "gauge", "connected", "Whether there is a connection."),
     Metric("unclaimed_messages", "gauge", "unclaimed_messages", "Messages that no open consumer claims."),
     Metric("unclaimed_dropped", "counter", "unclaimed_dropped", "Unclaimed messages that were dropped."),
     Metric("births", "counter", "births", "Birth messages that were published."),

@@ -211,6 +211,11 @@ impl Journal {
         self.entries.lock().ended
     }
 
+    /// Whether a broker has accepted a connection that is still up.
+    pub fn is_connected(&self) -> bool {
+        !self.entries.lock().up.is_empty()
+    }
+
     /// The counters.
     pub fn counts(&self) -> ConnectionCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

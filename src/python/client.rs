@@ -76,9 +76,15 @@ impl<C: Connection> Connected<C> {
         self.native.get().map_or(true, Connection::is_closed)
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        let connected = |client: &C| !client.is_closed() && client.journal().is_connected();
+        self.native.get().is_ok_and(connected)
+    }
+
     pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let client = self.native(py)?;
         let stats = PyDict::new(py);
+        stats.set_item("connected", self.is_connected())?;
         stats.set_item("memory_used_bytes", client.memory_used())?;
         add_sends(&stats, &client.traffic().sends.counts())?;
         add_receives(&stats, &client.traffic().receives.counts())?;
@@ -216,6 +222,11 @@ macro_rules! client_class {
             #[getter]
             fn closed(&self) -> bool {
                 self.0.is_closed()
+            }
+
+            #[getter]
+            fn connected(&self) -> bool {
+                self.0.is_connected()
             }
 
             fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

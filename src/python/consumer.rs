@@ -32,6 +32,9 @@ pub(super) trait Subscription: Source + Clone {
     /// The subscription or group.
     fn subscription(&self) -> &str;
 
+    /// Whether its brokers deliver to it now.
+    fn is_connected(&self) -> bool;
+
     /// Acknowledges messages.
     fn ack(&self, targets: &[Self::Target]) -> Result<()>;
 
@@ -401,6 +404,11 @@ macro_rules! consumer_class {
             #[getter]
             fn subscription(&self, py: Python<'_>) -> PyResult<&str> {
                 Ok(Subscription::subscription(self.0.source(py)?))
+            }
+
+            #[getter]
+            fn connected(&self, py: Python<'_>) -> bool {
+                self.0.source(py).is_ok_and(Subscription::is_connected)
             }
 
             fn __aiter__(slf: Py<Self>) -> Py<Self> {

@@ -36,8 +36,13 @@ impl FrameRows {
     /// Encodes the rows of a frame.
     pub(super) fn encode(py: Python<'_>, frame: Imported, columns: &Columns, form: Form) -> PyResult<Self> {
         let rows = py_result(py, py.detach(|| encode(frame, columns)))?;
+        Ok(Self::of(rows, form))
+    }
+
+    /// Messages that are encoded already.
+    pub(super) fn of(rows: Rows, form: Form) -> Self {
         let (count, payload_bytes) = (rows.len(), rows.payload_bytes());
-        Ok(Self { count, payload_bytes, rows: Mutex::leaf(Some(rows)), form })
+        Self { count, payload_bytes, rows: Mutex::leaf(Some(rows)), form }
     }
 
     /// The meaning of the payloads.

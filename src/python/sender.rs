@@ -27,6 +27,9 @@ pub(super) trait Sink: Receipts + Clone {
     /// Messages without an outcome.
     fn pending(&self) -> usize;
 
+    /// Whether it can reach its brokers now.
+    fn is_connected(&self) -> bool;
+
     /// Counters of what was sent.
     fn counts(&self) -> SendCounts;
 
@@ -82,6 +85,9 @@ pub(super) struct Sender<S> {
     stalled: Arc<AtomicBool>,
 }
 
+/// Interval of looks at whether a group has ended.
+const TICK: Duration = Duration::from_millis(100);
+
 /// Fails `group` once no message has had an outcome for `patience`.
 async fn give_up_when_stalled<S: Sink>(
     sink: S,
@@ -89,8 +95,6 @@ async fn give_up_when_stalled<S: Sink>(
     patience: Duration,
     stalled: Arc<AtomicBool>,
 ) {
-    /// Interval of looks at whether the group has ended.
-    const TICK: Duration = Duration::from_millis(100);
     let (mut before, mut since) = (sink.pending(), clock::now());
     loop {
         tokio::time::sleep(TICK.min(patience)).await;
@@ -104,6 +108,23 @@ async fn give_up_when_stalled<S: Sink>(
             stalled.store(true, Ordering::Release);
             let text = format!(
                 "the producer was closed while {pending} messages had no answer: none came within {patience:?}"
+            );
+            return group.fail(Error::new(ErrorKind::Timeout, text).with_topic(sink.topic()));
+        }
+    }
+}
+
+/// Fails `group` after `limit`.
+async fn give_up_in_time<S: Sink>(sink: S, group: Weak<Group<S>>, limit: Duration) {
+    let since = clock::now();
+    loop {
+        let passed = clock::now().saturating_duration_since(since);
+        tokio::time::sleep(TICK.min(limit.saturating_sub(passed))).await;
+        let Some(group) = group.upgrade() else { return };
+        if passed >= limit {
+            let text = format!(
+                "{} messages had no answer within {limit:?}: they are still pending, and can be flushed again",
+                sink.pending()
             );
             return group.fail(Error::new(ErrorKind::Timeout, text).with_topic(sink.topic()));
         }
@@ -162,13 +183,7 @@ impl<S: Sink> Sender<S> {
         let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
         let payloads: Vec<Payload<'_>> =
             payloads.iter().map(|value| sink.payload(value)).collect::<PyResult<_>>()?;
-        let keys = keys.map(|keys| texts(keys, what)).transpose()?;
-        if keys.as_ref().is_some_and(|keys| keys.len() != payloads.len()) {
-            let (given, wanted) = (keys.as_ref().map_or(0, Vec::len), payloads.len());
-            return Err(PyValueError::new_err(format!(
-                "{given} {what} for {wanted} payloads: pass one for each"
-            )));
-        }
+        let keys = keys_for(payloads.len(), keys, what)?;
         let key = |i: usize| keys.as_ref().and_then(|keys| keys[i].as_deref());
         let messages = payloads.iter().enumerate().map(|(i, payload)| (payload.bytes(), key(i)));
         let (group, pending) = self.group(py, sink)?;
@@ -211,12 +226,18 @@ impl<S: Sink> Sender<S> {
         Ok(pending)
     }
 
-    /// Waits for the outcomes of everything sent before.
-    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// Waits for the outcomes of everything sent before, at most `timeout` seconds.
+    pub(super) fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
+        let limit = timeout.map(Duration::try_from_secs_f64).transpose();
+        let limit = limit.map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
         let (promise, pending) = self.caller.promise(py)?;
-        let (_, seal) = self.sends.flush(promise, sink.slots());
+        let (group, seal) = self.sends.flush(promise, sink.slots());
         sink.flush_batches();
+        if let Some(limit) = limit {
+            let watch = give_up_in_time(sink.clone(), group, limit);
+            py_result(py, engine(1))?.handle().spawn(watch);
+        }
         seal();
         Ok(pending)
     }
@@ -258,6 +279,21 @@ impl<S: Sink> Sender<S> {
         let pushing = push_rows(sink.clone(), Arc::clone(&self.sends), group, rows, Form::default());
         py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(())
+    }
+}
+
+/// The keys of `count` messages. `what` is the name of the argument.
+pub(super) fn keys_for(
+    count: usize,
+    keys: Option<&Bound<'_, PyAny>>,
+    what: &str,
+) -> PyResult<Option<Vec<Option<String>>>> {
+    let keys = keys.map(|keys| texts(keys, what)).transpose()?;
+    match keys.as_ref().map(Vec::len) {
+        Some(given) if given != count => {
+            Err(PyValueError::new_err(format!("{given} {what} for {count} payloads: pass one for each")))
+        }
+        _ => Ok(keys),
     }
 }
 
@@ -371,6 +407,11 @@ macro_rules! producer_class {
                 Ok(Sink::pending(self.0.sink(py)?))
             }
 
+            #[getter]
+            fn connected(&self, py: Python<'_>) -> bool {
+                self.0.sink(py).is_ok_and(Sink::is_connected)
+            }
+
             #[pyo3(signature = (payload, $($argument=$default),*))]
             #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
             fn send(
@@ -409,8 +450,9 @@ macro_rules! producer_class {
                 self.0.send_rows(py, rows)
             }
 
-            fn flush(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.flush(py)
+            #[pyo3(signature = (timeout = None))]
+            fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+                self.0.flush(py, timeout)
             }
 
             fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -85,12 +85,13 @@ impl<R: Receipts> Group<R> {
         self.0.lock()
     }
 
-    /// Ends the wait with `error`, whatever is still open.
+    /// Ends the wait with `error`, whatever is still open, or with that of messages that have failed.
     pub(super) fn fail(&self, error: Error) {
-        let promise = self.state().promise.take();
-        if let Some(promise) = promise {
-            promise.resolve(Err(error));
-        }
+        let mut state = self.state();
+        let Some(promise) = state.promise.take() else { return };
+        let failed = state.error.take().map(|failed| counted(failed, state.failed));
+        drop(state);
+        promise.resolve(Err(failed.unwrap_or(error)));
     }
 
     fn expect(&self, slot: usize) {
@@ -134,13 +135,18 @@ impl<R: Receipts> Group<R> {
         finish::<R>(state, count as usize);
     }
 
-    fn end_flush(&self, failures: Option<(u64, Error)>) {
+    /// A slot has come to the flush. Returns the failures if the flush has been given up, for the next one to report.
+    fn end_flush(&self, failures: Option<(u64, Error)>) -> Option<(u64, Error)> {
         let mut state = self.state();
+        if state.promise.is_none() {
+            return failures;
+        }
         if let Some((count, error)) = failures {
             state.failed += count as usize;
             state.error.get_or_insert(error);
         }
         finish::<R>(state, 1);
+        None
     }
 }
 
@@ -340,7 +346,9 @@ impl<R: Receipts> Sends<R> {
                 Waiting::Flush(group) => {
                     let failures = queues.failures.take();
                     drop(queues);
-                    group.end_flush(failures);
+                    if let Some((count, error)) = group.end_flush(failures) {
+                        self.queues().failures.get_or_insert((0, error)).0 += count;
+                    }
                 }
             }
         }

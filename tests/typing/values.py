@@ -56,6 +56,10 @@ async def producers_take_values_of_their_schema(client: PulsarClient, maybe: Ord
         producer.send(Cancelled(7, "late"), schema=Cancelled)
         producer.send_nowait(Cancelled(7, "late"), schema=Schema.avro(Cancelled))
         producer.send(Order(7), schema=Schema.avro(Cancelled))  # type: ignore[misc]
+        producer.send_many([Order(7)], ["key"])
+        producer.send_many([Cancelled(7, "late")], schema=Cancelled)
+        producer.send_many([Cancelled(7, "late")], ["key"], schema=Schema.avro(Cancelled))
+        producer.send_many([Order(7)], schema=Schema.avro(Cancelled))  # type: ignore[misc]
         producer.send({"a": 1}, schema=Schema.json('{"type": "map", "values": "int"}'))
     client.producer("orders", schema=Order(7))  # type: ignore[call-overload]
     client.producer("orders", schema=Order, compresion="zstd")  # type: ignore[call-overload]

@@ -81,8 +81,8 @@ class Client(ClientHandle):
         * ``connections_opened``, ``connections_closed``, ``connect_failures``, ``reconnects``,
           ``resubscribed``: see :meth:`events`.
 
-        And the state now: ``memory_used_bytes``, the bytes of messages without an answer, and what the
-        protocol adds.
+        And the state now: :attr:`connected`, ``memory_used_bytes``, the bytes of messages without an answer,
+        and what the protocol adds.
         """
         return self._native.stats()
 

@@ -122,6 +122,12 @@ class ClientHandle(Handle):
         self._feed = Feed(native)
         self._open = True
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to a broker now: not while the client tries to connect again, and not
+        after :meth:`close`. A broker that vanishes without a word is noticed by the next keep-alive."""
+        return self._open and self._native.connected
+
     def events(self) -> ConnectionEvents:
         """The events of this client's connections as an iterator: connected, disconnected with the
         reason, subscribed again, given up. It begins with those that have happened, and ends when the client
@@ -198,6 +204,18 @@ class ChildHandle(Handle):
         self._open = True
         client._children.add(self)
 
+    @property
+    def connected(self) -> bool:
+        """Whether the brokers serve it now: not while it is being opened again, and not after :meth:`close`.
+
+        * Pulsar: all its topics and partitions.
+        * MQTT: the session has a connection, and no filter was refused on it.
+        * TubeMQ: a producer has a connection to a broker, and a consumer to those of all its partitions;
+          before the first send, or without a partition, the master has registered it. Producers connect
+          again when they send.
+        """
+        return self._open and self._native.connected
+
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
@@ -214,10 +232,11 @@ class ProducerHandle(ChildHandle):
 
         Raises:
             Error: the first error of the messages that were sent without waiting, with their number.
-            Timeout: not all answers came within ``timeout``; the messages stay admitted.
+            Timeout: not all answers came within ``timeout``; the error says how many are missing. Those
+                messages are still pending.
         """
         self._check()
-        self._native.flush().wait(parse.seconds(timeout))
+        self._native.flush(parse.seconds(timeout)).wait()
 
     def _shut(self, failed: bool) -> None:
         try:

@@ -135,7 +135,11 @@ class InterceptedProducer(InterceptedProducerHandle):
         return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
 
     def submit_many(
-        self, payloads: Sequence[Any], keys: Sequence[str | None] | None = None
+        self,
+        payloads: Sequence[Any],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: SchemaOption | None = None,
     ) -> Waiter[MessageIds]:
         raise self._one_by_one("send_many")
 

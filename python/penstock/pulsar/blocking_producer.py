@@ -212,10 +212,24 @@ class PulsarProducer(Producer[T_contra]):
             None if schema is None else message_schema(schema),
         )
 
+    @overload
+    def send_many(
+        self, payloads: Sequence[T_contra], keys: Sequence[str | None] | None = None
+    ) -> MessageIds: ...
+    @overload
     def send_many(
         self,
-        payloads: Sequence[T_contra],
+        payloads: Sequence[T],
         keys: Sequence[str | None] | None = None,
+        *,
+        schema: type[T] | Schema[T] | str | None,
+    ) -> MessageIds: ...
+    def send_many(
+        self,
+        payloads: Sequence[Any],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: SchemaOption | None = None,
         **other: Unpack[NoFields],
     ) -> MessageIds:
         """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
@@ -224,25 +238,48 @@ class PulsarProducer(Producer[T_contra]):
         Args:
             payloads: the messages: bytes-like, or values of the schema.
             keys: one for each payload, or none.
+            schema: of all of them, instead of the producer's, as in :meth:`send`. Nothing is sent if a value
+                does not fit it.
 
         Returns:
             The message ids in the order of ``payloads``.
 
         Raises:
             ValueError: ``keys`` and ``payloads`` differ in length.
+            SchemaError: a value that does not fit the schema.
+            Unsupported: ``schema`` has pairs whose keys are those of the messages.
+            IncompatibleSchema: the broker refuses ``schema``.
             Error: the first error of the messages, with the number of failed ones.
         """
         if other:
             refuse_all("pulsar", other)
-        return self.submit_many(payloads, keys).wait()
+        return self.submit_many(payloads, keys, schema=schema).wait()
 
+    @overload
     def submit_many(
         self, payloads: Sequence[T_contra], keys: Sequence[str | None] | None = None
+    ) -> Waiter[MessageIds]: ...
+    @overload
+    def submit_many(
+        self,
+        payloads: Sequence[T],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: type[T] | Schema[T] | str | None,
+    ) -> Waiter[MessageIds]: ...
+    def submit_many(
+        self,
+        payloads: Sequence[Any],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: SchemaOption | None = None,
     ) -> Waiter[MessageIds]:
         """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the message ids, and the next
         messages can be prepared meanwhile."""
         self._check()
-        return self._native.send_many(payloads, keys)
+        if schema is None:
+            return self._native.send_many(payloads, keys)
+        return self._native.send_rows(self._native.encode_values(payloads, keys, message_schema(schema)))
 
     def send_frame(
         self,

@@ -136,7 +136,11 @@ class InterceptedProducer(InterceptedProducerHandle):
         return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
 
     def _submit_many(
-        self, payloads: Sequence[Any], keys: Sequence[str | None] | None = None
+        self,
+        payloads: Sequence[Any],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: SchemaOption | None = None,
     ) -> Pending[MessageIds]:
         raise self._one_by_one("send_many")
 

@@ -178,6 +178,12 @@ impl Consumer {
         }
     }
 
+    /// Whether the session has a connection now, and the subscription was not refused on it.
+    pub fn is_connected(&self) -> bool {
+        let refused = self.0.subscription.signal.ended().is_some();
+        self.check_open().is_ok() && !refused && self.0.shared.session().is_attached()
+    }
+
     /// The filters as they were requested, joined by commas.
     pub fn topic(&self) -> &str {
         &self.0.title

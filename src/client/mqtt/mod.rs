@@ -225,6 +225,7 @@ impl Client {
             }
         };
         let settled = tokio::time::timeout(shared.options.operation_timeout, settle).await;
+        let pending = shared.session().pending_messages();
         shared.closing.notify_one();
         shared.disconnect().await;
         if shared.outbox.is_some() {
@@ -234,8 +235,9 @@ impl Client {
         shared.end(&Error::new(ErrorKind::Closed, "the client is closed"));
         self.0.tasks.iter().for_each(AbortHandle::abort);
         if settled.is_err() && shared.outbox.is_none() {
-            let text =
-                "the client was closed before every message was answered: their outcome is unknown".into();
+            let text = format!(
+                "the client was closed while {pending} messages had no answer: their outcome is unknown"
+            );
             return Err(Error::new(ErrorKind::Timeout, because(text, shared.trouble.lock().as_ref())));
         }
         Ok(())

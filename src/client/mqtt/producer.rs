@@ -176,6 +176,11 @@ impl Producer {
         })
     }
 
+    /// Whether the session has a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.check_open().is_ok() && self.0.shared.session().is_attached()
+    }
+
     /// Longest time without an outcome for which a flush before [`Self::close`] waits.
     pub fn patience(&self) -> Duration {
         self.0.shared.options.operation_timeout

@@ -81,6 +81,11 @@ impl PartWatch {
         self.0.borrow().connection().cloned()
     }
 
+    /// Whether the broker serves it now.
+    pub(super) fn is_connected(&self) -> bool {
+        self.0.borrow().connection().is_some_and(|connection| connection.is_alive())
+    }
+
     /// The connection, once there is one; `None` when the partition has ended.
     pub(super) async fn attached(&self) -> Option<Arc<Connection>> {
         let mut state = self.0.subscribe();

@@ -219,12 +219,28 @@ impl Producer {
         }
         let limit = if wait { core.shared.options.operation_timeout } else { Duration::ZERO };
         let idle = tokio::time::timeout(limit, core.idle()).await;
+        let pending = self.pending();
         self.0.task.abort();
         core.end(Error::new(ErrorKind::Closed, "the producer was closed"));
         idle.or_else(|late| if wait { Err(late) } else { Ok(()) }).map_err(|_| {
-            let text = format!("some messages were not answered within {limit:?}: their outcome is unknown");
+            let text =
+                format!("{pending} messages were not answered within {limit:?}: their outcome is unknown");
             Error::new(ErrorKind::Timeout, text).with_topic(Arc::clone(&core.topic))
         })
+    }
+
+    /// Whether there is a connection now to a broker that has the topic; before the first send, whether the master has
+    /// registered the client.
+    pub fn is_connected(&self) -> bool {
+        let core = &self.0.core;
+        if core.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        let links = core.links.lock();
+        let mut connections = links.values().filter_map(|link| link.connection.as_ref());
+        let (unused, served) = (links.is_empty(), connections.any(|(connection, _)| connection.is_alive()));
+        drop(links);
+        if unused { core.shared.session.lock().is_registered() } else { served }
     }
 
     /// Longest time without an outcome for which a flush before [`Self::close`] waits.

@@ -58,6 +58,10 @@ impl Subscription for Consumer {
         self.subscription()
     }
 
+    fn is_connected(&self) -> bool {
+        self.is_connected()
+    }
+
     fn ack(&self, targets: &[Message]) -> Result<()> {
         self.ack(targets)
     }

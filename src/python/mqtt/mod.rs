@@ -108,7 +108,6 @@ impl Connection for native::Client {
     }
 
     fn add_stats(&self, stats: &Bound<'_, PyDict>) -> PyResult<()> {
-        stats.set_item("connected", self.is_connected())?;
         let unclaimed = self.unclaimed();
         stats.set_item("unclaimed_messages", unclaimed.messages)?;
         stats.set_item("unclaimed_dropped", unclaimed.dropped)?;

@@ -67,6 +67,10 @@ impl Sink for Producer {
         self.pending()
     }
 
+    fn is_connected(&self) -> bool {
+        self.is_connected()
+    }
+
     fn counts(&self) -> SendCounts {
         self.counts()
     }

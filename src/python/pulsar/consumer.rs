@@ -226,6 +226,10 @@ impl Subscription for native::Consumer {
         self.subscription()
     }
 
+    fn is_connected(&self) -> bool {
+        self.is_connected()
+    }
+
     fn ack(&self, targets: &[Self::Target]) -> Result<()> {
         self.ack(targets)
     }

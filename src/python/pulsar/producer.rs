@@ -11,7 +11,7 @@ use crate::client::events::Receipt;
 use crate::client::pulsar as native;
 use crate::client::traffic::SendCounts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Columns, RowRef};
+use crate::frame::{Columns, RowRef, Rows};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::schema::SchemaInfo;
@@ -20,7 +20,7 @@ use crate::python::frame::{Form, FrameRows};
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
 use crate::python::pulsar::schema::pair::{Separated, is_separated};
 use crate::python::pulsar::schema::{self, PulsarSchema};
-use crate::python::sender::{Sender, Sink, borrowed, pairs, producer_class};
+use crate::python::sender::{Sender, Sink, borrowed, keys_for, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
 use crate::python::value::IntoPython;
 
@@ -77,6 +77,31 @@ producer_class! {
         let columns = Columns { value, key, properties, event_time, ..Columns::default() };
         let own = self.0.sink(py)?.codec().cloned();
         schema::frame::encode(py, frame, own.as_deref(), schema, encoding, columns)
+    }
+
+    /// Encodes values by a schema of their own.
+    #[pyo3(signature = (values, keys, schema))]
+    fn encode_values(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        keys: Option<&Bound<'_, PyAny>>,
+        schema: &Bound<'_, PulsarSchema>,
+    ) -> PyResult<FrameRows> {
+        let own = &schema.get().0;
+        if is_separated(Some(&own.codec)) {
+            let text = "send_many() does not take a separated schema: send the values one by one with send(), or make it \
+                        the schema of a producer";
+            return Err(raise(py, &Error::new(ErrorKind::Unsupported, text)));
+        }
+        let values: Vec<Bound<'_, PyAny>> = values.try_iter()?.collect::<PyResult<_>>()?;
+        let keys = keys_for(values.len(), keys, "keys")?;
+        let mut rows = Rows::default();
+        for (i, value) in values.iter().enumerate() {
+            let payload = schema::payload(&*own.codec, value)?;
+            rows.push(payload.bytes(), keys.as_ref().and_then(|keys| keys[i].as_deref()));
+        }
+        Ok(FrameRows::of(rows, Form::Schema(Arc::new(Arc::clone(&own.info)))))
     }
 }
 
@@ -180,6 +205,10 @@ impl Sink for native::Producer {
 
     fn pending(&self) -> usize {
         self.pending()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.is_connected()
     }
 
     fn counts(&self) -> SendCounts {

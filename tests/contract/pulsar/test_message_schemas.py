@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock import errors
+from penstock.blocking import connect as connect_blocking
 from penstock.pulsar import ProducerInterceptor, Schema
 
 from support.pulsar.harness import PulsarService
@@ -59,6 +60,47 @@ async def test_messages_have_schemas_of_their_own(client: Any, topic: str) -> No
     assert all(len(versions) == 1 for versions in entries.values()), "an entry states one version"
     got = await received(client, topic, 7, two)
     assert [message.value for message in got][:3] == [Counted("a"), Counted("b"), Counted("c", 3)]
+
+
+async def test_many_values_have_a_schema_of_their_own(client: Any, topic: str) -> None:
+    async with client.producer(topic, schema=Schema.avro(Line), max_pending=5) as producer:
+        await producer.send(Line("a"))
+        # More than the window.
+        values = [Counted(str(number), number) for number in range(20)]
+        keys = ["k", *[None] * 19]
+        ids = await producer.send_many(values, keys, schema=Schema.avro(Counted))
+        assert len(ids) == 20 and list(ids) == sorted(ids)
+        await producer.send_many([Line("b")])
+        assert len(await producer.send_many([], schema=Schema.avro(Counted))) == 0
+    got = await received(client, topic, 22)
+    assert [message.schema_version for message in got] == [ONE, *[TWO] * 20, ONE]
+    assert [message.value for message in got[1:21]] == [{"article": str(n), "count": n} for n in range(20)]
+    assert [message.key for message in got[1:4]] == ["k", None, None]
+
+
+async def test_many_values_of_which_one_does_not_fit_are_not_sent(client: Any, topic: str) -> None:
+    async with client.producer(topic, schema=Line) as producer:
+        with pytest.raises(errors.SchemaError, match="count"):
+            await producer.send_many([Counted("a", 1), Counted("b", "x")], schema=Counted)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="1 keys for 2 payloads"):
+            await producer.send_many([Counted("a"), Counted("b")], ["k"], schema=Counted)
+        with pytest.raises(errors.InvalidArgument, match="schema"):
+            await producer.send_many([b"a"], schema="auto")
+        pairs = Schema.key_value("string", "string", "separated")
+        with pytest.raises(errors.Unsupported, match="separated"):
+            await producer.send_many([("k", "v")], schema=pairs)
+        with pytest.raises(errors.IncompatibleSchema):
+            await producer.send_many([1, 2], schema="int32")
+        await producer.send(Line("only"))
+    (only,) = await received(client, topic, 1)
+    assert only.value["article"] == "only"
+
+
+def test_many_values_of_the_blocking_face(service: PulsarService, topic: str) -> None:
+    with connect_blocking(service.url) as client, client.producer(topic) as producer:
+        assert len(producer.send_many(["a", "b"], schema="string")) == 2
+        with client.reader(topic, schema="string", position="earliest") as reader:
+            assert [reader.receive(timeout=20).value for _ in range(2)] == ["a", "b"]
 
 
 async def test_a_producer_without_a_schema_sends_messages_that_have_one(client: Any, topic: str) -> None:

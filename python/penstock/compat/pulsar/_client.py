@@ -453,7 +453,7 @@ class Client:
             for view in list(self._views):
                 view.close()
             for handle in [*self._producers, *self._consumers]:
-                if handle.is_connected():
+                if handle._open:  # pyright: ignore[reportPrivateUsage]
                     handle.close()
         finally:
             try:

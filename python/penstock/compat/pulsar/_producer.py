@@ -379,8 +379,8 @@ class Producer:
             self._callbacks.stop()
 
     def is_connected(self) -> bool:
-        """Whether the producer is open."""
-        return self._open
+        """Whether the producer is open and the broker serves it now."""
+        return self._open and self._native.connected
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):

@@ -169,5 +169,5 @@ class Receiver:
             self._listener.stop()
 
     def is_connected(self) -> bool:
-        """Whether it is open."""
-        return self._open
+        """Whether it is open and the broker serves it now."""
+        return self._open and self._native.connected

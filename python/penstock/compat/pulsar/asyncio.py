@@ -173,8 +173,8 @@ class Producer:
         return self._producer.last_sequence_id
 
     def is_connected(self) -> bool:
-        """Whether the producer is open."""
-        return self._open
+        """Whether the producer is open and the broker serves it now."""
+        return self._open and self._producer.connected
 
 
 class Consumer:
@@ -298,8 +298,8 @@ class Reader:
         return self._reader.topic
 
     def is_connected(self) -> bool:
-        """Whether the reader is open."""
-        return self._open
+        """Whether the reader is open and the broker serves it now."""
+        return self._open and self._reader.connected
 
 
 class Client:
@@ -490,7 +490,7 @@ class Client:
         opening, self._opening = self._opening, None
         try:
             for producer in list(self._producers):
-                if producer.is_connected():
+                if producer._open:  # pyright: ignore[reportPrivateUsage]
                     await producer.close()
         finally:
             if opening is not None:

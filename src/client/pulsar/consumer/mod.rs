@@ -655,6 +655,13 @@ impl Consumer {
         &self.0.subscription
     }
 
+    /// Whether brokers serve all its topics and partitions now, without those that have ended.
+    pub fn is_connected(&self) -> bool {
+        let parts = self.parts();
+        let mut open = parts.iter().filter(|part| !part.has_ended());
+        self.check_open().is_ok() && open.all(|part| part.is_connected())
+    }
+
     /// Whether every partition of a Failover subscription is served by this consumer.
     pub fn is_active(&self) -> bool {
         self.parts().own().iter().filter(|part| !part.has_ended()).all(|part| part.is_active())

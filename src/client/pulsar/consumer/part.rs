@@ -294,6 +294,11 @@ impl PartitionConsumer {
     }
 
     /// The connection over which it is subscribed now.
+    /// Whether the broker serves it now.
+    pub(super) fn is_connected(&self) -> bool {
+        self.state.is_connected()
+    }
+
     pub(super) fn connection(&self) -> Option<Arc<Connection>> {
         self.state.connection()
     }

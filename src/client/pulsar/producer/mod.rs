@@ -296,6 +296,12 @@ impl Producer {
         self.0.parts.iter().fold(SendCounts::default(), |sum, part| sum.plus(&part.counts()))
     }
 
+    /// Whether brokers serve all its partitions now, without those that it opens when they are needed.
+    pub fn is_connected(&self) -> bool {
+        let mut started = self.0.parts.iter().filter(|part| part.has_started());
+        !self.0.closed.load(Ordering::Acquire) && started.all(|part| part.is_connected())
+    }
+
     /// Number of messages without a receipt.
     pub fn pending(&self) -> usize {
         self.0.parts.iter().map(|part| part.machine().pending_messages()).sum()

@@ -118,6 +118,11 @@ impl PartitionProducer {
         self.started.load(Ordering::Acquire)
     }
 
+    /// Whether the broker serves it now.
+    pub(super) fn is_connected(&self) -> bool {
+        self.state.is_connected()
+    }
+
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock()
     }

@@ -386,6 +386,20 @@ impl Consumer {
         parts.iter().map(state).collect()
     }
 
+    /// Whether the brokers of all partitions that are assigned to it serve it now; without a partition, whether the master
+    /// has it in the group.
+    pub fn is_connected(&self) -> bool {
+        let core = &self.0.core;
+        if core.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        let parts: Vec<_> = core.parts.lock().values().cloned().collect();
+        if parts.is_empty() {
+            return matches!(*core.state.borrow(), MemberState::Registered | MemberState::Assigned);
+        }
+        parts.iter().all(|part| part.is_connected())
+    }
+
     /// Leaves the group: other members can take the partitions at once, and receive what was not acknowledged.
     pub async fn close(&self) -> Result<()> {
         let core = &self.0.core;

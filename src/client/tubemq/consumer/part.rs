@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::backoff::Backoff;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::tubemq::connection::Connection as Protocol;
-use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Start};
+use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Phase, Start};
 use crate::tubemq::{Response, pb};
 
 /// A connection that lived this long was a good one, and its backoff is reset.
@@ -107,6 +107,12 @@ impl PartitionConsumer {
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock()
+    }
+
+    /// Whether its broker serves it now.
+    pub(super) fn is_connected(&self) -> bool {
+        let connected = self.connection().is_some_and(|connection| connection.is_alive());
+        connected && matches!(self.machine().phase(), Phase::Reading | Phase::Paused)
     }
 
     pub(super) fn connection(&self) -> Option<Arc<Connection>> {
