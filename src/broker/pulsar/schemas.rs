@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
+use serde_json::Value;
 
 use super::Broker;
 use super::names::Name;
@@ -53,6 +54,8 @@ enum Definition {
     Avro(Avro),
     /// The schemas of a key and its value.
     Pair(Box<[(pb::Schema, Self); 2]>),
+    /// The name of the root message of a PROTOBUF_NATIVE schema.
+    Message(String),
     /// Nothing that could be compared.
     Opaque,
 }
@@ -62,6 +65,9 @@ impl Definition {
         if is_avro(schema) {
             return parsed(schema).map(Self::Avro);
         }
+        if schema.r#type == Type::ProtobufNative as i32 {
+            return Ok(root_message(schema).map_or(Self::Opaque, Self::Message));
+        }
         if schema.r#type != Type::KeyValue as i32 {
             return Ok(Self::Opaque);
         }
@@ -70,6 +76,12 @@ impl Definition {
         let (of_key, of_value) = (Self::of(&key)?, Self::of(&value)?);
         Ok(Self::Pair(Box::new([(key, of_key), (value, of_value)])))
     }
+}
+
+/// The name of the root message of a PROTOBUF_NATIVE schema, if its data tell it.
+fn root_message(schema: &pb::Schema) -> Option<String> {
+    let data: Value = serde_json::from_slice(&schema.schema_data).ok()?;
+    Some(data.get("rootMessageTypeName")?.as_str()?.to_owned())
 }
 
 /// The schemas of the key and of the value of a KEY_VALUE schema.
@@ -99,6 +111,10 @@ fn check(old: &pb::Schema, new: &pb::Schema, definition: &Definition, strategy: 
     }
     let new = match definition {
         Definition::Opaque => return Ok(()),
+        Definition::Message(new) if root_message(old).is_some_and(|old| old != *new) => {
+            return Err(incompatible("Protobuf root message isn't allow change!"));
+        }
+        Definition::Message(_) => return Ok(()),
         Definition::Avro(avro) => avro,
         Definition::Pair(new) => {
             let old = parts(old)?;
@@ -359,6 +375,25 @@ mod tests {
         );
         let cut = pb::Schema { schema_data: Bytes::from_static(b"\0"), ..old };
         assert!(Definition::of(&cut).is_err());
+    }
+
+    #[test]
+    fn the_root_message_of_protobuf_stays() {
+        let native = |root: &str, more: &str| pb::Schema {
+            schema_data: format!(r#"{{"rootMessageTypeName": "{root}", "fileDescriptorSet": "{more}"}}"#)
+                .into(),
+            r#type: Type::ProtobufNative as i32,
+            ..pb::Schema::default()
+        };
+        let admits = |new: &pb::Schema, strategy| {
+            check(&native("p.A", ""), new, &Definition::of(new).unwrap(), strategy)
+        };
+        assert!(admits(&native("p.A", "eA=="), Strategy::Full).is_ok());
+        assert!(admits(&native("p.B", ""), Strategy::AlwaysCompatible).is_ok());
+        let error = admits(&native("p.B", ""), Strategy::Forward).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::IncompatibleSchema);
+        let unknown = pb::Schema { schema_data: Bytes::from_static(b"{"), ..native("", "") };
+        assert!(admits(&unknown, Strategy::Full).is_ok(), "what cannot be read is not compared");
     }
 
     #[test]

@@ -27,6 +27,8 @@ struct Told {
     cluster: Option<ServiceUrl>,
     /// The proxy through which the partition was served last.
     proxy: Option<Address>,
+    /// Whether no attempt has followed the directions yet.
+    untried: bool,
 }
 
 /// Directions for one attempt.
@@ -47,7 +49,7 @@ impl Directions {
         log::record(Level::Debug, LOGGER, || {
             format!("a broker names another one for its topic: {address:?}")
         });
-        self.0.send_modify(|told| told.assigned = address);
+        self.0.send_modify(|told| (told.assigned, told.untried) = (address, true));
     }
 
     /// Notes the cluster that the topic has moved to.
@@ -63,7 +65,7 @@ impl Directions {
                     format!("{topic} has moved to the cluster at {}", url.addresses[0])
                 });
             }
-            (told.cluster, told.assigned) = (Some(url), None);
+            (told.cluster, told.assigned, told.untried) = (Some(url), None, true);
         });
     }
 
@@ -76,6 +78,7 @@ impl Directions {
                 None => (address, None),
             });
             next.cluster.clone_from(&told.cluster);
+            told.untried = false;
             false
         });
         next
@@ -84,6 +87,11 @@ impl Directions {
     /// Whether the topic has moved to another cluster.
     pub(super) fn has_moved(&self) -> bool {
         self.0.borrow().cluster.is_some()
+    }
+
+    /// Whether there are directions that no attempt has followed yet.
+    pub(super) fn are_untried(&self) -> bool {
+        self.0.borrow().untried
     }
 
     /// Notes the proxy through which the partition is served, if there is one.

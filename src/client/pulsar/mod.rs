@@ -142,15 +142,15 @@ impl Client {
     /// Number of partitions of `topic`, 0 for a topic without partitions. Never creates the topic.
     pub async fn partitions(&self, topic: &str) -> Result<u32> {
         self.0.open.check_open()?;
-        let topic = TopicName::parse(topic)?;
-        self.0.shared.lookup.partitions(&topic.to_string(), false).await
+        let topic = TopicName::parse(topic)?.to_string();
+        self.0.shared.lookup_of(&topic).partitions(&topic, false).await
     }
 
     /// A schema of `topic`: that of a version, or the latest.
     pub async fn schema(&self, topic: &str, version: Option<Bytes>) -> Result<SchemaInfo> {
         self.0.open.check_open()?;
-        let topic = TopicName::parse(topic)?;
-        self.0.shared.lookup.schema(&topic.to_string(), version).await
+        let topic = TopicName::parse(topic)?.to_string();
+        self.0.shared.lookup_of(&topic).schema(&topic, version).await
     }
 
     /// Full names of the topics of `tenant/namespace`, each partition by itself.

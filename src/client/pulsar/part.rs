@@ -241,8 +241,8 @@ pub(super) trait Supervised: Send + Sync {
     }
 
     /// Ends it with an error that another attempt cannot mend. With `first` it has never been open, and the caller of
-    /// the open gets the error as well.
-    fn fail(&self, error: Error, first: bool);
+    /// the open gets the error as well. Returns false if it is to be opened by another supervisor later.
+    fn fail(&self, error: Error, first: bool) -> bool;
 }
 
 /// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
@@ -254,6 +254,8 @@ pub(super) async fn supervise(
 ) {
     let mut warned = false;
     let mut backoff = Backoff::new(options.max_backoff);
+    // Of attempts that follow directions: brokers that name each other are not asked without end.
+    let mut directed = Backoff::new(options.max_backoff);
     let first_deadline = clock::now() + options.operation_timeout;
     for attempt in 0.. {
         if !part.state().begin_opening().await {
@@ -267,6 +269,7 @@ pub(super) async fn supervise(
         let pause = match opened {
             Ok(()) => {
                 backoff.reset();
+                directed.reset();
                 warned = false;
                 match ready.take() {
                     Some(ready) => {
@@ -288,8 +291,9 @@ pub(super) async fn supervise(
                     } else {
                         part.journal().gave_up(Some(part.topic()), &error);
                     }
-                    part.fail(error, first);
-                    part.state().close();
+                    if part.fail(error, first) {
+                        part.state().close();
+                    }
                     return;
                 }
                 part.note(&error);
@@ -297,7 +301,8 @@ pub(super) async fn supervise(
                 if refused && !std::mem::replace(&mut warned, true) {
                     log::warn(&format!("{} cannot be opened again, and is tried on: {error}", part.topic()));
                 }
-                let pause = backoff.pause();
+                // Failures elsewhere say nothing about the broker that is named now.
+                let pause = if part.directions().are_untried() { directed.pause() } else { backoff.pause() };
                 log::record(Level::Debug, "penstock.pulsar.connection", || {
                     format!("{} is opened again in {pause:.1?}: {error}", part.topic())
                 });

@@ -37,7 +37,7 @@ pub(super) async fn of_topic(
     let Some(schema) = options.as_mut().filter(|schema| schema.info.kind == Type::AutoConsume) else {
         return Ok(());
     };
-    match shared.lookup.schema(topic, None).await {
+    match shared.lookup_of(topic).schema(topic, None).await {
         Ok(info) => {
             schema.codec = schema.codec.checking(&info).map_err(|error| error.with_topic(topic))?;
             schema.info = Arc::new(info);
@@ -51,7 +51,7 @@ pub(super) async fn of_topic(
 /// Adds the two schemas to an error that says that they are not compatible.
 pub(super) async fn explain(shared: &Shared, topic: &str, ours: Option<&SchemaInfo>, error: Error) -> Error {
     let Some(ours) = ours.filter(|_| error.kind() == ErrorKind::IncompatibleSchema) else { return error };
-    let theirs = match tokio::time::timeout(EXPLAIN, shared.lookup.schema(topic, None)).await {
+    let theirs = match tokio::time::timeout(EXPLAIN, shared.lookup_of(topic).schema(topic, None)).await {
         Ok(Ok(theirs)) => theirs.to_string(),
         Ok(Err(why)) if why.kind() == ErrorKind::TopicNotFound => "none".into(),
         Ok(Err(why)) => format!("unknown ({why})"),
@@ -68,7 +68,7 @@ pub(super) async fn fetch(
     wanted: Wanted,
     signal: Arc<Signal>,
 ) {
-    match shared.lookup.schema(&topic, Some(wanted.version.clone())).await {
+    match shared.lookup_of(&topic).schema(&topic, Some(wanted.version.clone())).await {
         Ok(info) => wanted.writer.set(schema.codec.resolve(Some(&info))),
         Err(error) => {
             let version = shown(&wanted.version);

@@ -14,6 +14,9 @@ use crate::client::pulsar::options::ClientOptions;
 use crate::error::Result;
 use crate::net::url::ServiceUrl;
 use crate::pulsar::pb;
+use crate::pulsar::topic::TopicName;
+use crate::random::HashMap;
+use crate::sync::Mutex;
 
 /// The connections, the lookup and the memory budget of a client.
 #[derive(Debug)]
@@ -21,7 +24,10 @@ pub(super) struct Shared {
     pub(super) options: ClientOptions,
     pub(super) pool: Arc<Pool>,
     pub(super) journal: Arc<Journal>,
-    pub(super) lookup: Lookup,
+    /// The client's own cluster. [`Self::lookup_of`] knows that of a topic.
+    pub(super) lookup: Arc<Lookup>,
+    /// Other clusters, by the names of the topics, without partitions, that have moved there.
+    moved: Mutex<HashMap<String, (ServiceUrl, Arc<Lookup>)>>,
     pub(super) budget: Arc<Budget>,
     next_id: AtomicU64,
     /// Entries that could not be read.
@@ -40,7 +46,8 @@ impl Shared {
         let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&journal))?);
         let lookups = Arc::<LookupCounters>::default();
         Ok(Self {
-            lookup: Lookup::new(options.clone(), url, Arc::clone(&pool), Arc::clone(&lookups)),
+            lookup: Arc::new(Lookup::new(options.clone(), url, Arc::clone(&pool), Arc::clone(&lookups))),
+            moved: Mutex::leaf(HashMap::default()),
             pool,
             journal,
             budget: Arc::new(Budget::new(options.memory_limit)),
@@ -71,16 +78,33 @@ impl Shared {
                 }),
             }
         }
-        let connection = match next.cluster {
-            Some(url) => {
-                let (pool, lookups) = (Arc::clone(&self.pool), Arc::clone(&self.lookups));
-                let there = Lookup::new(self.options.clone(), url, pool, lookups);
-                there.broker(topic, id).await?
-            }
-            None => self.lookup.broker(topic, id).await?,
+        let lookup = match next.cluster {
+            Some(url) => self.moved_to(topic, url),
+            None => self.lookup_of(topic),
         };
+        let connection = lookup.broker(topic, id).await?;
         directions.note_proxy(connection.proxy());
         Ok(connection)
+    }
+
+    /// Finds what there is to know about a topic, in the cluster that it has moved to if it has.
+    pub(super) fn lookup_of(&self, topic: &str) -> Arc<Lookup> {
+        let moved = self.moved.lock();
+        // As a rule nothing has moved.
+        let there = if moved.is_empty() { None } else { moved.get(&whole(topic)) };
+        Arc::clone(there.map_or(&self.lookup, |(_, lookup)| lookup))
+    }
+
+    /// Notes that a topic has moved to the cluster at `url`.
+    fn moved_to(&self, topic: &str, url: ServiceUrl) -> Arc<Lookup> {
+        let mut moved = self.moved.lock();
+        let known = moved.values().find(|(known, _)| *known == url).map(|(_, lookup)| Arc::clone(lookup));
+        let lookup = known.unwrap_or_else(|| {
+            let (pool, lookups) = (Arc::clone(&self.pool), Arc::clone(&self.lookups));
+            Arc::new(Lookup::new(self.options.clone(), url.clone(), pool, lookups))
+        });
+        moved.insert(whole(topic), (url, Arc::clone(&lookup)));
+        lookup
     }
 
     /// An id for a producer or consumer, never used twice by this client. A producer therefore keeps its id on every
@@ -88,6 +112,11 @@ impl Shared {
     pub(super) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Name of a topic without its partition.
+fn whole(topic: &str) -> String {
+    TopicName::parse(topic).map_or_else(|_| topic.to_owned(), |name| name.without_partition().to_string())
 }
 
 /// Properties as the protocol writes them.

@@ -63,7 +63,7 @@ pub use options::{Counts, Options, Unreadable};
 pub use permits::FIRST_PERMITS;
 use permits::{Permits, Stopwatch, Window};
 use recalls::Recalls;
-use seek::Start;
+use seek::{Sought, Start};
 use unacked::Unacked;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,8 @@ pub struct Consumer {
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
+    /// Target of the latest seek, if it named no message.
+    sought: Option<Sought>,
     /// Producer name of the last entry.
     last_producer: Arc<str>,
     /// Schemas of the messages, if they are read by them.
@@ -161,6 +163,7 @@ impl Consumer {
             was_at_end: false,
             immediate: VecDeque::new(),
             last_taken: None,
+            sought: None,
             last_producer: "".into(),
             writers: options.codec.as_deref().map(Writers::new),
             options,
@@ -240,11 +243,6 @@ impl Consumer {
     /// Whether the consumer is subscribed on a connection.
     pub fn is_attached(&self) -> bool {
         self.state != State::Detached
-    }
-
-    /// Position at which a consumer resumes whose position the broker does not keep.
-    pub fn resume_position(&self) -> Option<MessageId> {
-        if self.options.durable { None } else { self.last_taken.or(self.start.map(|start| start.id)) }
     }
 
     /// Handles an entry. An error means that it cannot be read; the policy says what became of it.

@@ -13,6 +13,15 @@ pub(super) struct Start {
     pub(super) reached: bool,
 }
 
+/// Target of a seek that named no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sought {
+    /// A time in milliseconds since 1970.
+    Time(u64),
+    /// [`MessageId::EARLIEST`] or [`MessageId::LATEST`].
+    Edge(MessageId),
+}
+
 impl Start {
     pub(super) fn new(id: MessageId, inclusive: bool) -> Self {
         Self { id, inclusive, reached: false }
@@ -64,8 +73,36 @@ impl Consumer {
         self.unreadable = None;
         self.failed = false;
         self.last_taken = None;
-        let exact = target.filter(|id| *id != MessageId::EARLIEST && *id != MessageId::LATEST);
-        self.start = exact.map(|id| Start::new(id, inclusive));
+        let is_edge = |id: &MessageId| *id == MessageId::EARLIEST || *id == MessageId::LATEST;
+        self.start = target.filter(|id| !is_edge(id)).map(|id| Start::new(id, inclusive));
+        self.sought = target.filter(is_edge).map(Sought::Edge);
+    }
+
+    /// Completes a seek to a time in milliseconds since 1970.
+    pub fn end_seek_to_time(&mut self, ms: u64) {
+        self.end_seek(None, true);
+        self.sought = Some(Sought::Time(ms));
+    }
+
+    /// Position at which a consumer resumes whose position the broker does not keep.
+    pub fn resume_position(&self) -> Option<MessageId> {
+        if self.options.durable {
+            return None;
+        }
+        let edge = match self.sought {
+            Some(Sought::Edge(id)) => Some(id),
+            _ => None,
+        };
+        self.last_taken.or(self.start.map(|start| start.id)).or(edge)
+    }
+
+    /// The time in milliseconds since 1970 that such a consumer must seek to when it resumes: it has taken no message since it sought
+    /// there.
+    pub fn resume_time(&self) -> Option<u64> {
+        match self.sought {
+            Some(Sought::Time(ms)) if !self.options.durable && self.last_taken.is_none() => Some(ms),
+            _ => None,
+        }
     }
 
     /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.

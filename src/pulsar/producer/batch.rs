@@ -1,5 +1,6 @@
 //! Encoding of messages into entries: the open batch, single messages, chunks.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -9,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::entry_head;
 use crate::pulsar::message::Outgoing;
+use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::{MAX_CHUNKS, hot, pb};
 use crate::transmit::Transmit;
 
@@ -144,6 +146,7 @@ impl OpenBatch {
             since: self.since,
             schema_version: self.schema_version,
             doomed,
+            doubt: None,
         }
     }
 }
@@ -167,6 +170,8 @@ pub(super) struct Entry {
     pub(super) schema_version: Bytes,
     /// Error of an entry that must not be sent (again); its messages fail in their turn.
     pub(super) doomed: Option<Error>,
+    /// Its schema, while the broker has not said again which version that has. It is not sent before.
+    pub(super) doubt: Option<Arc<SchemaInfo>>,
 }
 
 impl Entry {
@@ -184,6 +189,7 @@ impl Entry {
             since,
             schema_version: Bytes::new(),
             doomed: Some(error),
+            doubt: None,
         }
     }
 
@@ -243,6 +249,7 @@ pub(super) fn single(
         since: now,
         schema_version: schema_version.clone(),
         doomed: None,
+        doubt: None,
     };
     let small_enough = sender.chunks.is_none_or(|largest| body.len() <= largest);
     if body.len() + room - METADATA_ROOM <= sender.max_message_size && small_enough {

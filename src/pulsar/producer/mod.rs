@@ -23,7 +23,6 @@
 //! * `open`: the open batches, and the order of outcomes with key-based batching
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,7 +32,6 @@ use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::earliest;
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 use crate::pulsar::message::Outgoing;
-use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::{hot, pb, server_error};
 use crate::transmit::Transmit;
 
@@ -296,114 +294,6 @@ impl Producer {
         }
     }
 
-    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was deleted and made again:
-    /// entries that state the old one fail in their turn, as it stands for something else, or nothing, there.
-    pub fn set_schema_version(&mut self, version: Bytes) {
-        self.set_schema_versions(version, Vec::new());
-    }
-
-    /// As [`Self::set_schema_version`], together with the broker's answers for the schemas of [`Self::registered_schemas`].
-    pub fn set_schema_versions(&mut self, version: Bytes, others: Vec<(Arc<SchemaInfo>, Result<Bytes>)>) {
-        let old = std::mem::replace(&mut self.schema_version, version.clone());
-        // At once, as one schema may have the old version of another now.
-        let mut changed = vec![(old, Ok(version))];
-        for (info, answer) in others {
-            let old = self.answer_schema(&info, &answer);
-            changed.extend(old.map(|old| (old, answer)));
-        }
-        changed.retain(|(old, new)| !old.is_empty() && new.as_ref() != Ok(old));
-        for entry in &mut self.window {
-            if changed.iter().any(|(old, _)| entry.schema_version == *old) {
-                entry.doomed.get_or_insert_with(|| {
-                    Error::new(
-                        ErrorKind::IncompatibleSchema,
-                        "the topic was deleted and made again while the message waited, and its schema has another version there: send the message again",
-                    )
-                });
-            }
-        }
-        let open = self.open.version().and_then(|open| changed.into_iter().find(|(old, _)| open == old));
-        match open {
-            None => {}
-            Some((_, Ok(version))) => self.open.restate(&version),
-            Some((_, Err(error))) => {
-                let before = self.window.len();
-                self.close_batch();
-                for entry in self.window.range_mut(before..) {
-                    entry.doomed = Some(error.clone());
-                }
-            }
-        }
-    }
-
-    /// The schemas of messages that have a version. The producer is open at the broker again: they are to be registered again, as the
-    /// topic may be another one.
-    pub fn registered_schemas(&self) -> Vec<Arc<SchemaInfo>> {
-        self.schemas.registered()
-    }
-
-    /// The next schema that is to be registered for a message, to be asked for after each push of one with a schema.
-    /// [`Self::handle_schema`] takes the answer.
-    pub fn poll_schema(&mut self) -> Option<Arc<SchemaInfo>> {
-        self.schemas.next_wanted()
-    }
-
-    /// Handles the answer to GET_OR_CREATE_SCHEMA: the messages of that schema are sent with its version, or fail in their turn.
-    pub fn handle_schema(&mut self, info: &Arc<SchemaInfo>, answer: Result<Bytes>) {
-        self.schema_trouble = None;
-        self.answer_schema(info, &answer);
-        self.release();
-    }
-
-    /// Notes an answer, also for the messages that wait for it. Returns the version before.
-    fn answer_schema(&mut self, info: &Arc<SchemaInfo>, answer: &Result<Bytes>) -> Option<Bytes> {
-        if let Err(error) = answer {
-            for message in self.early.iter_mut().filter(|message| message.schema.as_ref() == Some(info)) {
-                message.refused = Some(error.clone());
-            }
-        }
-        self.schemas.answer(info, answer.as_ref().ok().cloned())
-    }
-
-    /// Notes why a schema could not be registered so far; named by timeouts.
-    pub fn note_schema_trouble(&mut self, error: Error) {
-        self.schema_trouble = Some(error);
-    }
-
-    /// Accepts the messages that need not wait any more.
-    fn release(&mut self) {
-        while let Some(front) = self.early.front()
-            && (self.named || !self.options.lazy)
-        {
-            let version = match (&front.refused, &front.schema) {
-                (Some(error), _) => Err(error.clone()),
-                (None, None) => Ok(None),
-                (None, Some(info)) => match self.schemas.version(info) {
-                    Some(version) => Ok(Some(version.clone())),
-                    None => break,
-                },
-            };
-            let message = self.early.pop_front().expect("it was looked at");
-            self.pending_messages -= 1;
-            self.pending_bytes -= message.bytes();
-            let (since, wall_ms) = (message.since, message.wall_ms);
-            let accepted = version.and_then(|version| {
-                message.with(version.as_ref(), |outgoing| self.accept(since, wall_ms, outgoing))
-            });
-            if let Err(error) = accepted {
-                // It fails in its turn.
-                self.close_batch();
-                self.window.push_back(Entry::refused(self.next_sequence, message.bytes(), since, error));
-                self.pending_messages += 1;
-                self.pending_bytes += message.bytes();
-            }
-        }
-        if self.early.is_empty() {
-            self.schemas.trim();
-        }
-        self.settle();
-    }
-
     /// Version of the producer's schema; empty if it has none, or is not known.
     pub fn schema_version(&self) -> &Bytes {
         &self.schema_version
@@ -441,6 +331,11 @@ impl Producer {
         self.in_flight = 0;
         self.in_flight_messages = 0;
         self.release();
+    }
+
+    /// Whether [`Self::attach`] has been called.
+    pub fn has_attached(&self) -> bool {
+        self.named
     }
 
     /// Handles the end of the connection or a CLOSE_PRODUCER. Nothing is sent until the next [`Self::attach`].
@@ -537,7 +432,8 @@ impl Producer {
                 let text = format!(
                     "no receipt within send_timeout ({timeout:?}); the message may or may not have been stored"
                 );
-                Error::new(ErrorKind::Timeout, because(text, self.trouble.as_ref()))
+                let schema_trouble = head.doubt.as_ref().and(self.schema_trouble.as_ref());
+                Error::new(ErrorKind::Timeout, because(text, schema_trouble.or(self.trouble.as_ref())))
             });
             let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);
@@ -592,6 +488,9 @@ impl Producer {
                 return true;
             }
             if entry.doomed.is_none() {
+                if entry.doubt.is_some() {
+                    return false;
+                }
                 written += entry.len();
                 entry.write(out);
             }
@@ -617,6 +516,14 @@ impl Producer {
             self.fail_early(error.clone());
         }
         self.state = State::Closed(error);
+        self.check();
+    }
+
+    /// Fails all pending messages with `error`, before the first [`Self::attach`]. Later pushes are accepted.
+    pub fn refuse(&mut self, error: &Error) {
+        while !self.early.is_empty() {
+            self.fail_early(error.clone());
+        }
         self.check();
     }
 

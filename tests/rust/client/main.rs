@@ -6,4 +6,7 @@ mod mqtt_outbox;
 mod mqtt_outbox_formats;
 mod mqtt_outbox_store;
 mod pulsar_handshake;
+mod pulsar_moved;
 mod pulsar_reopen;
+mod pulsar_schemas;
+mod script;

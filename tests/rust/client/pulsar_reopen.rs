@@ -65,6 +65,10 @@ struct Broker {
     cursor: Mutex<Cursor>,
     /// Whether a cursor that is not durable is deleted late, so that a durable subscription gets hold of it.
     deletes_late: AtomicBool,
+    /// Times of the SEEKs.
+    times: Mutex<Vec<Option<u64>>>,
+    /// Where the SUBSCRIBEs begin.
+    starts: Mutex<Vec<Option<pb::MessageIdData>>>,
     /// Answers to SEEK, which are given when there is one for each partition.
     seeks: Mutex<Vec<Option<Command>>>,
 }
@@ -85,6 +89,8 @@ impl Broker {
             cuts_seek,
             cursor: Mutex::new(Cursor::Absent),
             deletes_late: AtomicBool::new(false),
+            times: Mutex::default(),
+            starts: Mutex::default(),
             seeks: Mutex::default(),
         });
         let serving = Arc::clone(&broker);
@@ -159,6 +165,7 @@ impl Broker {
                 ..Default::default()
             })),
             Command::Subscribe(asked) => {
+                self.starts.lock().unwrap().push(asked.start_message_id.clone());
                 let mut cursor = self.cursor.lock().unwrap();
                 *cursor = match (asked.durable.unwrap_or(true), *cursor) {
                     (false, Cursor::Durable(_)) => {
@@ -176,6 +183,7 @@ impl Broker {
                 self.opening(success(asked.request_id))
             }
             Command::Seek(asked) => {
+                self.times.lock().unwrap().push(asked.message_publish_time);
                 let mut cursor = self.cursor.lock().unwrap();
                 if let (Cursor::Durable(mark), Some(id)) = (&mut *cursor, &asked.message_id) {
                     *mark = id.entry_id.wrapping_sub(1);
@@ -321,6 +329,42 @@ fn a_seek_subscribes_once_more() {
         consumer.close().await?;
         client.close().await
     });
+}
+
+/// A reader that sought and lost its connection before the next message.
+async fn lost_after_a_seek(broker: &Broker, to: SeekTo) -> Result<()> {
+    let client = client(broker).await?;
+    let options =
+        ConsumerOptions { durable: false, position: MessageId::LATEST, ..ConsumerOptions::default() };
+    let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+    consumer.seek(to).await?;
+    // Subscribed, by the seek, after the loss.
+    assert!(opens(broker, 3).await >= 3);
+    consumer.close().await?;
+    client.close().await
+}
+
+#[test]
+fn a_reader_that_is_lost_after_a_seek_to_a_time_seeks_there_again() {
+    let broker = Broker::start(&[Act::Accept, Act::AcceptAndCut, Act::Accept]);
+    run(lost_after_a_seek(&broker, SeekTo::Time(77)));
+    assert_eq!(*broker.times.lock().unwrap(), [Some(77), Some(77)]);
+    assert_eq!(
+        broker.opened(),
+        4,
+        "the second seek ends the subscription, too, and is not made a third time"
+    );
+}
+
+#[test]
+fn a_reader_that_is_lost_after_a_seek_to_the_earliest_message_starts_there_again() {
+    let broker = Broker::start(&[Act::Accept, Act::AcceptAndCut, Act::Accept]);
+    let id = MessageId::EARLIEST;
+    run(lost_after_a_seek(&broker, SeekTo::Id { topic: "".into(), id, inclusive: true }));
+    let starts = broker.starts.lock().unwrap();
+    assert_eq!(starts[0].as_ref().map(MessageId::from), Some(MessageId::LATEST));
+    assert_eq!(starts[2].as_ref().map(MessageId::from), Some(id));
+    assert_eq!(*broker.times.lock().unwrap(), [None]);
 }
 
 #[test]

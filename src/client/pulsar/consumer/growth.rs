@@ -35,7 +35,10 @@ impl Family {
     pub(super) async fn find(shared: &Shared, topic: TopicName, own: bool) -> Result<Self> {
         let partitions = match topic.partition() {
             Some(_) => 0,
-            None => shared.lookup.partitions(&topic.to_string(), true).await?,
+            None => {
+                let name = topic.to_string();
+                shared.lookup_of(&name).partitions(&name, true).await?
+            }
         };
         Ok(Self { topic, own, partitions })
     }
@@ -85,7 +88,7 @@ pub(super) async fn families_of(
         // Only partitions betray a partitioned topic, and a plain topic may be named like one.
         let count = match listed.is_empty() {
             true => 0,
-            false => match shared.lookup.partitions(&name, false).await {
+            false => match shared.lookup_of(&name).partitions(&name, false).await {
                 Err(error) if error.kind() != ErrorKind::TopicNotFound => {
                     without(&base, error)?;
                     continue;
@@ -316,7 +319,8 @@ impl Growth {
         if is_plain && !self.is_deleted(family) {
             return;
         }
-        let asked = self.shared.lookup.partitions(&family.topic.to_string(), false).await;
+        let name = family.topic.to_string();
+        let asked = self.shared.lookup_of(&name).partitions(&name, false).await;
         match asked {
             Ok(0) if !is_plain => self.gone(index),
             Err(error) if error.kind() == ErrorKind::TopicNotFound => self.gone(index),

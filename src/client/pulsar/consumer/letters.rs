@@ -372,7 +372,7 @@ impl Letters {
         let (Some(version), true) = (version, self.reads) else { return Ok(None) };
         let topic = &message.entry.topic;
         let asked = async {
-            let info = self.shared.lookup.schema(topic, Some(version.clone())).await?;
+            let info = self.shared.lookup_of(topic).schema(topic, Some(version.clone())).await?;
             to.register_schema(&info).await
         };
         let limit = self.shared.options.operation_timeout;

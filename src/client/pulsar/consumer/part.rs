@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -84,6 +84,8 @@ pub(super) struct PartitionConsumer {
     directions: Directions,
     /// A seek has ended the subscription, or is about to.
     moved: AtomicBool,
+    /// The connection of a seek since which it has not been subscribed again.
+    sought_on: Mutex<Option<Weak<Connection>>>,
     /// Whether this consumer is the one served, on a Failover subscription.
     active: AtomicBool,
     /// Whether the broker tells that.
@@ -245,6 +247,7 @@ impl PartitionConsumer {
             state: PartWatch::new(),
             directions: Directions::default(),
             moved: AtomicBool::new(false),
+            sought_on: Mutex::default(),
             // A Failover subscription has others; the broker says who is served.
             active: AtomicBool::new(options.kind != SubType::Failover),
             tells_active: options.kind == SubType::Failover,
@@ -418,9 +421,11 @@ impl PartitionConsumer {
         let answer = self.ask_seek(&seek, &to).await;
         self.settle_seek(to, answer)?;
         self.moved.store(true, Ordering::Release);
+        *self.sought_on.lock() = Some(Arc::downgrade(&seek.connection));
         // The broker closes the consumer around its answer.
         if tokio::time::timeout(SEEK_CLOSE, seek.end()).await.is_err() {
             self.moved.store(false, Ordering::Release);
+            *self.sought_on.lock() = None;
         }
         self.attached().await.map(drop)
     }
@@ -445,7 +450,7 @@ impl PartitionConsumer {
         let mut machine = self.machine();
         match (answer, to) {
             (Ok(_), SeekTo::Id { id, inclusive, .. }) => machine.end_seek(Some(id), inclusive),
-            (Ok(_), SeekTo::Time(_)) => machine.end_seek(None, true),
+            (Ok(_), SeekTo::Time(ms)) => machine.end_seek_to_time(ms),
             (Err(error), _) => {
                 machine.abort_seek();
                 return Err(error.with_topic(Arc::clone(&self.topic)));

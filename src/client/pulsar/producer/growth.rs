@@ -10,11 +10,11 @@ use tokio::task::AbortHandle;
 use super::inner::Inner;
 use super::lazy::Starter;
 use super::part::{PartitionProducer, Supervisor};
+use super::schemas::Registrar;
 use crate::client::events::ProducerEvents;
 use crate::client::log;
 use crate::client::pulsar::options::ProducerOptions;
 use crate::client::pulsar::part::supervise;
-use crate::client::pulsar::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::topic::TopicName;
 
@@ -51,7 +51,7 @@ impl Opening {
     ) -> Self {
         let mut opened = Vec::new();
         let part = |Place { slot, topic, partition }| {
-            let (shared, options) = (&starter.shared, &starter.options);
+            let (shared, options) = (starter.shared(), &starter.options);
             let part =
                 Arc::new(PartitionProducer::new(shared, topic, partition, slot, options, Arc::clone(events)));
             if first == Some(slot) {
@@ -65,12 +65,13 @@ impl Opening {
     }
 
     pub(super) fn begin(
-        shared: &Arc<Shared>,
+        registrar: &Registrar,
         places: Vec<Place>,
         options: &ProducerOptions,
         events: &Arc<dyn ProducerEvents>,
         joins: bool,
     ) -> Self {
+        let shared = registrar.shared();
         let (parts, opened) = places
             .into_iter()
             .map(|Place { slot, topic, partition }| {
@@ -78,7 +79,7 @@ impl Opening {
                 let part = Arc::new(PartitionProducer::new(shared, topic, partition, slot, options, events));
                 let (ready, opened) = oneshot::channel();
                 let supervisor =
-                    Supervisor::new(Arc::clone(shared), Arc::clone(&part), options.clone(), joins);
+                    Supervisor::new(registrar.clone(), Arc::clone(&part), options.clone(), joins);
                 part.start(|| tokio::spawn(supervise(supervisor, shared.options.clone(), Some(ready))));
                 (part, opened)
             })
@@ -111,17 +112,17 @@ pub(super) async fn all_open(opened: Opened) -> Result<()> {
 
 /// Starts the task that asks for new partitions.
 pub(super) fn start(
-    shared: Arc<Shared>,
     producer: &Arc<Inner>,
     topic: TopicName,
     options: ProducerOptions,
     events: Arc<dyn ProducerEvents>,
 ) -> AbortHandle {
-    tokio::spawn(work(shared, Arc::downgrade(producer), topic, options, events)).abort_handle()
+    let registrar = producer.registrar.clone();
+    tokio::spawn(work(registrar, Arc::downgrade(producer), topic, options, events)).abort_handle()
 }
 
 async fn work(
-    shared: Arc<Shared>,
+    registrar: Registrar,
     producer: Weak<Inner>,
     topic: TopicName,
     options: ProducerOptions,
@@ -133,7 +134,7 @@ async fn work(
         tokio::time::sleep(options.partitions_update_interval).await;
         let Some(known) = producer.upgrade().map(|producer| producer.parts.len() as u32) else { return };
         // What goes wrong here goes wrong with the partitions too, which say so.
-        let Ok(count) = shared.lookup.partitions(&name, false).await else { continue };
+        let Ok(count) = registrar.shared().lookup_of(&name).partitions(&name, false).await else { continue };
         if count <= known {
             continue;
         }
@@ -141,7 +142,7 @@ async fn work(
         let places = places(&topic, known..count);
         let mut opening = match &starter {
             Some(starter) => Opening::begin_lazily(starter, places, &events, None),
-            None => Opening::begin(&shared, places, &options, &events, true),
+            None => Opening::begin(&registrar, places, &options, &events, true),
         };
         if let Err(error) = all_open(std::mem::take(&mut opening.opened)).await {
             if !std::mem::replace(&mut warned, true) {

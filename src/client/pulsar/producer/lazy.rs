@@ -2,27 +2,29 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::part::{PartitionProducer, Supervisor};
+use super::schemas::Registrar;
 use crate::client::pulsar::options::ProducerOptions;
 use crate::client::pulsar::part::supervise;
 use crate::client::pulsar::shared::Shared;
 use crate::error::Result;
 
-/// Opens partitions. Messages are pushed outside the engine, so it keeps the engine's handle.
+/// Opens partitions, also for messages that are pushed outside the engine.
 #[derive(Clone, Debug)]
 pub(in crate::client) struct Starter {
-    pub(super) shared: Arc<Shared>,
+    registrar: Registrar,
     pub(super) options: ProducerOptions,
-    engine: Handle,
 }
 
 impl Starter {
-    /// Must be called on the engine's runtime.
-    pub(super) fn new(shared: Arc<Shared>, options: ProducerOptions) -> Self {
-        Self { shared, options, engine: Handle::current() }
+    pub(super) fn new(registrar: Registrar, options: ProducerOptions) -> Self {
+        Self { registrar, options }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.registrar.shared()
     }
 
     /// Opens the partition, unless that has begun already. Without `ready`, an error that another attempt may mend is
@@ -32,10 +34,10 @@ impl Starter {
             return;
         }
         part.start(|| {
-            let (shared, part) = (Arc::clone(&self.shared), Arc::clone(part));
-            let options = self.shared.options.clone();
-            let supervisor = Supervisor::new(shared, part, self.options.clone(), false);
-            self.engine.spawn(supervise(supervisor, options, ready))
+            let options = self.shared().options.clone();
+            let supervisor =
+                Supervisor::new(self.registrar.clone(), Arc::clone(part), self.options.clone(), false);
+            self.registrar.engine().spawn(supervise(supervisor, options, ready))
         });
     }
 }

@@ -87,8 +87,11 @@ impl Producer {
         }
         let name = topic.to_string();
         schema::of_topic(&shared, &name, &mut options.schema).await?;
-        let count =
-            if topic.partition().is_some() { 0 } else { shared.lookup.partitions(&name, true).await? };
+        let count = if topic.partition().is_some() {
+            0
+        } else {
+            shared.lookup_of(&name).partitions(&name, true).await?
+        };
         let places = if count == 0 {
             vec![Place {
                 slot: 0,
@@ -101,11 +104,12 @@ impl Producer {
         // Like the Java client, a message without a key stays with one partition for ten batching delays.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
         let router = Router::new(count, options.hashing, options.routing, stay, random::bits());
+        let registrar = Registrar::new(Arc::clone(&shared));
         let lazy =
-            (options.lazy_start && count > 1).then(|| Starter::new(Arc::clone(&shared), options.clone()));
+            (options.lazy_start && count > 1).then(|| Starter::new(registrar.clone(), options.clone()));
         let opening = match &lazy {
             Some(starter) => Opening::begin_lazily(starter, places, &events, Some(router.current() as usize)),
-            None => Opening::begin(&shared, places, &options, &events, false),
+            None => Opening::begin(&registrar, places, &options, &events, false),
         };
         let router = Mutex::leaf(router);
         // From here on dropping the producer stops the supervisors, also those that have not opened yet.
@@ -118,7 +122,7 @@ impl Producer {
             parts: Parts::new(parts),
             is_partitioned: count > 0,
             lazy,
-            registrar: Registrar::new(Arc::clone(&shared)),
+            registrar,
             router,
             growth: Mutex::default(),
             patience,
@@ -127,7 +131,7 @@ impl Producer {
         }));
         growth::all_open(opened).await?;
         if count > 0 && !options.partitions_update_interval.is_zero() {
-            let task = growth::start(shared, &producer.0, topic, options, events);
+            let task = growth::start(&producer.0, topic, options, events);
             *producer.0.growth.lock() = Some(task);
         }
         Ok(producer)

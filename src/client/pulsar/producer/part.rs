@@ -1,6 +1,5 @@
-//! One partition of a producer, and how its supervisor opens it.
+//! One partition of a producer. `supervisor` opens it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,23 +8,24 @@ use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::journal::Journal;
 use crate::client::outcomes::{Freed, Outcomes};
-use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute, Withdraw};
+use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute};
 use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{AccessMode, ProducerOptions};
-use crate::client::pulsar::part::{PartWatch, Supervised};
+use crate::client::pulsar::options::ProducerOptions;
+use crate::client::pulsar::part::PartWatch;
 use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::{Shared, key_values};
+use crate::client::pulsar::shared::Shared;
 use crate::client::traffic::SendCounts;
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
-use crate::pulsar::command::Command;
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
 use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::{MessageId, Outgoing, hot, pb};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
+
+mod supervisor;
+
+pub(super) use supervisor::Supervisor;
 
 /// Most bytes that a producer adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
@@ -172,6 +172,15 @@ impl PartitionProducer {
         machine.close(error.clone().with_topic(self.topic.as_str()));
         self.deliver(machine);
         self.outcomes.closed(error);
+    }
+
+    /// Fails what is pending with `error`: the partition has never been open. The next message has it opened again.
+    fn refuse(&self, error: &Error) {
+        let mut machine = self.machine();
+        machine.refuse(&error.clone().with_topic(self.topic.as_str()));
+        // Under the lock: what is pushed from now on starts it.
+        self.started.store(false, Ordering::Release);
+        self.deliver(machine);
     }
 
     /// Reports the machine's events after releasing its lock.
@@ -359,176 +368,5 @@ impl ProducerRoute for PartitionProducer {
         machine.handle_timeout(now);
         self.deliver(machine);
         self.state.lose();
-    }
-}
-
-/// Opens a partition for [`supervise`](crate::client::pulsar::part::supervise).
-pub(super) struct Supervisor {
-    shared: Arc<Shared>,
-    part: Arc<PartitionProducer>,
-    options: ProducerOptions,
-    /// A broker has been asked for a producer that waits for its turn.
-    asked: AtomicBool,
-    /// Whether the producer is open already, and this is one of the partitions that its topic has got since.
-    joins: bool,
-}
-
-impl Supervisor {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        part: Arc<PartitionProducer>,
-        options: ProducerOptions,
-        joins: bool,
-    ) -> Self {
-        Self { shared, part, options, asked: AtomicBool::new(false), joins }
-    }
-
-    /// Sends PRODUCER and waits for its answer.
-    async fn register(&self, connection: &Connection, epoch: u64) -> Result<pb::CommandProducerSuccess> {
-        let Registration { name, topic_epoch } = self.part.registration.lock().clone();
-        let options = &self.options;
-        let answer = connection.request(|request_id| {
-            Command::Producer(Box::new(pb::CommandProducer {
-                topic: self.part.topic.clone(),
-                producer_id: self.part.id,
-                request_id,
-                producer_name: name,
-                user_provided_producer_name: Some(options.name.is_some()),
-                epoch: Some(epoch),
-                metadata: key_values(&options.properties),
-                producer_access_mode: Some(options.access_mode as i32),
-                topic_epoch,
-                initial_subscription_name: options.initial_subscription.clone(),
-                schema: schema::stated(options.schema.as_ref(), false),
-                ..Default::default()
-            }))
-        });
-        // Only WaitForExclusive waits without a deadline: it was asked to wait for its turn.
-        let answer = if options.access_mode == AccessMode::WaitForExclusive {
-            self.asked.store(true, Ordering::Release);
-            answer.await?
-        } else {
-            let limit = self.shared.options.operation_timeout;
-            tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
-                Err(Error::new(
-                    ErrorKind::Timeout,
-                    format!("the broker did not make the producer ready within {limit:?}"),
-                ))
-            })?
-        };
-        match answer {
-            Command::ProducerSuccess(success) => Ok(success),
-            other => Err(Error::protocol(format!("PRODUCER was answered by {}", other.name()))),
-        }
-    }
-
-    /// Registers the schemas that messages have had again: the topic may have been deleted and made again.
-    async fn register_again(&self, connection: &Connection) -> Result<Vec<(Arc<SchemaInfo>, Result<Bytes>)>> {
-        let schemas = self.part.machine().registered_schemas();
-        let mut answers = Vec::with_capacity(schemas.len());
-        for info in schemas {
-            match schema::register(connection, &self.part.topic, &info).await {
-                Err(error) if error.retriable() => return Err(error),
-                answer => answers.push((info, answer)),
-            }
-        }
-        Ok(answers)
-    }
-}
-
-impl Supervised for Supervisor {
-    fn directions(&self) -> &Directions {
-        &self.part.directions
-    }
-
-    fn state(&self) -> &PartWatch {
-        &self.part.state
-    }
-
-    fn topic(&self) -> &str {
-        &self.part.topic
-    }
-
-    fn journal(&self) -> &Journal {
-        &self.shared.journal
-    }
-
-    async fn open(&self, attempt: u64) -> Result<()> {
-        let part = &self.part;
-        let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
-        // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
-        let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
-        connection.session().lock().producers.insert(part.id, route);
-        let withdraw = Withdraw { connection: &connection, part: PartId::Producer(part.id) };
-        let success = match self.register(&connection, attempt).await {
-            Ok(success) => success,
-            Err(error) => {
-                let info = self.options.schema.as_ref().map(|schema| &*schema.info);
-                return Err(schema::explain(&self.shared, &part.topic, info, error).await);
-            }
-        };
-        let others = self.register_again(&connection).await?;
-        {
-            let mut registration = part.registration.lock();
-            registration.topic_epoch = success.topic_epoch.or(registration.topic_epoch);
-        }
-        {
-            let host = connection.session().lock();
-            let lost = !connection.is_alive() || !host.producers.contains_key(&part.id);
-            if lost || !part.state.opened(&connection) {
-                drop(host);
-                let text = "the producer was closed while it was opened";
-                return Err(Error::new(ErrorKind::Disconnected, text));
-            }
-            part.registration.lock().name = Some(success.producer_name.clone());
-            let mut machine = part.machine();
-            // Before anything can be pushed with it.
-            let mut version = Bytes::new();
-            if let Some(schema) = &self.options.schema {
-                version = success.schema_version.clone().unwrap_or_default();
-                schema.version.lock().clone_from(&version);
-            }
-            machine.set_schema_versions(version, others);
-            machine.attach(
-                &success.producer_name,
-                success.last_sequence_id(),
-                connection.info().max_message_size,
-            );
-        }
-        std::mem::forget(withdraw);
-        connection.session().wake();
-        Ok(())
-    }
-
-    /// Keeps the send timeouts while no connection does.
-    async fn while_detached(&self) -> Infallible {
-        loop {
-            let now = clock::now();
-            let due = {
-                let mut machine = self.part.machine();
-                machine.handle_timeout(now);
-                let due = machine.poll_timeout();
-                self.part.deliver(machine);
-                due
-            };
-            // A message pushed meanwhile may be due sooner than what was pending.
-            let at = due.map_or(now + TICK, |at| at.clamp(now + Duration::from_millis(1), now + TICK));
-            tokio::time::sleep_until(at.into()).await;
-        }
-    }
-
-    fn note(&self, error: &Error) {
-        self.part.machine().note_trouble(error.clone());
-    }
-
-    fn waits_for_its_turn(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
-    fn fail(&self, error: Error, first: bool) {
-        // Nothing has been pushed to a partition that is not in use yet: it is tried again.
-        if !(first && self.joins) {
-            self.part.fail(error);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Schemas of single messages are registered at the broker while their messages wait.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -23,17 +24,34 @@ impl Registrar {
         Self { shared, engine: Handle::current() }
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn engine(&self) -> &Handle {
+        &self.engine
+    }
+
     /// Begins to register a schema.
     pub(super) fn start(&self, part: &Arc<PartitionProducer>, info: Arc<SchemaInfo>) {
         self.engine.spawn(register(Arc::clone(&self.shared), Arc::clone(part), info));
     }
 }
 
-/// Registers a schema, on another connection too, until the broker has answered or the producer has ended.
+/// Longest time between two looks whether messages still wait for a schema.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Registers a schema, on another connection too, until the broker has answered, no message waits for it any more, or the producer
+/// has ended.
 async fn register(shared: Arc<Shared>, part: Arc<PartitionProducer>, info: Arc<SchemaInfo>) {
     let mut backoff = Backoff::new(shared.options.max_backoff);
-    // Without a connection the producer was closed, which failed its messages.
-    while let Some(connection) = part.connection().await {
+    while part.machine().wants_schema(&info) {
+        let connection = match tokio::time::timeout(LOOK, part.connection()).await {
+            Ok(Some(connection)) => connection,
+            // The producer was closed, which failed its messages.
+            Ok(None) => return,
+            Err(_) => continue,
+        };
         let answer = match schema::register(&connection, part.topic(), &info).await {
             Err(error) if error.retriable() => {
                 part.machine().note_schema_trouble(error);

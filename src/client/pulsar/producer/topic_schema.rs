@@ -28,7 +28,7 @@ impl TopicSchema {
         if self.has_none_until.lock().is_some_and(|until| clock::now() < until) {
             return Ok(());
         }
-        match self.shared.lookup.schema(topic, None).await {
+        match self.shared.lookup_of(topic).schema(topic, None).await {
             Ok(found) if found.kind != Type::None => {
                 let text = format!(
                     "the topic has a schema, and the producer has none: give the producer that schema, send rows with \

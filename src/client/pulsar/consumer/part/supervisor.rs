@@ -55,6 +55,25 @@ impl Supervisor {
         Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed, joins }
     }
 
+    /// Has a reader start at the time again that it sought, unless that seek itself has ended its subscription: the broker has kept
+    /// the position then.
+    async fn seek_again(&self, connection: &Arc<Connection>, route: Arc<dyn ConsumerRoute>) -> Result<()> {
+        let part = &self.part;
+        let sought_on = part.sought_on.lock().take();
+        let Some(time) = part.machine().resume_time() else { return Ok(()) };
+        if sought_on.is_some_and(|on| on.as_ptr() == Arc::as_ptr(connection)) {
+            return Ok(());
+        }
+        send_seek(connection, part.id, None, Some(time)).await?;
+        // The broker closes the consumer around its answer.
+        let is_closed = connection.session().lock().consumers.insert(part.id, route).is_none();
+        if is_closed {
+            return self.subscribe(connection).await;
+        }
+        *part.sought_on.lock() = Some(Arc::downgrade(connection));
+        Ok(())
+    }
+
     /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
     /// this is a seek, and it must not move a subscription that exists. SUBSCRIBE does not tell whether it does, but
     /// one that is not durable is refused then.
@@ -143,7 +162,8 @@ impl Supervisor {
             _ if durable || options.durable => None,
             resume => Some(whole_entry(resume.unwrap_or(options.position))),
         };
-        if !options.durable && part.directions.has_moved() && part.machine().resume_position().is_some() {
+        let is_at_message = || part.machine().resume_position().is_some_and(is_exact);
+        if !options.durable && part.directions.has_moved() && is_at_message() {
             let text = "the topic has moved to another cluster, where its messages have other ids: open the reader \
                         again at a position of its own";
             return Err(Error::new(ErrorKind::NotAllowed, text));
@@ -219,9 +239,10 @@ impl Supervised for Supervisor {
         if self.unplaced.load(Ordering::Acquire) {
             self.place(&connection).await?;
             // The CLOSE_CONSUMER of the seek, which came before the answer to our own, has removed it.
-            connection.session().lock().consumers.insert(part.id, route);
+            connection.session().lock().consumers.insert(part.id, Arc::clone(&route));
         }
         self.subscribe(&connection).await?;
+        self.seek_again(&connection, route).await?;
         {
             let host = connection.session().lock();
             let lost = !connection.is_alive() || !host.consumers.contains_key(&part.id);
@@ -247,8 +268,9 @@ impl Supervised for Supervisor {
         *self.part.trouble.lock() = Some(error.clone());
     }
 
-    fn fail(&self, error: Error, first: bool) {
+    fn fail(&self, error: Error, first: bool) -> bool {
         self.part.fail(error, first, self.joins);
+        true
     }
 }
 
