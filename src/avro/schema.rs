@@ -23,6 +23,8 @@ pub struct Node {
     pub kind: Kind,
     /// Meaning of its values, if that is more than the structure says.
     pub logical: Option<Logical>,
+    /// Largest number of digits of a decimal; 0 for all others.
+    pub precision: u32,
 }
 
 /// Structure of a type.
@@ -245,11 +247,25 @@ struct Parser {
 }
 
 impl Parser {
+    fn add_meant(
+        &mut self,
+        kind: Kind,
+        logical: Option<Logical>,
+        object: &Map<String, Value>,
+    ) -> Result<NodeId> {
+        let id = self.add(kind, logical)?;
+        if let (Some(Logical::Decimal(_)), Some(digits)) = (logical, object.get("precision")) {
+            // At most 10,000, or it were no decimal.
+            self.nodes[id as usize].precision = digits.as_u64().unwrap_or(0) as u32;
+        }
+        Ok(id)
+    }
+
     fn add(&mut self, kind: Kind, logical: Option<Logical>) -> Result<NodeId> {
         if self.nodes.len() >= MAX_NODES {
             return Err(refused(format_args!("it has more than {MAX_NODES} types")));
         }
-        self.nodes.push(Node { kind, logical });
+        self.nodes.push(Node { kind, logical, precision: 0 });
         Ok(self.nodes.len() as NodeId - 1)
     }
 
@@ -323,7 +339,7 @@ impl Parser {
                 })?;
                 let full = name.full.clone();
                 let logical = logical(object, &Kind::Bytes, Some(size as usize));
-                let id = self.add(Kind::Fixed(Fixed { name, size: size as usize }), logical)?;
+                let id = self.add_meant(Kind::Fixed(Fixed { name, size: size as usize }), logical, object)?;
                 self.names.insert(full, id);
                 Ok(id)
             }
@@ -340,7 +356,7 @@ impl Parser {
             name => match primitive(name) {
                 Some(kind) => {
                     let logical = logical(object, &kind, None);
-                    self.add(kind, logical)
+                    self.add_meant(kind, logical, object)
                 }
                 None => self.by_name(name, namespace),
             },

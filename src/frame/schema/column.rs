@@ -48,8 +48,8 @@ pub(super) enum Values<'s> {
     Enum(Bytes, &'s Enum, HashMap<&'s str, u32>),
     /// Days, or a time in the unit that is written, after a change of the unit.
     Time(Int64Array, Unit, usize),
-    /// With the scale that is written, and the size of a fixed.
-    Decimal(Decimals, u32, Option<usize>),
+    /// With the digits that are written, and the size of a fixed.
+    Decimal(Decimals, Digits, Option<usize>),
     /// Texts, or the 16 bytes; written as text, or as the 16 bytes.
     Uuid {
         from: Bytes,
@@ -186,7 +186,7 @@ impl<'s> Column<'s> {
         }
         let unfit = || Flaw::new(format!("it is {kind}, which is no {}", name(schema, id)));
         let of = match (&node.kind, node.logical) {
-            (of, Some(logical)) => meant(of, logical, &array).ok_or_else(unfit)??,
+            (of, Some(logical)) => meant(of, logical, node.precision, &array).ok_or_else(unfit)??,
             (Kind::Null, _) => Values::Nothing,
             (Kind::Boolean, _) => Values::Boolean(array.as_boolean_opt().ok_or_else(unfit)?.clone()),
             (Kind::Int, _) => Values::Integer(integers(&array)?.ok_or_else(unfit)?, 4),
@@ -392,8 +392,8 @@ fn check_exact(whole: &Integers, array: &ArrayRef, is_single: bool) -> Result<()
     }
 }
 
-/// Values with a meaning; `None` if a type of Arrow has another.
-fn meant<'s>(kind: &Kind, logical: Logical, array: &ArrayRef) -> Option<Result<Values<'s>>> {
+/// Values with a meaning; `None` if a type of Arrow has another. `precision` is that of a decimal.
+fn meant<'s>(kind: &Kind, logical: Logical, precision: u32, array: &ArrayRef) -> Option<Result<Values<'s>>> {
     let of = array.data_type();
     let size = if let Kind::Fixed(fixed) = kind { Some(fixed.size) } else { None };
     if size.is_some_and(|size| size > MAX_FIXED) {
@@ -426,7 +426,8 @@ fn meant<'s>(kind: &Kind, logical: Logical, array: &ArrayRef) -> Option<Result<V
                     .map(|array| Decimals::Small(array.as_primitive().clone())),
                 _ => return None,
             };
-            return Some(numbers.map(|numbers| Values::Decimal(numbers, scale, size)));
+            let digits = Digits::new(scale, precision);
+            return Some(numbers.map(|numbers| Values::Decimal(numbers, digits, size)));
         }
         Logical::Uuid => {
             let is_text = match of {
@@ -484,6 +485,27 @@ impl Integers {
             Self::Signed(array) => array.value(row).into(),
             Self::Unsigned(array) => array.value(row).into(),
         }
+    }
+}
+
+/// Digits of the decimals of a schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Digits {
+    /// Those behind the point.
+    pub(super) scale: u32,
+    pub(super) precision: u32,
+    /// The first integer with more digits; `None` if none that occurs has more.
+    limit: Option<i256>,
+}
+
+impl Digits {
+    fn new(scale: u32, precision: u32) -> Self {
+        Self { scale, precision, limit: i256::from_i128(10).checked_pow(precision) }
+    }
+
+    /// Whether an integer has no more digits.
+    pub(super) fn admit(&self, unscaled: i256) -> bool {
+        self.limit.is_none_or(|limit| unscaled < limit && unscaled > -limit)
     }
 }
 

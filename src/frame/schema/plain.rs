@@ -100,18 +100,18 @@ impl Plain {
             (Self::LocalDate, DataType::Date32 | DataType::Date64) => 1,
             _ => return Err(Flaw::new(format!("it is {of}, which is no {self:?}"))),
         };
-        let from = match of {
-            DataType::Date64 => DataType::Date32,
-            other => other.clone(),
-        };
-        let plain = match from {
+        let plain = match of {
             DataType::Date32 | DataType::Time32(_) => DataType::Int32,
             _ => DataType::Int64,
         };
         let unfit = |error| Flaw::new(format!("a {of} cannot be read: {error}"));
-        let numbers = cast(array, &from).and_then(|array| cast(&array, &plain));
-        let numbers = numbers.and_then(|array| cast(&array, &DataType::Int64)).map_err(unfit)?;
-        Ok(Values { array: array.clone(), form: Form::Time(numbers.as_primitive().clone(), scale, self) })
+        let numbers = cast(array, &plain).and_then(|array| cast(&array, &DataType::Int64)).map_err(unfit)?;
+        let mut numbers: Int64Array = numbers.as_primitive().clone();
+        if *of == DataType::Date64 {
+            // The day of a moment before 1970 that is no midnight is the one that it lies in.
+            numbers = numbers.unary(|ms| ms.div_euclid(86_400_000));
+        }
+        Ok(Values { array: array.clone(), form: Form::Time(numbers, scale, self) })
     }
 }
 

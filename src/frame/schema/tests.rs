@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, ListBuilder, MapBuilder, StringBuilder};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Decimal128Array, DictionaryArray,
     FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, NullArray, RecordBatch, StringArray,
     StructArray, Time64NanosecondArray, TimestampNanosecondArray, UInt64Array,
 };
@@ -187,6 +187,24 @@ fn a_value_that_does_not_fit_is_named_with_row_and_column() {
         r#"{"name": "n", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}}"#;
     let digits = Decimal128Array::from(vec![125]).with_precision_and_scale(9, 2).unwrap();
     assert!(failure(one("n", digits), decimal).contains("1.25 has more than 1 digits"));
+    let short =
+        r#"{"name": "n", "type": {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}}"#;
+    for (value, own, fits) in
+        [(999, 1, true), (-999, 1, true), (1000, 1, false), (-1000, 1, false), (100, 0, false)]
+    {
+        let table = one("n", Decimal128Array::from(vec![value]).with_precision_and_scale(20, own).unwrap());
+        for schema in [RowSchema::Avro(record(short)), RowSchema::Json(record(short))] {
+            match rows(table.clone(), schema) {
+                Ok(_) => assert!(fits, "{value}"),
+                Err(error) => {
+                    assert!(
+                        !fits && error.message().contains("has more than 3 digits, 1 of them"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
     let uuid = r#"{"name": "n", "type": {"type": "string", "logicalType": "uuid"}}"#;
     for text in ["", "x", "00000000-0000-0000-0000-00000000000", "0000000000000000000000000000000g", "0-"] {
         assert!(failure(one("n", StringArray::from(vec![text])), uuid).contains("no UUID"), "{text}");
@@ -295,6 +313,10 @@ fn single_values_are_those_of_the_java_client() {
     assert_eq!(payload(Plain::Text, Arc::new(StringArray::from(vec!["ü"]))), "ü".as_bytes());
     assert_eq!(payload(Plain::Double, Arc::new(Float64Array::from(vec![1.0])))[..2], [0x3f, 0xf0]);
     assert_eq!(payload(Plain::LocalDate, Arc::new(Date32Array::from(vec![-1]))), [0xff; 8]);
+    for (ms, day) in [(-1, -1i64), (-86_400_000, -1), (-86_400_001, -2), (86_399_999, 0)] {
+        let date: ArrayRef = Arc::new(Date64Array::from(vec![ms]));
+        assert_eq!(payload(Plain::LocalDate, date), day.to_be_bytes(), "{ms}");
+    }
     let moment = TimestampNanosecondArray::from(vec![-1]).with_timezone("UTC");
     // As LocalDateTimeSchema of the Java client: the day, then the nanosecond of the day.
     let local: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![-1]));

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::Flaw;
-use super::column::{Bytes, Column, Decimals, Part, Source, Unit, Values};
+use super::column::{Bytes, Column, Decimals, Digits, Part, Source, Unit, Values};
 use crate::avro::encode::{put_bytes, put_long};
 use crate::avro::schema::Enum;
 use crate::random::HashMap;
@@ -86,11 +86,11 @@ impl Column<'_> {
                 put_long(out, symbol(texts, row, of, symbols)?.into());
             }
             Values::Time(array, unit, size) => put_long(out, time(array.value(row), *unit, *size)?),
-            Values::Decimal(numbers, scale, None) => {
-                put_bytes(out, shortest(&unscaled(numbers, row, *scale)?))
+            Values::Decimal(numbers, digits, None) => {
+                put_bytes(out, shortest(&unscaled(numbers, row, *digits)?))
             }
-            Values::Decimal(numbers, scale, Some(size)) => {
-                let bytes = unscaled(numbers, row, *scale)?;
+            Values::Decimal(numbers, digits, Some(size)) => {
+                let bytes = unscaled(numbers, row, *digits)?;
                 let short = shortest(&bytes);
                 let more = size.checked_sub(short.len()).ok_or_else(|| {
                     Flaw::new(format!("{} does not fit into {size} bytes", numbers.show(row)))
@@ -165,8 +165,8 @@ impl Column<'_> {
                 put_text(out, &of.symbols[index as usize])?;
             }
             Values::Time(array, unit, size) => put_number(out, time(array.value(row), *unit, *size)?),
-            Values::Decimal(numbers, scale, _) => {
-                unscaled(numbers, row, *scale)?;
+            Values::Decimal(numbers, digits, _) => {
+                unscaled(numbers, row, *digits)?;
                 out.extend_from_slice(numbers.show(row).as_bytes());
             }
             Values::Uuid { from, is_text, .. } => put_text(out, &hyphenated(uuid(from, row, *is_text)?))?,
@@ -260,11 +260,18 @@ fn time(value: i64, unit: Unit, size: usize) -> Result<i64> {
     sized(changed, size)
 }
 
-fn unscaled(numbers: &Decimals, row: usize, scale: u32) -> Result<[u8; 32]> {
+fn unscaled(numbers: &Decimals, row: usize, digits: Digits) -> Result<[u8; 32]> {
+    let Digits { scale, precision, .. } = digits;
     let unscaled = numbers.unscaled(row, scale).ok_or_else(|| {
         let number = numbers.show(row);
         Flaw::new(format!("{number} has more than {scale} digits behind the point, or does not fit"))
     })?;
+    if !digits.admit(unscaled) {
+        let number = numbers.show(row);
+        return Err(Flaw::new(format!(
+            "{number} has more than {precision} digits, {scale} of them behind the point"
+        )));
+    }
     Ok(unscaled.to_be_bytes())
 }
 

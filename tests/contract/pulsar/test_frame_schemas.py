@@ -243,6 +243,15 @@ async def test_a_frame_of_no_rows_sends_nothing(client: Any, topic: str) -> None
         assert len(await producer.send_frame(empty, key="key")) == 0
 
 
+@pytest.mark.parametrize("schema", ["avro", "json", "producer", None])
+async def test_a_frame_without_batches_sends_nothing_whatever_the_schema(
+    client: Any, topic: str, schema: Any
+) -> None:
+    table = pa.Table.from_batches([], schema=pa.schema([("article", pa.string())]))
+    async with client.producer(topic, schema=Schema.avro(Line)) as producer:
+        assert len(await producer.send_frame(table, schema=schema)) == 0
+
+
 async def test_messages_of_a_frame_keep_their_order(client: Any, topic: str) -> None:
     table = pa.table({"n": range(5000)})
     async with client.producer(topic, schema=Schema.avro(table.schema)) as producer:

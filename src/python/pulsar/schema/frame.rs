@@ -37,6 +37,7 @@ pub(in crate::python::pulsar) fn encode(
     mut columns: Columns,
 ) -> PyResult<FrameRows> {
     let imported = import(frame)?;
+    let has_rows = imported.schema().is_some();
     let chosen = match schema {
         None => None,
         Some(given) => match given.cast::<PyString>() {
@@ -50,7 +51,8 @@ pub(in crate::python::pulsar) fn encode(
     };
     columns.json = encoding.map_or(columns.value.is_none(), |encoding| encoding == "json");
     let form = match chosen {
-        None if schema.is_none() => Form::Unchecked,
+        // Without rows there is nothing to be checked, nor a schema that they define.
+        None if schema.is_none() || !has_rows => Form::Unchecked,
         None => Form::Plain,
         Some(Chosen { info, rows }) => {
             py_result(py, check_encoding(&info, rows.as_ref(), encoding, &columns))?;
