@@ -221,6 +221,16 @@ CHUNKS: Any = {"batching": False, "chunking": True}
 JAVA_CHUNKS: Any = {"batchingEnabled": False, "chunkingEnabled": True}
 
 
+@pytest.fixture
+def kept(ours: Any, service: PulsarService) -> Iterator[str]:
+    """A topic with a subscription: without one, brokers keep only so many bytes of what comes."""
+    topic = service.topic()
+    with ours.consumer(topic, "kept"):
+        pass
+    yield topic
+    service.delete_topic(topic)
+
+
 @cache
 def large(size: int) -> bytes:
     """It cannot be compressed: what is small enough when it is compressed is not chunked."""
@@ -229,15 +239,14 @@ def large(size: int) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_messages_of_ours_are_put_together_by_java(
-    pulsar_java: PulsarJava, ours: Any, service: PulsarService, codec: str
+    pulsar_java: PulsarJava, ours: Any, service: PulsarService, kept: str, codec: str
 ) -> None:
-    topic = service.topic()
-    with ours.producer(topic, compression=codec, **CHUNKS) as producer:
+    with ours.producer(kept, compression=codec, **CHUNKS) as producer:
         sent = [
             producer.send(large(size), f"key-{size}", properties={"n": str(size)}) for size in LARGE[codec]
         ]
         producer.send(b"small")
-    with pulsar_java.consumer(service, topic) as consumer:
+    with pulsar_java.consumer(service, kept) as consumer:
         for place, size in zip(sent, LARGE[codec], strict=True):
             (seen,) = consumer.receive(1)
             assert seen.data == large(size)
@@ -248,16 +257,15 @@ def test_large_messages_of_ours_are_put_together_by_java(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_messages_of_java_are_put_together_by_us(
-    pulsar_java: PulsarJava, ours: Any, service: PulsarService, codec: str
+    pulsar_java: PulsarJava, ours: Any, service: PulsarService, kept: str, codec: str
 ) -> None:
-    topic = service.topic()
-    with pulsar_java.producer(service, topic, compressionType=codec.upper(), **JAVA_CHUNKS) as producer:
+    with pulsar_java.producer(service, kept, compressionType=codec.upper(), **JAVA_CHUNKS) as producer:
         sent = [
             producer.send({"value": large(size), "key": f"key-{size}", "properties": {"n": str(size)}})[0]
             for size in LARGE[codec]
         ]
         producer.send_bytes(b"small")
-    with ours.reader(topic, position="earliest") as reader:
+    with ours.reader(kept, position="earliest") as reader:
         for id, size in zip(sent, LARGE[codec], strict=True):
             message = reader.receive(timeout=WAIT)
             assert message.data == large(size)
@@ -268,23 +276,22 @@ def test_large_messages_of_java_are_put_together_by_us(
 
 
 def test_chunks_of_both_may_be_between_each_other(
-    pulsar_java: PulsarJava, ours: Any, service: PulsarService
+    pulsar_java: PulsarJava, ours: Any, service: PulsarService, kept: str
 ) -> None:
     """Two producers at a time: the chunks of their messages are told apart."""
-    topic = service.topic()
     options: Any = {**JAVA_CHUNKS, "chunkMaxMessageSize": 500}
     with (
-        ours.producer(topic, chunk_max_size=500, **CHUNKS) as mine,
-        pulsar_java.producer(service, topic, **options) as theirs,
+        ours.producer(kept, chunk_max_size=500, **CHUNKS) as mine,
+        pulsar_java.producer(service, kept, **options) as theirs,
     ):
         for n in range(20):
             mine.send_nowait(large(20_000 + n), properties={"of": "ours"})
             if n % 5 == 0:
                 theirs.send_bytes(*(large(10_000 + n + i) for i in range(5)))
         mine.flush()
-    with pulsar_java.reader(service, topic) as reader:
+    with pulsar_java.reader(service, kept) as reader:
         seen = reader.receive(40)
-    read = read_ours(ours, topic, 40, "bytes")
+    read = read_ours(ours, kept, 40, "bytes")
     same_messages(seen, read)
     assert [one.data for one in read if one.properties] == [large(20_000 + n) for n in range(20)]
     assert [one.data for one in read if not one.properties] == [large(10_000 + n) for n in range(20)]
