@@ -353,7 +353,8 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
         Option(
             parse.size,
             128 << 20,
-            "Largest chunked message that is assembled, in bytes, per partition; a larger one is unreadable.",
+            "Largest chunked message that is assembled, and largest size that any message may expand to, in"
+            " bytes, per partition; a larger one is unreadable.",
         ),
     ]
     max_pending_chunked_messages: Annotated[

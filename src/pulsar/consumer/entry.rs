@@ -22,6 +22,12 @@ use crate::wire::Reader;
 const MAX_CHUNKED: usize = 10_000;
 
 impl Consumer {
+    /// Limit on the size that the compressed bytes of an entry may expand to. Brokers and clients hold only the compressed ones to the
+    /// largest message.
+    fn expansion_limit(&self) -> usize {
+        self.options.max_message_size.max(DEFAULT_MAX_MESSAGE_SIZE).max(self.options.chunked.bytes)
+    }
+
     pub(super) fn take_entry(
         &mut self,
         now: Instant,
@@ -56,7 +62,10 @@ impl Consumer {
         let charge = charge(size, &delivery.ack_set);
         self.permits.charged += u64::from(charge);
         // What is not read now counts as well: the next entries are probably like it.
-        let expanded = (metadata.uncompressed_size() as usize).min(self.options.max_message_size);
+        let uncompressed = metadata.uncompressed_size() as usize;
+        let chunked = metadata.num_chunks_from_msg() > 1;
+        let expanded =
+            uncompressed.min(if chunked { self.options.max_message_size } else { self.expansion_limit() });
         self.window.arrived(&self.options, body.len().max(expanded), charge);
         if self.epoch().zip(delivery.consumer_epoch).is_some_and(|(current, stated)| stated < current) {
             self.give_back(charge);
@@ -68,7 +77,6 @@ impl Consumer {
         }
         let mut chunk_entries = Vec::new();
         let mut body = body;
-        let chunked = metadata.num_chunks_from_msg() > 1;
         if chunked {
             let time = self.stopwatch.read(now);
             let taken = self.chunks.take(time, &metadata, id.entry_id(), &body);
@@ -111,11 +119,10 @@ impl Consumer {
             let error = Error::new(ErrorKind::Compression, "the compression type of the entry is unknown");
             return self.discard_charged(&id, charge, ValidationError::DecompressionError, error);
         };
-        let uncompressed = metadata.uncompressed_size() as usize;
         let limit = if chunked {
             body.len().saturating_mul(256).max(self.options.max_message_size)
         } else {
-            self.options.max_message_size.max(DEFAULT_MAX_MESSAGE_SIZE)
+            self.expansion_limit()
         };
         let body = match decompress(compression, &body, uncompressed, limit) {
             Ok(body) => body,

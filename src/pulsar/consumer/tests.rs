@@ -1,6 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
+use crate::compression::{Compression, compress};
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder};
 use crate::pulsar::message::Outgoing;
 use crate::pulsar::pb::command_ack::ValidationError;
@@ -126,6 +127,24 @@ fn messages_share_the_entry_and_keep_their_order() {
     assert_eq!(got.iter().map(|m| m.payload[0]).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(got[1].id, MessageId::new(1, 5).in_partition(3).in_batch(1, 3));
     assert!(Arc::ptr_eq(&got[0].entry, &got[2].entry));
+}
+
+#[test]
+fn a_message_that_is_small_only_when_it_is_compressed_is_read() {
+    let size = DEFAULT_MAX_MESSAGE_SIZE + 1;
+    let metadata = |size: usize| pb::MessageMetadata {
+        compression: Some(3),
+        uncompressed_size: Some(size as u32),
+        ..Default::default()
+    };
+    let body = compress(Compression::Zstd, &vec![0; size]).unwrap();
+    let mut c = consumer(Options::default());
+    give(&mut c, 0, payload(&metadata(size), &body)).unwrap();
+    assert_eq!(take(&mut c)[0].payload.len(), size);
+    let limits = ChunkLimits { bytes: size - 1, ..ChunkLimits::default() };
+    let mut c = consumer(Options { chunked: limits, ..Options::default() });
+    let error = give(&mut c, 0, payload(&metadata(size), &body)).unwrap_err();
+    assert!(error.message().contains("the limit is 5242880"), "{error}");
 }
 
 #[test]

@@ -275,6 +275,26 @@ def test_large_messages_of_java_are_put_together_by_us(
         assert reader.receive(timeout=WAIT).data == b"small"
 
 
+@pytest.mark.parametrize("chunking", [False, True])
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_what_is_large_until_it_is_compressed_is_one_entry(
+    pulsar_java: PulsarJava, ours: Any, service: PulsarService, kept: str, codec: str, chunking: bool
+) -> None:
+    payload = large(MAX // 2) + bytes(MAX)
+    java = {"batchingEnabled": False, "chunkingEnabled": chunking, "compressionType": codec.upper()}
+    with pulsar_java.producer(service, kept, **java) as producer:
+        producer.send({"value": payload, "key": "java", "properties": {}})
+    with ours.producer(kept, compression=codec, batching=False, chunking=chunking) as producer:
+        producer.send(payload, "ours")
+    with ours.reader(kept, position="earliest") as reader:
+        got = [reader.receive(timeout=WAIT) for _ in range(2)]
+    assert [(message.key, message.data == payload) for message in got] == [("java", True), ("ours", True)]
+    with pulsar_java.consumer(service, kept) as consumer:
+        for key in ("java", "ours"):
+            (seen,) = consumer.receive(1)
+            assert (seen.key, seen.data == payload) == (key, True)
+
+
 def test_chunks_of_both_may_be_between_each_other(
     pulsar_java: PulsarJava, ours: Any, service: PulsarService, kept: str
 ) -> None:
