@@ -125,11 +125,14 @@ impl World {
 
     /// Entries that a subscription has not acknowledged, over all topics.
     async fn backlog(&self) -> u64 {
-        // The chunks of a message whose last one is never sent stay, and so do those behind a seek that passes over its
-        // first ones where entries do not come in order.
+        // The chunks of a message whose last one is never sent stay.
+        if self.plan.chunking && (self.plan.drops || self.plan.timeouts) {
+            return 0;
+        }
+        // Where entries do not come in order, chunks behind a seek that passes over the first ones stay as well; and what another
+        // consumer moves the subscription back to, while this one seeks, is dropped as late, and stays until its next connection.
         let is_shared = |kind: &SubType| matches!(kind, SubType::Shared | SubType::KeyShared);
-        let stays = self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(kind));
-        if self.plan.chunking && (self.plan.drops || self.plan.timeouts || stays) {
+        if self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(kind)) {
             return 0;
         }
         let Some(broker) = self.host.broker() else { return u64::MAX };
