@@ -385,7 +385,7 @@ async def test_a_table_view_holds_values(client: Any, topic: str) -> None:
 
 
 async def test_definitions_that_are_bombs_are_refused(embedded: PulsarService) -> None:
-    """By the embedded broker, and by the client where the broker does not look. A real Pulsar ends at the first."""
+    """By the embedded broker, and by the client where that does not look. A real Pulsar ends at the first."""
     tower: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int", "default": 0}]}
     for n in range(1, 31):
         a = {"name": "a", "type": tower, "default": {}}
