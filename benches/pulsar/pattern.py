@@ -26,7 +26,7 @@ async def pattern_topics(url: str, topic: str, count: int, size: int) -> dict[st
             producers = [client.producer(f"{topic}-pattern-{number}") for number in range(first, first + 100)]
             for producer in await asyncio.gather(*producers):
                 await producer.close()
-    pattern = re.compile(f"persistent://public/default/{re.escape(topic)}-pattern-.*")
+    pattern = re.compile(f"{re.escape(topic)}-pattern-.*")
     async with penstock.connect(url) as client:
         with PeakMemory() as memory:
             async with client.consumer(pattern, "pattern") as consumer:
