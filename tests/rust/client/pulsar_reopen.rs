@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use penstock::client::Engine;
-use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
 use penstock::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::pulsar::{Client, SeekTo};
-use penstock::error::{Error, ErrorKind, Result};
+use penstock::error::{ErrorKind, Result};
 use penstock::pulsar::command::Command;
 use penstock::pulsar::frame::{Decoder, Frame};
 use penstock::pulsar::{MessageId, Outgoing, pb};
+
+use crate::script::{Events, run, until};
 
 const TOPIC: &str = "persistent://public/default/reopened";
 /// Longer than the first pause before another attempt.
@@ -249,41 +250,13 @@ fn success(request_id: u64) -> Command {
     Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }))
 }
 
-struct Quiet;
-
-impl ProducerEvents for Quiet {
-    fn sent(&self, _: usize, _: SendOutcome) {}
-
-    fn room(&self) {}
-
-    fn closed(&self, _: Error) {}
-}
-
-impl ConsumerEvents for Quiet {
-    fn readable(&self) {}
-
-    fn closed(&self, _: Error) {}
-}
-
-fn run<T>(test: impl Future<Output = Result<T>>) -> T {
-    let engine = Engine::start(1).unwrap();
-    let _entered = engine.handle().enter();
-    engine
-        .handle()
-        .block_on(async { tokio::time::timeout(Duration::from_secs(20), test).await })
-        .unwrap()
-        .unwrap()
-}
-
 async fn client(broker: &Broker) -> Result<Client> {
     Client::connect(ClientOptions { url: broker.url.clone(), ..ClientOptions::default() }).await
 }
 
 /// Waits until there were `count` attempts to open, and then whether more follow.
 async fn opens(broker: &Broker, count: usize) -> usize {
-    while broker.opened() < count {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| broker.opened() >= count).await;
     tokio::time::sleep(SETTLE).await;
     broker.opened()
 }
@@ -296,7 +269,8 @@ fn a_producer_that_is_lost_while_it_reopens_opens_once_on_the_next_connection() 
     let broker = Broker::start(&LOST_TWICE);
     run(async {
         let client = client(&broker).await?;
-        let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await?;
+        let producer =
+            client.producer(TOPIC, ProducerOptions::default(), Arc::new(Events::default())).await?;
         assert_eq!(opens(&broker, 3).await, 3, "PRODUCER was sent again on a live connection");
         producer.close(true).await?;
         client.close().await
@@ -309,7 +283,7 @@ fn a_consumer_that_is_lost_while_it_reopens_subscribes_once_on_the_next_connecti
     run(async {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
-        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
         assert_eq!(opens(&broker, 3).await, 3, "SUBSCRIBE was sent again on a live connection");
         consumer.close().await?;
         client.close().await
@@ -322,7 +296,7 @@ fn a_seek_subscribes_once_more() {
     run(async {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
-        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
         consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
         assert_eq!(broker.opened(), 2, "the seek resolves when it is subscribed again");
         assert_eq!(opens(&broker, 2).await, 2);
@@ -336,7 +310,8 @@ async fn lost_after_a_seek(broker: &Broker, to: SeekTo) -> Result<()> {
     let client = client(broker).await?;
     let options =
         ConsumerOptions { durable: false, position: MessageId::LATEST, ..ConsumerOptions::default() };
-    let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+    let consumer =
+        client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Events::default())).await?;
     consumer.seek(to).await?;
     // Subscribed, by the seek, after the loss.
     assert!(opens(broker, 3).await >= 3);
@@ -373,7 +348,7 @@ fn a_seek_without_a_connection_waits_for_the_next_one() {
     run(async {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
-        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
         // The connection is cut after 50 ms and opened again 50 ms later at the earliest.
         tokio::time::sleep(Duration::from_millis(70)).await;
         consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
@@ -390,7 +365,8 @@ fn a_position_whose_answer_was_lost_is_asked_for_again() {
         let client = client(&broker).await?;
         let position = MessageId::new(3, 7);
         let options = ConsumerOptions { position, ..ConsumerOptions::default() };
-        let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer =
+            client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Events::default())).await?;
         assert_eq!(broker.sought.load(Ordering::SeqCst), 2);
         consumer.close().await?;
         client.close().await
@@ -405,7 +381,8 @@ fn a_subscription_that_got_the_cursor_of_the_probe_is_made_again() {
         run(async {
             let client = client(&broker).await?;
             let options = ConsumerOptions { position: MessageId::new(3, 7), ..ConsumerOptions::default() };
-            let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+            let consumer =
+                client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Events::default())).await?;
             consumer.close().await?;
             assert_eq!(*broker.cursor.lock().unwrap(), Cursor::Durable(6), "it survives its consumer");
             client.close().await
@@ -420,7 +397,8 @@ fn a_subscription_whose_position_is_the_end_is_placed_there_again() {
     run(async {
         let client = client(&broker).await?;
         let options = ConsumerOptions { position: MessageId::new(3, LAST + 1), ..ConsumerOptions::default() };
-        let consumer = client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer =
+            client.consumer(vec![TOPIC.into()], "s".into(), options, Arc::new(Events::default())).await?;
         consumer.close().await?;
         assert_eq!(*broker.cursor.lock().unwrap(), Cursor::Durable(LAST));
         client.close().await
@@ -433,7 +411,7 @@ fn partitions_seek_side_by_side() {
     run(async {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
-        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Quiet)).await?;
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
         // The broker answers none before it has all.
         consumer.seek(SeekTo::Time(0)).await?;
         assert_eq!(broker.sought.load(Ordering::SeqCst), 8);
@@ -451,7 +429,7 @@ fn a_producer_that_waits_for_its_turn_survives_a_cut_after_the_operation_timeout
         let client = Client::connect(options).await?;
         let options =
             ProducerOptions { access_mode: AccessMode::WaitForExclusive, ..ProducerOptions::default() };
-        let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
+        let producer = client.producer(TOPIC, options, Arc::new(Events::default())).await?;
         assert_eq!(broker.opened(), 2);
         producer.close(true).await?;
         client.close().await
@@ -467,7 +445,7 @@ fn partitions_of_a_producer_that_closes_wait_for_receipts_side_by_side() {
             ClientOptions { url: broker.url.clone(), operation_timeout: LIMIT, ..ClientOptions::default() };
         let client = Client::connect(options).await?;
         let options = ProducerOptions { batching: false, send_timeout: None, ..ProducerOptions::default() };
-        let producer = client.producer(TOPIC, options, Arc::new(Quiet)).await?;
+        let producer = client.producer(TOPIC, options, Arc::new(Events::default())).await?;
         for _ in 0..8 {
             producer.push(&Outgoing { payload: b"x", ..Outgoing::default() }, None, false)?;
         }
@@ -487,7 +465,8 @@ fn a_producer_that_is_dropped_gives_the_memory_of_its_messages_back() {
         let client = Client::connect(ClientOptions { url: broker.url.clone(), ..ClientOptions::default() })
             .await
             .unwrap();
-        let producer = client.producer(TOPIC, ProducerOptions::default(), Arc::new(Quiet)).await.unwrap();
+        let producer =
+            client.producer(TOPIC, ProducerOptions::default(), Arc::new(Events::default())).await.unwrap();
         producer.push(&Outgoing { payload: &[7; 100], ..Outgoing::default() }, None, false).unwrap();
         assert_eq!(client.memory_used(), 100);
         drop(producer);
