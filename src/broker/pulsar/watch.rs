@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Broker;
-use super::watchers::{HASHED, PROGRAM, cut, strings, subject};
+use super::watchers::{PROGRAM, cut, strings, subject};
 use crate::broker::protocol::OUTPUT_LIMIT;
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
 use crate::pulsar::pattern::hash_of;
 use crate::pulsar::pb;
+
+/// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty, and clients that ask by them get
+/// the whole list.
+const HASHED: usize = 20_000;
 
 impl Broker {
     pub(super) fn watch_topics(&mut self, id: u64, command: &pb::CommandWatchTopicList) {

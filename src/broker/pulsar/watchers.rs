@@ -23,14 +23,11 @@ pub(super) const PROGRAM: usize = 64 << 10;
 const MAX_WATCHERS: usize = 100;
 /// Limit on the patterns that are watched, which a topic that appears is compared with.
 const MAX_PATTERNS: usize = 200;
-/// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty, and clients that ask by them get
-/// the whole list.
-pub(super) const HASHED: usize = 20_000;
 /// Names in one update.
 const NAMES: usize = 1000;
 
 /// Namespace, as the beginning of names, and pattern.
-pub(super) type Key = Arc<(String, String)>;
+type Key = Arc<(String, String)>;
 
 #[derive(Debug)]
 pub(super) struct Watched {
