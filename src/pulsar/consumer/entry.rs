@@ -208,18 +208,28 @@ impl Consumer {
     /// Whether a message is before the position at which the consumer starts.
     fn is_before_start(&mut self, id: &MessageId) -> bool {
         let Some(start) = &mut self.start else { return false };
-        start.reached |= order(id.entry_id()) >= order(start.id.entry_id());
+        let is_earlier = order(id.entry_id()) < order(start.id.entry_id());
+        start.reached |= !is_earlier;
+        if start.earlier_requested && is_earlier {
+            // The broker sends it again: the subscription was moved back.
+            self.start = None;
+            return false;
+        }
         !start.admits(id)
     }
 
     /// Drops a message before the position at which the consumer starts. The broker, which has the position of a durable
     /// subscription, begins with the entry of that position: what is before it in the same entry would stay in the backlog for
-    /// ever. Earlier entries are those that the broker was reading when the position was moved, or another has moved it back:
-    /// they are not acknowledged.
+    /// ever. Earlier entries, and that one if such have come, are not acknowledged: the broker may have to send them again.
     fn drop_before_start(&mut self, id: &MessageId) {
+        if !self.options.durable {
+            return;
+        }
         let same = self.start.is_some_and(|start| start.id.entry_id() == id.entry_id());
-        if self.options.durable && same {
+        if same && self.dropped.is_empty() {
             self.acknowledge(id);
+        } else {
+            self.dropped.push(id.entry_id());
         }
     }
 

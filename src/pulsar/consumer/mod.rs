@@ -63,7 +63,7 @@ pub use options::{Counts, Options, Unreadable};
 pub use permits::FIRST_PERMITS;
 use permits::{Permits, Stopwatch, Window};
 use recalls::Recalls;
-use seek::{Sought, Start};
+use seek::{Dropped, Sought, Start};
 use unacked::Unacked;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,7 @@ pub struct Consumer {
     options: Options,
     state: State,
     start: Option<Start>,
+    dropped: Dropped,
     queue: VecDeque<Message>,
     permits: Permits,
     window: Window,
@@ -135,6 +136,7 @@ impl Consumer {
             id: consumer_id,
             state: State::Detached,
             start: options.start.map(|id| Start::new(id, options.start_inclusive)),
+            dropped: Dropped::default(),
             queue: VecDeque::new(),
             permits: Permits::default(),
             window: Window::new(&options),
@@ -222,6 +224,7 @@ impl Consumer {
         // The broker redelivers everything by itself; requesting it as well would deliver it twice.
         self.nacks.clear();
         self.forget_unacked();
+        self.forget_dropped();
         if let Some(dying) = &mut self.dying {
             dying.all_come_again();
         }
@@ -252,6 +255,7 @@ impl Consumer {
             return Ok(());
         }
         let result = self.take_entry(now, delivery, payload);
+        self.arm_dropped(now);
         self.look_at_permits(now);
         if self.acks.is_held_back() {
             self.hold_acks(now);
@@ -503,6 +507,7 @@ impl Consumer {
         if self.state != State::Attached {
             return;
         }
+        self.expire_dropped(now);
         if let Some(unacked) = &mut self.unacked {
             let (expired, messages) = unacked.expire(now);
             self.counts.ack_timeouts += messages;
@@ -539,12 +544,13 @@ impl Consumer {
         let nacks = self.nacks.first_key_value().map(|(due, _)| *due);
         // The broker forgets them with the position.
         let unacked = self.unacked.as_ref().and_then(Unacked::next_due);
-        let nacks = earliest(nacks, unacked).filter(|_| self.state == State::Attached);
+        let again = earliest(nacks, self.dropped.due());
+        let again = earliest(again, unacked).filter(|_| self.state == State::Attached);
         let lapse = if self.acks.is_held_back() { self.chunks.next_lapse() } else { None };
         let lost = earliest(self.chunks.next_orphan(), self.chunks.next_expiry());
         let lost = lost.filter(|_| self.state == State::Attached);
         let chunks = earliest(lapse, lost).and_then(|time| self.stopwatch.when(time));
-        earliest(earliest(self.ack_due, nacks), chunks)
+        earliest(earliest(self.ack_due, again), chunks)
     }
 
     /// Whether [`Self::poll_transmit`] has something to write.

@@ -1,8 +1,15 @@
 //! The position of a consumer: where it starts, and where a seek moves it.
 
-use super::acks::order;
-use super::{Command, Consumer, State};
+use std::time::{Duration, Instant};
+
+use super::acks::{Entry, order};
+use super::{Command, Consumer, State, lists_redeliveries};
 use crate::pulsar::message::MessageId;
+
+/// What a broker still sends from before a seek comes at once.
+const DROPPED_DELAY: Duration = Duration::from_secs(1);
+/// Maximum number of entries that are dropped before they are requested again.
+const MAX_DROPPED: usize = 1000;
 
 /// Position before which messages are dropped.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +18,36 @@ pub(super) struct Start {
     inclusive: bool,
     /// Whether a message of its entry or behind it has come.
     pub(super) reached: bool,
+    /// Whether entries before it were requested again: if they come, the subscription was moved back.
+    pub(super) earlier_requested: bool,
+}
+
+/// Entries that came before the position of a seek and were dropped. A broker may still send what it was reading when it moved the
+/// subscription; or another consumer, or an administrator, has moved it back since. Only the broker knows which: it is asked for
+/// them again, and sends those that are not acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Dropped {
+    entries: Vec<Entry>,
+    /// Whether there is one since the time was set.
+    is_new: bool,
+    due: Option<Instant>,
+}
+
+impl Dropped {
+    pub(super) fn push(&mut self, entry: Entry) {
+        if self.entries.last() != Some(&entry) {
+            self.entries.push(entry);
+        }
+        self.is_new = true;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
 }
 
 /// Target of a seek that named no message.
@@ -24,7 +61,7 @@ pub(super) enum Sought {
 
 impl Start {
     pub(super) fn new(id: MessageId, inclusive: bool) -> Self {
-        Self { id, inclusive, reached: false }
+        Self { id, inclusive, reached: false, earlier_requested: false }
     }
 
     pub(super) fn admits(&self, id: &MessageId) -> bool {
@@ -45,6 +82,7 @@ impl Consumer {
     /// Prepares for sending a SEEK: entries that arrive from now on belong to the old position.
     pub fn begin_seek(&mut self) {
         self.forget_dying();
+        self.forget_dropped();
         self.moves += 1;
         self.was_at_end = std::mem::take(&mut self.at_end);
         self.flush_acks();
@@ -103,6 +141,39 @@ impl Consumer {
             Some(Sought::Time(ms)) if !self.options.durable && self.last_taken.is_none() => Some(ms),
             _ => None,
         }
+    }
+
+    pub(super) fn forget_dropped(&mut self) {
+        self.dropped = Dropped::default();
+    }
+
+    /// Sets the time at which what was dropped is requested again. Where entries come in order, that is before the first message from
+    /// the start on is handed out, so that none is repeated.
+    pub(super) fn arm_dropped(&mut self, now: Instant) {
+        let dropped = &mut self.dropped;
+        if dropped.is_empty() {
+            return;
+        }
+        let in_order = !lists_redeliveries(self.options.kind);
+        if dropped.entries.len() >= MAX_DROPPED || in_order && self.start.is_some_and(|start| start.reached) {
+            dropped.due = Some(now);
+            self.expire_dropped(now);
+        } else if std::mem::take(&mut dropped.is_new) {
+            dropped.due = Some(now + DROPPED_DELAY);
+        }
+    }
+
+    /// Requests again what was dropped, when it is time.
+    pub(super) fn expire_dropped(&mut self, now: Instant) {
+        if self.dropped.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let entries = std::mem::take(&mut self.dropped).entries;
+        if let Some(start) = &mut self.start {
+            start.earlier_requested = true;
+        }
+        self.flush_acks();
+        self.redeliver(entries);
     }
 
     /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.
