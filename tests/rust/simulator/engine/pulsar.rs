@@ -1,8 +1,11 @@
 //! Producers, consumers and readers of Pulsar: every push ends in one outcome, what is acknowledged reaches every subscription, in
 //! order and once in the store; what a receipt confirmed does not come back; nothing is acknowledged that was not handed out;
-//! nothing is trimmed that a subscription has not acknowledged; every future ends.
+//! nothing is trimmed that a subscription has not acknowledged; what a dead letter policy takes away is in the dead letter topic;
+//! every future ends.
 
+mod grow;
 mod ledger;
+mod letters;
 mod read;
 mod visit;
 mod volatile;
@@ -94,6 +97,36 @@ struct Plan {
     timeouts: bool,
     /// Whether entries are trimmed while the run goes on: then nothing is sent before all have subscribed.
     trims: bool,
+    /// Whether a topic gets more partitions while the run goes on.
+    grows: bool,
+    /// Whether producers open a partition with their first message for it.
+    lazy: bool,
+    /// How often a reader pauses its consumer, in percent of its turns.
+    pauses: usize,
+    /// Whether consumers fetch nothing ahead at times.
+    fetches_singly: bool,
+    /// Redeliveries on Shared and Key_Shared subscriptions after which a message is a dead letter.
+    dead_after: Option<u32>,
+}
+
+impl Plan {
+    /// Whether the messages of a subscription may become dead letters.
+    fn buries(&self, at: usize) -> bool {
+        self.dead_after.is_some() && is_shared(self.kinds[at].0)
+    }
+
+    /// How often partitions are asked for.
+    fn partitions_update_interval(&self, chance: &mut Chance) -> Duration {
+        if self.grows {
+            Duration::from_millis(chance.within(300, 5_000) as u64)
+        } else {
+            Duration::from_secs(60)
+        }
+    }
+}
+
+fn is_shared(kind: SubType) -> bool {
+    matches!(kind, SubType::Shared | SubType::KeyShared)
 }
 
 struct World {
@@ -125,14 +158,10 @@ impl World {
 
     /// Entries that a subscription has not acknowledged, over all topics.
     async fn backlog(&self) -> u64 {
-        // The chunks of a message whose last one is never sent stay.
-        if self.plan.chunking && (self.plan.drops || self.plan.timeouts) {
-            return 0;
-        }
-        // Where entries do not come in order, chunks behind a seek that passes over the first ones stay as well; and what another
-        // consumer moves the subscription back to, while this one seeks, is dropped as late, and stays until its next connection.
-        let is_shared = |kind: &SubType| matches!(kind, SubType::Shared | SubType::KeyShared);
-        if self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(kind)) {
+        // The chunks of a message whose last one is never sent stay, and so do those behind a seek that passes over its
+        // first ones where entries do not come in order.
+        let stays = self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(*kind));
+        if self.plan.chunking && (self.plan.drops || self.plan.timeouts || stays) {
             return 0;
         }
         let Some(broker) = self.host.broker() else { return u64::MAX };
@@ -204,6 +233,8 @@ fn plan(options: &Options, chance: &mut Chance) -> Plan {
         token: options.token_key.is_some().then(|| token(Chance::new(chance.next()))),
         ..ClientOptions::default()
     };
+    let partitioned = topics.iter().any(|(_, partitions)| *partitions > 0);
+    let single = topics.len() == 1 && !partitioned;
     Plan {
         topics,
         kinds,
@@ -216,6 +247,11 @@ fn plan(options: &Options, chance: &mut Chance) -> Plan {
         drops: chance.percent(60),
         timeouts: chance.percent(20),
         trims: options.pulsar.retention < KEPT,
+        grows: partitioned && chance.percent(25),
+        lazy: chance.percent(25),
+        pauses: if chance.percent(25) { chance.within(1, 6) } else { 0 },
+        fetches_singly: single && chance.percent(50),
+        dead_after: (!chunking && chance.percent(25)).then(|| chance.below(4) as u32),
     }
 }
 
@@ -223,7 +259,8 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
     let swarm = Swarm::draw(&mut chance).aimed_at(TABLE.states);
     let plan = plan(host.options(), &mut chance);
     trace::event(format_args!("{swarm:?} {plan:?}"));
-    watch::begin(!plan.chunking);
+    // What dies with others of its batch was not handed out.
+    watch::begin(!plan.chunking && plan.dead_after.is_none());
     if chance.percent(40) {
         // Commits that fail by chance, one in 200.
         host.doubt_disk(200);
@@ -234,7 +271,9 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
     }
     drop(broker);
     let mut ledger = Ledger::default();
-    ledger.subscriptions.resize_with(plan.kinds.len(), Subscription::default);
+    ledger.subscriptions = (0..plan.kinds.len())
+        .map(|at| Subscription { buries: plan.buries(at), ..Subscription::default() })
+        .collect();
     let writers = 4;
     let world = Rc::new(World {
         host: host.clone(),
@@ -257,6 +296,9 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
     let mut writing = Vec::new();
     if chance.percent(40) {
         writing.push(tokio::task::spawn_local(world.clone().upset(Chance::new(chance.next()))));
+    }
+    if world.plan.grows {
+        writing.push(tokio::task::spawn_local(world.clone().grow(Chance::new(chance.next()))));
     }
     for who in 0..writers {
         writing.push(tokio::task::spawn_local(world.clone().write(who, Chance::new(chance.next()))));
@@ -287,6 +329,9 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
             missing.len(),
             world.backlog().await
         ));
+    }
+    if world.plan.dead_after.is_some() {
+        world.check_letters(Chance::new(1)).await?;
     }
     world.done.set(true);
     for reader in readers {

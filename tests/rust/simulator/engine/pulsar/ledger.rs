@@ -48,6 +48,8 @@ pub(super) struct Subscription {
     /// What seeks may have passed over: what is below a position of a ledger, and what was pushed before a time.
     pub(super) passed: BTreeMap<u64, Position>,
     pub(super) passed_before: Option<Instant>,
+    /// Whether messages may become dead letters, which are acknowledged without the application.
+    pub(super) buries: bool,
 }
 
 impl Subscription {
@@ -97,9 +99,22 @@ impl Ledger {
         missing
     }
 
+    /// Messages that are stored, and that subscriptions have got rid of without the application.
+    pub(super) fn buried(&self) -> BTreeSet<Name> {
+        let mut buried = BTreeSet::new();
+        for subscription in self.subscriptions.iter().filter(|subscription| subscription.buries) {
+            for (name, push) in self.pushes.iter().filter(|(_, push)| push.fate == Fate::Stored) {
+                if !subscription.acknowledged.contains(name) && !subscription.may_lack(push) {
+                    buried.insert(*name);
+                }
+            }
+        }
+        buried
+    }
+
     /// The entries below one that is the first of its ledger were trimmed: every subscription has acknowledged them.
     pub(super) fn trimmed(&self, first: Position) {
-        for (at, subscription) in self.subscriptions.iter().enumerate() {
+        for (at, subscription) in self.subscriptions.iter().enumerate().filter(|(_, of)| !of.buries) {
             for (name, push) in &self.pushes {
                 let Some(id) = push.id.filter(|id| id.0 == first.0 && id.1 < first.1) else { continue };
                 if !subscription.acknowledged.contains(name) && !subscription.may_lack(push) {

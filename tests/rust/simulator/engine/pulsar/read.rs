@@ -16,7 +16,7 @@ use super::super::events::Ready;
 use super::super::host::{self, ends, violate};
 use super::super::trace;
 use super::ledger::{Ledger, Position, Subscription, position};
-use super::{World, check_error, watch};
+use super::{World, check_error, is_shared, watch};
 use crate::pulsar::disk::{Name, name_of};
 use crate::support::chance::Chance;
 
@@ -58,10 +58,13 @@ impl World {
         let Some(client) = self.connect(&mut chance).await else { return };
         while !self.done.get() && !host::is_violated() {
             let ready = Arc::new(Ready::default());
+            let queues: &[u32] = if self.plan.fetches_singly { &[0, 0, 1, 20] } else { &[1, 3, 20, 1000] };
             let options = ConsumerOptions {
                 kind,
                 position: MessageId::EARLIEST,
-                receiver_queue: [1, 3, 20, 1000][chance.below(4)],
+                receiver_queue: queues[chance.below(queues.len())],
+                partitions_update_interval: self.plan.partitions_update_interval(&mut chance),
+                dead_letter: self.dead_letter_policy(at),
                 batch_index_ack: chance.percent(50),
                 ack_group_time: chance.micros(200_000),
                 nack_delay: chance.micros(2_000_000).into(),
@@ -114,7 +117,7 @@ impl World {
         (lives, cumulative): (usize, bool),
         chance: &mut Chance,
     ) {
-        let shared = matches!(self.plan.kinds[at].0, SubType::Shared | SubType::KeyShared);
+        let shared = is_shared(self.plan.kinds[at].0);
         let (mut taken, mut spins) = (0, 0);
         let mut held: Vec<(Arc<str>, MessageId, Name)> = Vec::new();
         while !self.done.get() && !host::is_violated() && (taken < lives || self.draining.get()) {
@@ -148,6 +151,11 @@ impl World {
             if !self.draining.get() && chance.percent(self.plan.seeks) {
                 self.seek(at, consumer, messages.last(), chance).await;
             }
+            if !self.draining.get() && chance.percent(self.plan.pauses) {
+                let _ = consumer.set_paused(true);
+                tokio::time::sleep(chance.micros(1_500_000)).await;
+                let _ = consumer.set_paused(false);
+            }
             if chance.percent(10) && !self.draining.get() {
                 tokio::time::sleep(chance.micros(1_500_000)).await;
             } else if shared && chance.percent(1) && !self.draining.get() {
@@ -165,7 +173,7 @@ impl World {
         cumulative: bool,
         chance: &mut Chance,
     ) {
-        let shared = matches!(self.plan.kinds[at].0, SubType::Shared | SubType::KeyShared);
+        let shared = is_shared(self.plan.kinds[at].0);
         let all = self.draining.get();
         if cumulative && !all {
             if let Some((topic, id, _)) = held.last().cloned().filter(|_| chance.percent(40)) {

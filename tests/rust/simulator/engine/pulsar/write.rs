@@ -42,6 +42,8 @@ impl World {
             send_timeout: plan.timeouts.then_some(Duration::from_secs(3)),
             max_pending: chance.within(1, 60),
             chunking: plan.chunking,
+            lazy_start: plan.lazy,
+            partitions_update_interval: plan.partitions_update_interval(chance),
             ..ProducerOptions::default()
         };
         let options = ProducerOptions { batching: options.batching && !plan.chunking, ..options };
