@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -200,3 +201,34 @@ async def test_a_function_that_raises_moves_nothing(client: Any, topic: str) -> 
         with pytest.raises(KeyError):
             await consumer.seek(position)
         await nothing(consumer)
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared", "failover"])
+async def test_two_consumers_that_seek_at_the_same_moment_keep_nothing_to_themselves(
+    client: Any, topic: str, kind: str
+) -> None:
+    async with (
+        client.consumer(topic, "s", type=kind, ack_receipt=True) as late,
+        client.consumer(topic, "s", type=kind, ack_receipt=True) as early,
+        client.producer(topic, batching=False) as producer,
+    ):
+        ids = await gather(*[producer.send(payload, key=payload.decode()) for payload in numbered(40)])
+
+        async def drain(consumer: Any) -> None:
+            # What was dropped as late comes again after a second.
+            while messages := await consumer.receive_many(100, timeout=2):
+                await consumer.ack_many(messages)
+
+        await gather(drain(late), drain(early))
+        for pause in (0, 0.002, 0.02):
+
+            async def back(pause: float) -> None:
+                await asyncio.sleep(pause)
+                await early.seek(ids[2], inclusive=True)
+
+            await gather(late.seek(ids[30]), back(pause))
+            await gather(drain(late), drain(early))
+            await late.redeliver_unacknowledged()
+            await early.redeliver_unacknowledged()
+            await nothing(late)
+            await nothing(early)

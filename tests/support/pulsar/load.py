@@ -13,6 +13,10 @@ CHECK = "check"
 """The subscription that retains the messages of a load until :func:`stored` reads them."""
 
 
+PATIENCE = 60
+"""Seconds within which a broker that has much else to do sends the next message."""
+
+
 class Load:
     """Producers of one topic that send numbered messages until the block ends.
 
@@ -86,15 +90,19 @@ class Load:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
 
 
-async def stored(client: Any, topic: str, quiet: float = 2.0) -> dict[str, list[int]]:
+async def stored(client: Any, load: Load, topic: str) -> dict[str, list[int]]:
     """The numbers in the topic by producer, in order of arrival."""
+    missing = {(name, number) for name, numbers in load.acknowledged.items() for number in numbers}
     found: dict[str, list[int]] = {}
     async with client.consumer(topic, CHECK, position="earliest") as consumer:
-        while messages := await consumer.receive_many(5000, timeout=quiet):
+        # What is repeated may follow.
+        while messages := await consumer.receive_many(5000, timeout=PATIENCE if missing else 2):
             for message in messages:
                 name, number, _ = bytes(message.data).split(b":", 2)
                 found.setdefault(name.decode(), []).append(int(number))
+                missing.discard((name.decode(), int(number)))
             await consumer.ack_many(messages)
+        assert not missing, f"{len(missing)} are missing after {PATIENCE} s of silence: {consumer.stats()}"
     return found
 
 

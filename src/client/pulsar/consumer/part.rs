@@ -19,6 +19,7 @@ use crate::client::pulsar::shared::Shared;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::machine::Machine as _;
+use crate::net::backoff::Backoff;
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{
     ChunkLimits, Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions,
@@ -409,16 +410,30 @@ impl PartitionConsumer {
 
     /// Moves the subscription; resolves when it is subscribed again at the new position.
     pub(super) async fn seek(&self, to: SeekTo) -> Result<()> {
-        let begun = tokio::time::timeout(self.operation_timeout, self.state.begin_seek()).await;
-        let seek = match begun.map_err(|_| self.not_subscribed())? {
-            Ok(seek) => seek,
-            Err(SeekRefused::UnderWay) => {
-                return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
-                    .with_topic(Arc::clone(&self.topic)));
+        let until = clock::now() + self.operation_timeout;
+        let mut pauses = Backoff::new(Duration::from_secs(1));
+        let (seek, answer) = loop {
+            let begun = tokio::time::timeout_at(until.into(), self.state.begin_seek()).await;
+            let seek = match begun.map_err(|_| self.not_subscribed())? {
+                Ok(seek) => seek,
+                Err(SeekRefused::UnderWay) => {
+                    return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
+                        .with_topic(Arc::clone(&self.topic)));
+                }
+                Err(SeekRefused::Closed) => return Err(self.ended()),
+            };
+            let answer = self.ask_seek(&seek, &to).await;
+            let Err(error) = &answer else { break (seek, answer) };
+            // Another consumer of the subscription seeks: the broker has closed this one, or is about to.
+            let is_closed = error.kind() == ErrorKind::Metadata && seek.is_lost();
+            let is_fenced = error.kind() == ErrorKind::Unknown && error.message().contains("fence");
+            if !(is_closed || is_fenced) || clock::now() >= until {
+                break (seek, answer);
             }
-            Err(SeekRefused::Closed) => return Err(self.ended()),
+            self.machine().abort_seek();
+            drop(seek);
+            tokio::time::sleep(pauses.pause()).await;
         };
-        let answer = self.ask_seek(&seek, &to).await;
         self.settle_seek(to, answer)?;
         self.moved.store(true, Ordering::Release);
         *self.sought_on.lock() = Some(Arc::downgrade(&seek.connection));

@@ -70,8 +70,11 @@ const TABLE: Table = Table {
         "Ping",
         "Pong",
     ],
-    except: &[(BEFORE, "a client writes Connect at the instant at which it is connected")],
-    rare: &[],
+    except: &[],
+    rare: &[(
+        BEFORE,
+        "a client writes Connect at the instant at which it is connected: only a fault of that instant is before",
+    )],
 };
 /// Virtual seconds within which everything settles once it is healed.
 const PATIENCE: u64 = 300;
@@ -251,7 +254,7 @@ fn plan(options: &Options, chance: &mut Chance) -> Plan {
         lazy: chance.percent(25),
         pauses: if chance.percent(25) { chance.within(1, 6) } else { 0 },
         fetches_singly: single && chance.percent(50),
-        dead_after: (!chunking && chance.percent(25)).then(|| chance.below(4) as u32),
+        dead_after: (!chunking && chance.percent(25)).then(|| chance.within(1, 4) as u32),
     }
 }
 
