@@ -1,5 +1,6 @@
 //! Producers and consumers whose connection is lost, against a broker that follows a script.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,6 +73,8 @@ struct Broker {
     starts: Mutex<Vec<Option<pb::MessageIdData>>>,
     /// Answers to SEEK, which are given when there is one for each partition.
     seeks: Mutex<Vec<Option<Command>>>,
+    /// Refusals of the next SEEKs, as by Apache Pulsar while another consumer of the subscription seeks.
+    refusals: Mutex<VecDeque<(pb::ServerError, &'static str)>>,
 }
 
 impl Broker {
@@ -93,6 +96,7 @@ impl Broker {
             times: Mutex::default(),
             starts: Mutex::default(),
             seeks: Mutex::default(),
+            refusals: Mutex::default(),
         });
         let serving = Arc::clone(&broker);
         std::thread::spawn(move || {
@@ -198,6 +202,20 @@ impl Broker {
                     request_id: u64::MAX,
                     ..Default::default()
                 });
+                if let Some((error, message)) = self.refusals.lock().unwrap().pop_front() {
+                    let refusal = Command::Error(pb::CommandError {
+                        request_id: asked.request_id,
+                        error: error as i32,
+                        message: message.into(),
+                    });
+                    // It has closed the consumer, or is about to.
+                    let closed_before = error == pb::ServerError::MetadataError;
+                    return if closed_before {
+                        vec![Some(close), Some(refusal)]
+                    } else {
+                        vec![Some(refusal), Some(close)]
+                    };
+                }
                 let mut seeks = self.seeks.lock().unwrap();
                 seeks.extend([Some(close), Some(success(asked.request_id))]);
                 let all = seeks.len() as u32 >= 2 * self.partitions;
@@ -300,6 +318,28 @@ fn a_seek_subscribes_once_more() {
         consumer.seek(SeekTo::Id { topic: "".into(), id: MessageId::EARLIEST, inclusive: true }).await?;
         assert_eq!(broker.opened(), 2, "the seek resolves when it is subscribed again");
         assert_eq!(opens(&broker, 2).await, 2);
+        consumer.close().await?;
+        client.close().await
+    });
+}
+
+#[test]
+fn a_seek_that_meets_that_of_another_consumer_is_repeated() {
+    let broker = Broker::start(&[Act::Accept]);
+    broker.refusals.lock().unwrap().extend([
+        (pb::ServerError::MetadataError, "Consumer not found"),
+        (pb::ServerError::UnknownError, "Error when resetting subscription: Failed to fence subscription"),
+    ]);
+    run(async {
+        let client = client(&broker).await?;
+        let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
+        let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
+        consumer.seek(SeekTo::Time(7)).await?;
+        assert_eq!(*broker.times.lock().unwrap(), [Some(7), Some(7), Some(7)]);
+        broker.refusals.lock().unwrap().push_back((pb::ServerError::UnknownError, "no such position"));
+        let refused = consumer.seek(SeekTo::Time(8)).await.unwrap_err();
+        assert!(refused.to_string().contains("no such position"), "{refused}");
+        assert_eq!(broker.times.lock().unwrap().len(), 4, "another refusal is final");
         consumer.close().await?;
         client.close().await
     });

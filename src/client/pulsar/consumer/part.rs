@@ -426,7 +426,8 @@ impl PartitionConsumer {
             let Err(error) = &answer else { break (seek, answer) };
             // Another consumer of the subscription seeks: the broker has closed this one, or is about to.
             let is_closed = error.kind() == ErrorKind::Metadata && seek.is_lost();
-            let is_fenced = error.kind() == ErrorKind::Unknown && error.message().contains("fence");
+            let is_fenced = error.kind() == ErrorKind::Unknown
+                && error.peer_text().is_some_and(|text| text.contains("fence"));
             if !(is_closed || is_fenced) || clock::now() >= until {
                 break (seek, answer);
             }
