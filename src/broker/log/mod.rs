@@ -284,9 +284,39 @@ pub fn weight(entry: &Entry) -> usize {
     entry.body.len() + size_of::<Entry>()
 }
 
+/// Bytes that each log may have, so that all have `total` at most: what one does not use of its part is for the others.
+pub fn share(total: usize, used: impl Iterator<Item = usize>) -> usize {
+    let mut used: Vec<usize> = used.filter(|bytes| *bytes > 0).collect();
+    used.sort_unstable();
+    let (mut left, count) = (total, used.len());
+    for (smaller, bytes) in used.into_iter().enumerate() {
+        let part = left / (count - smaller);
+        if bytes > part {
+            return part;
+        }
+        left -= bytes;
+    }
+    total
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_log_does_not_use_of_its_part_is_for_the_others() {
+        let of = |used: &[usize]| share(100, used.iter().copied());
+        assert_eq!(of(&[]), 100);
+        assert_eq!(of(&[60, 40]), 100, "all fit");
+        assert_eq!(of(&[500]), 100);
+        assert_eq!(of(&[500, 500, 500, 500]), 25);
+        assert_eq!(of(&[500, 0, 0, 0]), 100, "empty ones take nothing");
+        assert_eq!(of(&[500, 10, 500]), 45);
+        for used in [&[1, 30, 200][..], &[7; 50], &[99, 100, 101]] {
+            let each = of(used);
+            assert!(used.iter().map(|bytes| each.min(*bytes)).sum::<usize>() <= 100, "{used:?}");
+        }
+    }
 
     pub(crate) fn entry(count: u32, publish_ms: u64) -> Entry {
         Entry {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
-use crate::broker::log::{Log, Source, TopicIds};
+use crate::broker::log::{self, Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
@@ -385,10 +385,12 @@ impl Broker {
     fn housekeeping(&mut self, retention: Duration) {
         let run_ms = self.run_ms();
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
+        let cached = || self.topics.values().map(|topic| topic.log.cache_bytes());
         // All topics together have the memory of four.
-        let topics = self.stored_topics().max(1);
-        let share = (4 * self.settings.retention_bytes / topics).min(self.settings.retention_bytes);
+        let share =
+            log::share(4 * self.settings.retention_bytes, cached()).min(self.settings.retention_bytes);
         let limit = if self.settings.stored { usize::MAX } else { share };
+        let cache_share = log::share(CACHE_TOTAL, cached());
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
@@ -416,8 +418,7 @@ impl Broker {
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
-            let share = CACHE_TOTAL / topics;
-            self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
+            self.topics.values_mut().for_each(|topic| topic.log.shrink(cache_share));
         }
         if !self.settings.stored {
             self.commits.set_used((cache + self.schema_bytes) as u64);

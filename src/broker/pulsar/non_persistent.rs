@@ -24,11 +24,6 @@ const IDLE: Duration = Duration::from_secs(60);
 const LOOK: usize = 64;
 
 impl Broker {
-    /// Number of topics that may have rows in the store.
-    pub(super) fn stored_topics(&self) -> usize {
-        self.topics.range(..NON_PERSISTENT).count()
-    }
-
     /// Hands a message to the consumers that can take it now.
     pub(super) fn pass(
         &mut self,
