@@ -44,8 +44,9 @@ WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
 PYTEST := $(PY) -m pytest -q
-# Two at a time: most tests wait for a broker.
+# Most tests wait for a broker, and so do those with real ones even more.
 TWO := --numprocesses 2
+THREE := --numprocesses 3
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
@@ -173,14 +174,14 @@ python-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: the Python face" $(PYTEST) $(TWO) tests/python
 
 contract-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(TWO) tests/contract
+	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(THREE) tests/contract
 
 # Kills in one process, bad networks in the other.
 campaign-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist loadfile tests/campaign
 
 interop-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(TWO) tests/interop
+	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
 spark-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: Spark" $(PYTEST) tests/spark

@@ -6,7 +6,7 @@ use super::acks::{Entry, order};
 use super::{Command, Consumer, State, lists_redeliveries};
 use crate::pulsar::message::MessageId;
 
-/// What a broker still sends from before a seek comes at once.
+/// Time after which messages of before a seek are requested again. Those that the broker had under way come at once.
 const DROPPED_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of entries that are dropped before they are requested again.
 const MAX_DROPPED: usize = 1000;

@@ -177,6 +177,8 @@ struct Lines {
 #[derive(Debug)]
 struct Line {
     opened: watch::Receiver<Option<Opened>>,
+    /// Held by the one letter that waits for `opened`: the channel would wake several in any order.
+    turn: Arc<Semaphore>,
     task: AbortHandle,
     pauses: Backoff,
 }
@@ -416,7 +418,8 @@ impl Letters {
 
     /// The producer of a topic. All letters wait for one attempt to open it and get its error, until the next is due.
     async fn sender(&self, topic: &str, options: ProducerOptions) -> Result<Sender> {
-        let mut opened = self.attempt(topic, options)?;
+        let (mut opened, turn) = self.attempt(topic, options)?;
+        let _turn = turn.acquire().await.map_err(|_| closed())?;
         let opened = opened.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
         match opened {
             Some(Opened::Open(sender)) => Ok(sender),
@@ -426,7 +429,11 @@ impl Letters {
     }
 
     /// The latest attempt to open the producer of a topic; begins one if there is none, or if it has failed and its pause is over.
-    fn attempt(&self, topic: &str, options: ProducerOptions) -> Result<watch::Receiver<Option<Opened>>> {
+    fn attempt(
+        &self,
+        topic: &str,
+        options: ProducerOptions,
+    ) -> Result<(watch::Receiver<Option<Opened>>, Arc<Semaphore>)> {
         let mut lines = self.lines.lock();
         if lines.closed {
             return Err(closed());
@@ -437,7 +444,7 @@ impl Letters {
             let is_over =
                 matches!(&*line.opened.borrow(), Some(Opened::Failed(_, until)) if *until <= clock::now());
             if !is_over {
-                return Ok(line.opened.clone());
+                return Ok((line.opened.clone(), Arc::clone(&line.turn)));
             }
         }
         if let Some(line) = lines.by_topic.remove(topic) {
@@ -460,9 +467,11 @@ impl Letters {
                 Err(error) => Opened::Failed(error, clock::now() + pause),
             }));
         });
-        let line = Line { opened: opened.clone(), task: task.abort_handle(), pauses };
+        let turn = Arc::new(Semaphore::new(1));
+        let line =
+            Line { opened: opened.clone(), turn: Arc::clone(&turn), task: task.abort_handle(), pauses };
         lines.by_topic.insert(topic.to_owned(), line);
-        Ok(opened)
+        Ok((opened, turn))
     }
 
     /// Notes that a letter could not be sent.

@@ -273,10 +273,9 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
         broker.create_topic(name, *partitions).await.map_err(|error| error.to_string())?;
     }
     drop(broker);
-    let mut ledger = Ledger::default();
-    ledger.subscriptions = (0..plan.kinds.len())
-        .map(|at| Subscription { buries: plan.buries(at), ..Subscription::default() })
-        .collect();
+    let subscription = |at| Subscription { buries: plan.buries(at), ..Subscription::default() };
+    let subscriptions = (0..plan.kinds.len()).map(subscription).collect();
+    let ledger = Ledger { subscriptions, ..Ledger::default() };
     let writers = 4;
     let world = Rc::new(World {
         host: host.clone(),
