@@ -29,7 +29,7 @@ async def test_a_restart_in_mid_flight_loses_nothing_acknowledged(own_pulsar: Re
             await asyncio.to_thread(own_pulsar.halt, kill=kill)
             await asyncio.to_thread(own_pulsar.start)
             await load.progress(2000, timeout=90)
-        check(load.acknowledged, await stored(client, load, topic), repeats=True)
+        check(load.acknowledged, await stored(own_pulsar, client, load, topic), repeats=True)
         assert load.failed == 0
 
 
@@ -71,7 +71,7 @@ async def test_unloading_a_topic_in_mid_flight_loses_nothing(real_pulsar: RealPu
                 await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-0")
                 await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-1")
             await load.progress(500)
-        check(load.acknowledged, await stored(client, load, topic), repeats=True)
+        check(load.acknowledged, await stored(real_pulsar, client, load, topic), repeats=True)
         assert load.failed == 0
 
 
@@ -105,4 +105,4 @@ async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPu
                 await load.progress(500)
                 await asyncio.to_thread(real_pulsar.unload, topic)
             await load.progress(500)
-        check(load.acknowledged, await stored(client, load, topic), repeats=False)
+        check(load.acknowledged, await stored(real_pulsar, client, load, topic), repeats=False)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import urllib.error
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 import penstock
+
+from .harness import RealPulsar
 
 CHECK = "check"
 """The subscription that retains the messages of a load until :func:`stored` reads them."""
@@ -90,7 +95,15 @@ class Load:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
 
 
-async def stored(client: Any, load: Load, topic: str) -> dict[str, list[int]]:
+def seen_by(broker: RealPulsar, topic: str) -> Any:
+    """The broker's statistics of a topic, with or without partitions."""
+    try:
+        return broker.rest("GET", f"{broker.path(topic)}/partitioned-stats?perPartition=true")
+    except urllib.error.HTTPError:
+        return broker.rest("GET", f"{broker.path(topic)}/stats")
+
+
+async def stored(broker: RealPulsar, client: Any, load: Load, topic: str) -> dict[str, list[int]]:
     """The numbers in the topic by producer, in order of arrival."""
     missing = {(name, number) for name, numbers in load.acknowledged.items() for number in numbers}
     found: dict[str, list[int]] = {}
@@ -102,7 +115,10 @@ async def stored(client: Any, load: Load, topic: str) -> dict[str, list[int]]:
                 found.setdefault(name.decode(), []).append(int(number))
                 missing.discard((name.decode(), int(number)))
             await consumer.ack_many(messages)
-        assert not missing, f"{len(missing)} are missing after {PATIENCE} s of silence: {consumer.stats()}"
+        if missing:
+            there = await asyncio.to_thread(seen_by, broker, topic)
+            lost = f"{len(missing)} are missing after {PATIENCE} s of silence"
+            pytest.fail(f"{lost}. The consumer: {consumer.stats()}. The broker: {there}")
     return found
 
 
