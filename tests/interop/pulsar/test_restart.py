@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -84,6 +87,75 @@ async def test_a_consumer_goes_on_after_an_unload(real_pulsar: RealPulsar) -> No
                 await producer.send_many(sent)
                 await receive_new(consumer, sent)
                 await asyncio.to_thread(real_pulsar.unload, topic)
+
+
+MEMBERS = {"exclusive": 1, "failover": 2, "shared": 2, "key_shared": 2}
+"""Subscriptions of a topic, of each type, with the number of their consumers."""
+
+
+@contextlib.asynccontextmanager
+async def subscriptions(client: Any, topic: str) -> AsyncGenerator[dict[str, dict[str, list[int]]]]:
+    """Consumers of each type, which acknowledge all that they get: the numbers by producer."""
+    received: dict[str, dict[str, list[int]]] = {kind: defaultdict(list) for kind in MEMBERS}
+    over = asyncio.Event()
+
+    async def consume(consumer: Any, kind: str) -> None:
+        while not over.is_set():
+            messages = await consumer.receive_many(500, timeout=0.2)
+            for message in messages:
+                name, number, _ = bytes(message.data).split(b":", 2)
+                received[kind][name.decode()].append(int(number))
+            await consumer.ack_many(messages)
+
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for kind, members in MEMBERS.items():
+            for _ in range(members):
+                consumer = client.consumer(topic, kind, type=kind, position="earliest")
+                group.create_task(consume(await stack.enter_async_context(consumer), kind))
+        try:
+            yield received
+        finally:
+            over.set()
+
+
+async def all_received(received: dict[str, dict[str, list[int]]], load: Load) -> None:
+    """Waits until each subscription has got all that was acknowledged."""
+    sent = {name: set(numbers) for name, numbers in load.acknowledged.items()}
+
+    def missing() -> dict[str, int]:
+        return {
+            kind: sum(len(sent[name] - set(got[name])) for name in sent) for kind, got in received.items()
+        }
+
+    for _ in range(120):
+        if not any(missing().values()):
+            break
+        await asyncio.sleep(0.5)
+    assert not any(missing().values()), missing()
+    # One consumer sees the order of a partition, and a key is in one partition.
+    check(load.acknowledged, received["exclusive"], repeats=True)
+
+
+async def test_each_type_of_subscription_gets_all_over_a_restart(own_pulsar: RealPulsar) -> None:
+    topic = own_pulsar.topic(partitions=2)
+    async with connect(own_pulsar) as client, subscriptions(client, topic) as received:
+        async with Load(client, topic) as load:
+            await load.progress(1000)
+            await asyncio.to_thread(own_pulsar.halt, kill=True)
+            await asyncio.to_thread(own_pulsar.start)
+            await load.progress(1000, timeout=90)
+        await all_received(received, load)
+
+
+async def test_each_type_of_subscription_gets_all_over_an_unload(real_pulsar: RealPulsar) -> None:
+    topic = real_pulsar.topic(partitions=2)
+    async with connect(real_pulsar) as client, subscriptions(client, topic) as received:
+        async with Load(client, topic) as load:
+            for part in (0, 1, 0, 1):
+                await load.progress(500)
+                await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-{part}")
+            await load.progress(500)
+        await all_received(received, load)
 
 
 async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPulsar) -> None:
