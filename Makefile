@@ -44,7 +44,7 @@ WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
 PYTEST := $(PY) -m pytest -q
-# Most tests wait for a broker, and so do those with real ones even more.
+# Most tests mainly wait for a broker, those with real ones even more so.
 TWO := --numprocesses 2
 THREE := --numprocesses 3
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.

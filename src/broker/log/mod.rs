@@ -284,8 +284,11 @@ pub fn weight(entry: &Entry) -> usize {
     entry.body.len() + size_of::<Entry>()
 }
 
-/// Bytes that each log may have, so that all have `total` at most: what one does not use of its part is for the others.
-pub fn share(total: usize, used: impl Iterator<Item = usize>) -> usize {
+/// Bytes that each log may have, so that together they have at most `total`; what one leaves unused goes to the others.
+pub fn share(total: usize, used: impl Iterator<Item = usize> + Clone) -> usize {
+    if used.clone().sum::<usize>() <= total {
+        return total;
+    }
     let mut used: Vec<usize> = used.filter(|bytes| *bytes > 0).collect();
     used.sort_unstable();
     let (mut left, count) = (total, used.len());

@@ -381,16 +381,18 @@ impl Broker {
         }
     }
 
+    /// Bytes that each topic may have in memory, so that together they have at most `total`.
+    fn cache_share(&self, total: usize) -> usize {
+        log::share(total, self.topics.values().map(|topic| topic.log.cache_bytes()))
+    }
+
     /// Removes entries, subscriptions and sequence ids that are no longer needed.
     fn housekeeping(&mut self, retention: Duration) {
         let run_ms = self.run_ms();
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
-        let cached = || self.topics.values().map(|topic| topic.log.cache_bytes());
         // All topics together have the memory of four.
-        let share =
-            log::share(4 * self.settings.retention_bytes, cached()).min(self.settings.retention_bytes);
-        let limit = if self.settings.stored { usize::MAX } else { share };
-        let cache_share = log::share(CACHE_TOTAL, cached());
+        let each = self.settings.retention_bytes;
+        let limit = if self.settings.stored { usize::MAX } else { self.cache_share(4 * each).min(each) };
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
@@ -418,7 +420,8 @@ impl Broker {
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
-            self.topics.values_mut().for_each(|topic| topic.log.shrink(cache_share));
+            let share = self.cache_share(CACHE_TOTAL);
+            self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
             self.commits.set_used((cache + self.schema_bytes) as u64);

@@ -183,11 +183,6 @@ pub(super) struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    /// Whether the subscription that it was sent on is gone.
-    pub(super) fn is_lost(&self) -> bool {
-        matches!(&*self.part.0.borrow(), PartState::Seeking(None))
-    }
-
     /// Ends the seek after its answer. What is returned resolves when the subscription it was sent on is gone, at
     /// once if it is already.
     pub(super) fn end(self) -> impl Future<Output = ()> + use<> {

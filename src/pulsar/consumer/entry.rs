@@ -137,6 +137,7 @@ impl Consumer {
         };
         if !chunk_entries.is_empty() && !self.acks.contains(&id) {
             chunk_entries.pop();
+            self.dropped.forget(&chunk_entries);
             if self.chunked.len() >= MAX_CHUNKED {
                 self.chunked.pop_first();
             }
@@ -211,26 +212,10 @@ impl Consumer {
         let is_earlier = order(id.entry_id()) < order(start.id.entry_id());
         start.reached |= !is_earlier;
         if start.earlier_requested && is_earlier {
-            // The broker sends it again: the subscription was moved back.
-            self.start = None;
+            self.moved_back();
             return false;
         }
         !start.admits(id)
-    }
-
-    /// Drops a message before the position at which the consumer starts. The broker, which has the position of a durable
-    /// subscription, begins with the entry of that position: what is before it in the same entry would stay in the backlog for
-    /// ever. Earlier entries, and that one if such have come, are not acknowledged: the broker may have to send them again.
-    fn drop_before_start(&mut self, id: &MessageId) {
-        if !self.options.durable {
-            return;
-        }
-        let same = self.start.is_some_and(|start| start.id.entry_id() == id.entry_id());
-        if same && self.dropped.is_empty() {
-            self.acknowledge(id);
-        } else {
-            self.dropped.push(id.entry_id());
-        }
     }
 
     /// Splits a batch into messages, which share its buffer.
@@ -276,6 +261,11 @@ impl Consumer {
         error: Error,
     ) -> Result<()> {
         self.give_back(charge);
+        let whole = self.start.is_some_and(|start| start.id.batch_index < 0);
+        if whole && self.state == State::Attached && self.is_before_start(id) {
+            self.drop_before_start(id);
+            return Ok(());
+        }
         let policy = self.options.unreadable;
         if policy == Unreadable::Discard {
             self.immediate.push_back(Command::Ack(hot::Ack {

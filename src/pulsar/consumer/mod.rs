@@ -254,8 +254,9 @@ impl Consumer {
             // Messages behind the entry that ended the consumer are for the next one.
             return Ok(());
         }
+        let epoch = delivery.consumer_epoch;
         let result = self.take_entry(now, delivery, payload);
-        self.arm_dropped(now);
+        self.arm_dropped(now, epoch);
         self.look_at_permits(now);
         if self.acks.is_held_back() {
             self.hold_acks(now);
@@ -607,6 +608,9 @@ impl Consumer {
     /// support everything: the broker ignores a list there.
     fn redeliver(&mut self, entries: Vec<Entry>) {
         let listed = lists_redeliveries(self.options.kind) && !entries.is_empty();
+        if !listed && !self.dropped.entries.is_empty() {
+            self.take_dropped();
+        }
         self.epoch += u64::from(!lists_redeliveries(self.options.kind));
         if listed {
             entries.iter().for_each(|entry| self.recalls.recall(*entry));

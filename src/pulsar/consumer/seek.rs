@@ -1,13 +1,17 @@
 //! The position of a consumer: where it starts, and where a seek moves it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::acks::{Entry, order};
 use super::{Command, Consumer, State, lists_redeliveries};
 use crate::pulsar::message::MessageId;
 
-/// Time after which messages of before a seek are requested again. Those that the broker had under way come at once.
+/// Time after which messages from before a seek are requested again, and time for them to come. Those that were already on their
+/// way come at once.
 const DROPPED_DELAY: Duration = Duration::from_secs(1);
+/// Longest time for which the first of them waits for others.
+const DROPPED_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of entries that are dropped before they are requested again.
 const MAX_DROPPED: usize = 1000;
 
@@ -22,14 +26,21 @@ pub(super) struct Start {
     pub(super) earlier_requested: bool,
 }
 
-/// Entries that came before the position of a seek and were dropped. A broker may still send what it was reading when it moved the
+/// Dropped entries that lie before the position of a seek. A broker may still send what it was reading when it moved the
 /// subscription; or another consumer, or an administrator, has moved it back since. Only the broker knows which: it is asked for
 /// them again, and sends those that are not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
-    entries: Vec<Entry>,
-    /// Whether there is one since the time was set.
+    pub(super) entries: Vec<Entry>,
+    /// Messages before the position in the entry of the position itself. They are acknowledged if no earlier entry comes again.
+    heads: BTreeSet<(i32, i32)>,
+    /// The entry of the position, which is to be sent again as well.
+    again: Option<Entry>,
+    /// Whether they were requested again.
+    requested: bool,
+    /// Whether one was added since `due` was set.
     is_new: bool,
+    first: Option<Instant>,
     due: Option<Instant>,
 }
 
@@ -41,8 +52,11 @@ impl Dropped {
         self.is_new = true;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// Forgets entries that are delivered as parts of a message behind the position.
+    pub(super) fn forget(&mut self, entries: &[Entry]) {
+        if !self.entries.is_empty() {
+            self.entries.retain(|entry| !entries.contains(entry));
+        }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
@@ -83,6 +97,8 @@ impl Consumer {
     pub fn begin_seek(&mut self) {
         self.forget_dying();
         self.forget_dropped();
+        // Messages that the owner has taken are from the old position.
+        self.recalls.recall_all();
         self.moves += 1;
         self.was_at_end = std::mem::take(&mut self.at_end);
         self.flush_acks();
@@ -143,37 +159,100 @@ impl Consumer {
         }
     }
 
-    pub(super) fn forget_dropped(&mut self) {
-        self.dropped = Dropped::default();
-    }
-
-    /// Sets the time at which what was dropped is requested again. Where entries come in order, that is before the first message from
-    /// the start on is handed out, so that none is repeated.
-    pub(super) fn arm_dropped(&mut self, now: Instant) {
-        let dropped = &mut self.dropped;
-        if dropped.is_empty() {
+    /// Drops a message before the position at which the consumer starts. The broker, which has the position of a durable
+    /// subscription, begins with the entry of that position: what is before it in the same entry would stay in the backlog for
+    /// ever, and is acknowledged. Earlier entries are not; nor is that one while it is open whether the subscription was moved back.
+    pub(super) fn drop_before_start(&mut self, id: &MessageId) {
+        if !self.options.durable {
             return;
         }
+        if self.start.is_none_or(|start| start.id.entry_id() != id.entry_id()) {
+            self.dropped.push(id.entry_id());
+        } else if self.dropped.entries.is_empty() && !self.dropped.requested {
+            self.acknowledge(id);
+        } else {
+            self.dropped.heads.insert((id.batch_index, id.batch_size));
+        }
+    }
+
+    /// Ends the start of a consumer: an entry before it that was requested again has come.
+    pub(super) fn moved_back(&mut self) {
+        let start = self.start.take();
+        let dropped = std::mem::take(&mut self.dropped);
+        if !dropped.heads.is_empty() {
+            self.dropped.again = start.map(|start| start.id.entry_id());
+        }
+    }
+
+    /// Sets the time at which what was dropped is requested again. Where entries come in order, that is before the first message
+    /// at or behind the start is handed out, so that none is repeated. `epoch` is that of a delivery: a broker that states none could
+    /// not tell those on their way from those that come again.
+    pub(super) fn arm_dropped(&mut self, now: Instant, epoch: Option<u64>) {
+        if let Some(entry) = self.dropped.again.take() {
+            self.request_again(now, &MessageId::new(entry.0, entry.1));
+        }
+        let reached = self.start.is_some_and(|start| start.reached);
         let in_order = !lists_redeliveries(self.options.kind);
-        if dropped.entries.len() >= MAX_DROPPED || in_order && self.start.is_some_and(|start| start.reached) {
+        let dropped = &mut self.dropped;
+        if dropped.requested {
+            dropped.due = dropped.due.or(Some(now + DROPPED_DELAY));
+            return;
+        }
+        if dropped.entries.is_empty() {
+            return;
+        }
+        if in_order && epoch.is_none() {
+            self.forget_dropped();
+        } else if dropped.entries.len() >= MAX_DROPPED || in_order && reached {
             dropped.due = Some(now);
             self.expire_dropped(now);
         } else if std::mem::take(&mut dropped.is_new) {
-            dropped.due = Some(now + DROPPED_DELAY);
+            let first = *dropped.first.get_or_insert(now);
+            dropped.due = Some((now + DROPPED_DELAY).min(first + DROPPED_LIMIT));
         }
     }
 
-    /// Requests again what was dropped, when it is time.
+    /// Requests again what was dropped, when it is time. If none has come when it is time again, what was dropped lies behind the
+    /// subscription.
     pub(super) fn expire_dropped(&mut self, now: Instant) {
         if self.dropped.due.is_none_or(|due| due > now) {
             return;
         }
-        let entries = std::mem::take(&mut self.dropped).entries;
+        if self.dropped.requested {
+            let heads = std::mem::take(&mut self.dropped).heads;
+            if let Some(start) = self.start {
+                for (batch_index, batch_size) in heads {
+                    self.acknowledge(&MessageId { batch_index, batch_size, ..start.id });
+                }
+            }
+            self.arm_acks(now);
+            return;
+        }
+        let entries = self.take_dropped();
+        self.dropped.due = Some(now + DROPPED_DELAY);
+        self.flush_acks();
+        self.redeliver(entries);
+    }
+
+    /// Takes what was dropped, to be requested again.
+    pub(super) fn take_dropped(&mut self) -> Vec<Entry> {
         if let Some(start) = &mut self.start {
             start.earlier_requested = true;
         }
-        self.flush_acks();
-        self.redeliver(entries);
+        let Dropped { entries, heads, .. } = std::mem::take(&mut self.dropped);
+        self.dropped = Dropped { heads, requested: true, ..Dropped::default() };
+        entries
+    }
+
+    pub(super) fn forget_dropped(&mut self) {
+        self.dropped = Dropped::default();
+    }
+
+    /// Ends a seek after which the broker has not closed the consumer.
+    pub fn stay(&mut self) {
+        if self.state == State::Seeking {
+            self.state = State::Attached;
+        }
     }
 
     /// Handles a failed SEEK: requests redelivery of the messages dropped meanwhile.

@@ -8,6 +8,7 @@ use crate::pulsar::pb::command_ack::ValidationError;
 use crate::pulsar::schema::Codec;
 
 mod given_up;
+mod moved_back;
 
 /// Time that an incomplete message waits.
 const CHUNK_TIME: Duration = Duration::from_secs(60);
@@ -369,27 +370,6 @@ fn what_another_moves_back_before_a_seek_is_delivered_and_not_acknowledged() {
 
 /// Apache Pulsar may send what it was reading when the position was moved.
 #[test]
-fn what_was_requested_again_and_does_not_come_leaves_the_seek_as_it_was() {
-    for kind in [SubType::Exclusive, SubType::Shared] {
-        let mut c = consumer(Options { kind, ..Options::default() });
-        c.begin_seek();
-        c.end_seek(Some(MessageId::new(1, 4)), false);
-        c.attach();
-        give(&mut c, 2, single("late")).unwrap();
-        give(&mut c, 4, single("sought")).unwrap();
-        let due = c.poll_timeout().unwrap_or_else(Instant::now);
-        assert!(requested(&mut c, due).is_some());
-        let again = hot::Delivery { consumer_epoch: c.epoch(), ..delivery(4, &[]) };
-        c.handle_message(due, again, single("sought")).unwrap();
-        give(&mut c, 5, single("behind")).ok();
-        c.flush_acks();
-        let acks = written(&mut c).into_iter().filter(|command| matches!(command, Command::Ack(_))).count();
-        assert_eq!(acks, 1, "of the message that was sought");
-    }
-}
-
-/// Apache Pulsar may send what it was reading when the position was moved.
-#[test]
 fn what_comes_late_from_before_a_seek_is_dropped() {
     let mut c = consumer(Options { kind: SubType::KeyShared, ..Options::default() });
     c.begin_seek();
@@ -403,96 +383,6 @@ fn what_comes_late_from_before_a_seek_is_dropped() {
         give(&mut c, entry, single("x")).unwrap();
     }
     assert_eq!(take(&mut c).iter().map(|message| message.id.entry).collect::<Vec<_>>(), [5]);
-}
-
-/// Entries that are requested again now; `None` if none are, and empty if all are.
-fn requested(c: &mut Consumer, now: Instant) -> Option<Vec<u64>> {
-    c.handle_timeout(now);
-    written(c).into_iter().find_map(|command| match command {
-        Command::RedeliverUnacknowledgedMessages(again) => {
-            Some(again.message_ids.iter().map(|id| id.entry_id).collect())
-        }
-        _ => None,
-    })
-}
-
-#[test]
-fn what_was_dropped_before_a_seek_is_requested_again_and_then_delivered() {
-    for kind in [SubType::Shared, SubType::KeyShared] {
-        let mut c = consumer(Options { kind, ..Options::default() });
-        c.begin_seek();
-        c.closed_by_broker();
-        c.end_seek(Some(MessageId::new(1, 4)), false);
-        c.attach();
-        for entry in [2, 3, 5] {
-            give(&mut c, entry, single("x")).unwrap();
-        }
-        assert_eq!(requested(&mut c, Instant::now()), None, "it is too early");
-        let due = c.poll_timeout().expect("there is something to request");
-        assert_eq!(requested(&mut c, due), Some(vec![2, 3]));
-        assert_eq!(requested(&mut c, due + Duration::from_secs(10)), None, "once");
-        for entry in [2, 3] {
-            give(&mut c, entry, single("moved back")).unwrap();
-        }
-        assert_eq!(take(&mut c).iter().map(|message| message.id.entry).collect::<Vec<_>>(), [5, 2, 3]);
-    }
-}
-
-#[test]
-fn where_entries_come_in_order_all_are_requested_again_before_one_is_handed_out() {
-    for kind in [SubType::Exclusive, SubType::Failover] {
-        let mut c = consumer(Options { kind, ..Options::default() });
-        c.begin_seek();
-        c.end_seek(Some(MessageId::new(1, 4)), false);
-        c.attach();
-        for entry in [2, 3, 5] {
-            give(&mut c, entry, single("x")).unwrap();
-        }
-        assert_eq!(c.available(), 0);
-        assert_eq!(requested(&mut c, Instant::now()), Some(vec![]));
-        let epoch = c.epoch();
-        for entry in 2..6 {
-            let again = hot::Delivery { consumer_epoch: epoch, ..delivery(entry, &[]) };
-            c.handle_message(Instant::now(), again, single("moved back")).unwrap();
-        }
-        assert_eq!(take(&mut c).iter().map(|message| message.id.entry).collect::<Vec<_>>(), [2, 3, 4, 5]);
-    }
-}
-
-#[test]
-fn what_was_dropped_before_a_seek_is_not_requested_where_the_broker_sends_it_by_itself() {
-    let mut c = consumer(Options { kind: SubType::Shared, ..Options::default() });
-    c.begin_seek();
-    c.end_seek(Some(MessageId::new(1, 4)), false);
-    c.attach();
-    give(&mut c, 2, single("x")).unwrap();
-    c.detach();
-    c.attach();
-    assert_eq!(c.poll_timeout(), None);
-    give(&mut c, 2, single("x")).unwrap();
-    assert_eq!(c.available(), 0);
-    c.begin_seek();
-    c.end_seek(Some(MessageId::new(1, 3)), false);
-    c.attach();
-    assert_eq!(requested(&mut c, Instant::now() + Duration::from_secs(10)), None, "of another seek");
-}
-
-#[test]
-fn many_entries_that_are_dropped_before_a_seek_do_not_wait_for_the_last() {
-    for kind in [SubType::Exclusive, SubType::Shared] {
-        let mut c = consumer(Options { kind, ..Options::default() });
-        c.begin_seek();
-        c.end_seek(Some(MessageId::new(1, 100_000)), false);
-        c.attach();
-        let first = (0..5000).find(|entry| {
-            give(&mut c, *entry, single("x")).unwrap();
-            requested(&mut c, Instant::now()).is_some()
-        });
-        assert_eq!(first, Some(999));
-        let again = hot::Delivery { consumer_epoch: c.epoch(), ..delivery(0, &[]) };
-        c.handle_message(Instant::now(), again, single("moved back")).unwrap();
-        assert_eq!(c.available(), 1);
-    }
 }
 
 #[test]
@@ -997,6 +887,7 @@ fn a_seek_goes_on_behind_an_entry_that_ended_the_consumer() {
     c.end_seek(Some(MessageId::new(1, 0)), false);
     c.detach();
     c.attach();
+    give(&mut c, 0, encrypted()).unwrap();
     give(&mut c, 1, single("behind")).unwrap();
     assert_eq!((c.has_failed(), c.available(), c.moves()), (false, 1, 1));
 }

@@ -95,7 +95,7 @@ MEMBERS = {"exclusive": 1, "failover": 2, "shared": 2, "key_shared": 2}
 
 @contextlib.asynccontextmanager
 async def subscriptions(client: Any, topic: str) -> AsyncGenerator[dict[str, dict[str, list[int]]]]:
-    """Consumers of each type, which acknowledge all that they get: the numbers by producer."""
+    """Runs consumers of each type that acknowledge everything; yields the received numbers."""
     received: dict[str, dict[str, list[int]]] = {kind: defaultdict(list) for kind in MEMBERS}
     over = asyncio.Event()
 

@@ -73,7 +73,7 @@ struct Broker {
     starts: Mutex<Vec<Option<pb::MessageIdData>>>,
     /// Answers to SEEK, which are given when there is one for each partition.
     seeks: Mutex<Vec<Option<Command>>>,
-    /// Refusals of the next SEEKs, as by Apache Pulsar while another consumer of the subscription seeks.
+    /// Refusals of the next SEEKs, as Apache Pulsar sends them while another consumer of the subscription seeks.
     refusals: Mutex<VecDeque<(pb::ServerError, &'static str)>>,
 }
 
@@ -209,7 +209,7 @@ impl Broker {
                         message: message.into(),
                     });
                     // It has closed the consumer, or is about to.
-                    let closed_before = error == pb::ServerError::MetadataError;
+                    let closed_before = self.sought.load(Ordering::SeqCst) == 1;
                     return if closed_before {
                         vec![Some(close), Some(refusal)]
                     } else {
@@ -328,18 +328,26 @@ fn a_seek_that_meets_that_of_another_consumer_is_repeated() {
     let broker = Broker::start(&[Act::Accept]);
     broker.refusals.lock().unwrap().extend([
         (pb::ServerError::MetadataError, "Consumer not found"),
+        (pb::ServerError::MetadataError, "Consumer not found"),
         (pb::ServerError::UnknownError, "Error when resetting subscription: Failed to fence subscription"),
     ]);
     run(async {
         let client = client(&broker).await?;
         let (topics, options) = (vec![TOPIC.into()], ConsumerOptions::default());
         let consumer = client.consumer(topics, "s".into(), options, Arc::new(Events::default())).await?;
-        consumer.seek(SeekTo::Time(7)).await?;
-        assert_eq!(*broker.times.lock().unwrap(), [Some(7), Some(7), Some(7)]);
+        let (first, second) = tokio::join!(consumer.seek(SeekTo::Time(7)), async {
+            // Between two attempts of the first.
+            until(|| broker.sought.load(Ordering::SeqCst) == 2).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            consumer.seek(SeekTo::Time(9)).await
+        });
+        first?;
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::NotAllowed, "one is under way");
+        assert_eq!(*broker.times.lock().unwrap(), [Some(7); 4]);
         broker.refusals.lock().unwrap().push_back((pb::ServerError::UnknownError, "no such position"));
         let refused = consumer.seek(SeekTo::Time(8)).await.unwrap_err();
         assert!(refused.to_string().contains("no such position"), "{refused}");
-        assert_eq!(broker.times.lock().unwrap().len(), 4, "another refusal is final");
+        assert_eq!(broker.times.lock().unwrap().len(), 5, "another refusal is final");
         consumer.close().await?;
         client.close().await
     });

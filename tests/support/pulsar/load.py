@@ -108,7 +108,7 @@ async def stored(broker: RealPulsar, client: Any, load: Load, topic: str) -> dic
     missing = {(name, number) for name, numbers in load.acknowledged.items() for number in numbers}
     found: dict[str, list[int]] = {}
     async with client.consumer(topic, CHECK, position="earliest") as consumer:
-        # What is repeated may follow.
+        # Repeated messages may still follow.
         while messages := await consumer.receive_many(5000, timeout=PATIENCE if missing else 2):
             for message in messages:
                 name, number, _ = bytes(message.data).split(b":", 2)

@@ -177,7 +177,7 @@ struct Lines {
 #[derive(Debug)]
 struct Line {
     opened: watch::Receiver<Option<Opened>>,
-    /// Held by the one letter that waits for `opened`: the channel would wake several in any order.
+    /// Held by the one letter that waits for `opened`: the channel would wake several waiters in arbitrary order.
     turn: Arc<Semaphore>,
     task: AbortHandle,
     pauses: Backoff,

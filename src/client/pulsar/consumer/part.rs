@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::Signal;
@@ -83,6 +83,8 @@ pub(super) struct PartitionConsumer {
     machine: Mutex<Machine>,
     state: PartWatch,
     directions: Directions,
+    /// Held by the one seek that is under way.
+    seeks: Semaphore,
     /// A seek has ended the subscription, or is about to.
     moved: AtomicBool,
     /// The connection of a seek since which it has not been subscribed again.
@@ -247,6 +249,7 @@ impl PartitionConsumer {
             machine: Mutex::new(Rank::Machine, machine),
             state: PartWatch::new(),
             directions: Directions::default(),
+            seeks: Semaphore::new(1),
             moved: AtomicBool::new(false),
             sought_on: Mutex::default(),
             // A Failover subscription has others; the broker says who is served.
@@ -297,7 +300,6 @@ impl PartitionConsumer {
         self.active.load(Ordering::Acquire)
     }
 
-    /// The connection over which it is subscribed now.
     /// Whether the broker serves it now.
     pub(super) fn is_connected(&self) -> bool {
         self.state.is_connected()
@@ -410,28 +412,23 @@ impl PartitionConsumer {
 
     /// Moves the subscription; resolves when it is subscribed again at the new position.
     pub(super) async fn seek(&self, to: SeekTo) -> Result<()> {
+        // Also between the attempts.
+        let Ok(_turn) = self.seeks.try_acquire() else { return Err(self.seek_under_way()) };
         let until = clock::now() + self.operation_timeout;
         let mut pauses = Backoff::new(Duration::from_secs(1));
         let (seek, answer) = loop {
             let begun = tokio::time::timeout_at(until.into(), self.state.begin_seek()).await;
             let seek = match begun.map_err(|_| self.not_subscribed())? {
                 Ok(seek) => seek,
-                Err(SeekRefused::UnderWay) => {
-                    return Err(Error::new(ErrorKind::NotAllowed, "another seek is under way")
-                        .with_topic(Arc::clone(&self.topic)));
-                }
+                Err(SeekRefused::UnderWay) => return Err(self.seek_under_way()),
                 Err(SeekRefused::Closed) => return Err(self.ended()),
             };
             let answer = self.ask_seek(&seek, &to).await;
             let Err(error) = &answer else { break (seek, answer) };
-            // Another consumer of the subscription seeks: the broker has closed this one, or is about to.
-            let is_closed = error.kind() == ErrorKind::Metadata && seek.is_lost();
-            let is_fenced = error.kind() == ErrorKind::Unknown
-                && error.peer_text().is_some_and(|text| text.contains("fence"));
-            if !(is_closed || is_fenced) || clock::now() >= until {
+            if !meets_another(error) || clock::now() >= until {
                 break (seek, answer);
             }
-            self.machine().abort_seek();
+            self.change(Machine::abort_seek);
             drop(seek);
             tokio::time::sleep(pauses.pause()).await;
         };
@@ -442,8 +439,13 @@ impl PartitionConsumer {
         if tokio::time::timeout(SEEK_CLOSE, seek.end()).await.is_err() {
             self.moved.store(false, Ordering::Release);
             *self.sought_on.lock() = None;
+            self.change(Machine::stay);
         }
         self.attached().await.map(drop)
+    }
+
+    fn seek_under_way(&self) -> Error {
+        Error::new(ErrorKind::NotAllowed, "another seek is under way").with_topic(Arc::clone(&self.topic))
     }
 
     async fn ask_seek(&self, seek: &Seek<'_>, to: &SeekTo) -> Result<Command> {
@@ -463,14 +465,13 @@ impl PartitionConsumer {
     }
 
     fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
-        let mut machine = self.machine();
-        match (answer, to) {
-            (Ok(_), SeekTo::Id { id, inclusive, .. }) => machine.end_seek(Some(id), inclusive),
-            (Ok(_), SeekTo::Time(ms)) => machine.end_seek_to_time(ms),
-            (Err(error), _) => {
-                machine.abort_seek();
-                return Err(error.with_topic(Arc::clone(&self.topic)));
-            }
+        if let Err(error) = answer {
+            self.change(Machine::abort_seek);
+            return Err(error.with_topic(Arc::clone(&self.topic)));
+        }
+        match to {
+            SeekTo::Id { id, inclusive, .. } => self.machine().end_seek(Some(id), inclusive),
+            SeekTo::Time(ms) => self.machine().end_seek_to_time(ms),
         }
         // A seek past an entry that could not be read goes on where that had ended the consumer.
         self.signal.resume(self.id);
@@ -581,6 +582,16 @@ impl ConsumerRoute for PartitionConsumer {
             self.set_active(false);
             self.state.lose();
         }
+    }
+}
+
+/// Whether a seek was refused because another consumer of the subscription seeks: the broker has closed this one, or is about to.
+fn meets_another(error: &Error) -> bool {
+    let says = |part| error.peer_text().is_some_and(|text| text.contains(part));
+    match error.kind() {
+        ErrorKind::Metadata => says("Consumer not found"),
+        ErrorKind::Unknown => says("fence"),
+        _ => false,
     }
 }
 

@@ -73,7 +73,7 @@ const TABLE: Table = Table {
     except: &[],
     rare: &[(
         BEFORE,
-        "a client writes Connect at the instant at which it is connected: only a fault of that instant is before",
+        "a client writes Connect at the instant at which it is connected: only a fault of that instant comes before it",
     )],
 };
 /// Virtual seconds within which everything settles once it is healed.
@@ -262,7 +262,7 @@ pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), Str
     let swarm = Swarm::draw(&mut chance).aimed_at(TABLE.states);
     let plan = plan(host.options(), &mut chance);
     trace::event(format_args!("{swarm:?} {plan:?}"));
-    // What dies with others of its batch was not handed out.
+    // A message that dies with its batch may not have been handed out.
     watch::begin(!plan.chunking && plan.dead_after.is_none());
     if chance.percent(40) {
         // Commits that fail by chance, one in 200.

@@ -99,7 +99,7 @@ impl Ledger {
         missing
     }
 
-    /// Messages that are stored, and that subscriptions have got rid of without the application.
+    /// Messages that are stored, and that subscriptions acknowledged without the application.
     pub(super) fn buried(&self) -> BTreeSet<Name> {
         let mut buried = BTreeSet::new();
         for subscription in self.subscriptions.iter().filter(|subscription| subscription.buries) {
