@@ -191,8 +191,6 @@ impl Consumer {
         if let Some(entry) = self.dropped.again.take() {
             self.request_again(now, &MessageId::new(entry.0, entry.1));
         }
-        let reached = self.start.is_some_and(|start| start.reached);
-        let in_order = !lists_redeliveries(self.options.kind);
         let dropped = &mut self.dropped;
         if dropped.requested {
             dropped.due = dropped.due.or(Some(now + DROPPED_DELAY));
@@ -201,6 +199,8 @@ impl Consumer {
         if dropped.entries.is_empty() {
             return;
         }
+        let reached = self.start.is_some_and(|start| start.reached);
+        let in_order = !lists_redeliveries(self.options.kind);
         if in_order && epoch.is_none() {
             self.forget_dropped();
         } else if dropped.entries.len() >= MAX_DROPPED || in_order && reached {

@@ -12,6 +12,8 @@ mod moved_back;
 
 /// Time that an incomplete message waits.
 const CHUNK_TIME: Duration = Duration::from_secs(60);
+/// No entries.
+const NONE: [u64; 0] = [];
 
 fn consumer(options: Options) -> Consumer {
     let mut consumer = Consumer::new(7, Options { receiver_queue: 10, ..options });
@@ -76,6 +78,24 @@ fn written(consumer: &mut Consumer) -> Vec<Command> {
     let mut bytes = out.take();
     let mut decoder = Decoder::new(1 << 20);
     std::iter::from_fn(|| decoder.next(&mut bytes).unwrap()).map(|frame| frame.command).collect()
+}
+
+/// Entries that are requested again now; `None` if nothing is, empty if everything is.
+fn again(c: &mut Consumer, now: Instant) -> Option<Vec<u64>> {
+    c.handle_timeout(now);
+    written(c).into_iter().find_map(|command| match command {
+        Command::RedeliverUnacknowledgedMessages(asked) => {
+            Some(asked.message_ids.iter().map(|id| id.entry_id).collect())
+        }
+        _ => None,
+    })
+}
+
+/// Entries that are acknowledged now.
+fn acked(c: &mut Consumer, now: Instant) -> Vec<u64> {
+    c.handle_timeout(now);
+    c.flush_acks();
+    acks(c, now).into_iter().flat_map(|(_, entries)| entries).collect()
 }
 
 fn flow(permits: u32) -> Command {

@@ -3,7 +3,6 @@
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const NONE: [u64; 0] = [];
 
 fn limited(kind: SubType, chunked: ChunkLimits) -> Consumer {
     consumer(Options { kind, chunked, ..Options::default() })
@@ -11,23 +10,6 @@ fn limited(kind: SubType, chunked: ChunkLimits) -> Consumer {
 
 fn deliver(c: &mut Consumer, now: Instant, entry: u64, payload: Payload) {
     c.handle_message(now, delivery(entry, &[]), payload).unwrap();
-}
-
-/// Entries that are requested again now; `None` if nothing is, empty if everything is.
-fn again(c: &mut Consumer, now: Instant) -> Option<Vec<u64>> {
-    c.handle_timeout(now);
-    written(c).into_iter().find_map(|command| match command {
-        Command::RedeliverUnacknowledgedMessages(asked) => {
-            Some(asked.message_ids.iter().map(|id| id.entry_id).collect())
-        }
-        _ => None,
-    })
-}
-
-fn acked(c: &mut Consumer, now: Instant) -> Vec<u64> {
-    c.handle_timeout(now);
-    c.flush_acks();
-    acks(c, now).into_iter().flat_map(|(_, entries)| entries).collect()
 }
 
 fn counted(c: &Consumer) -> (u64, u64, u64) {

@@ -19,28 +19,6 @@ fn deliver(c: &mut Consumer, now: Instant, entry: u64, payload: Payload) {
     c.handle_message(now, delivery, payload).unwrap();
 }
 
-/// Entries that are requested again now; `None` if none are, and empty if all are.
-fn requested(c: &mut Consumer, now: Instant) -> Option<Vec<u64>> {
-    c.handle_timeout(now);
-    written(c).into_iter().find_map(|command| match command {
-        Command::RedeliverUnacknowledgedMessages(again) => {
-            Some(again.message_ids.iter().map(|id| id.entry_id).collect())
-        }
-        _ => None,
-    })
-}
-
-/// Entries that are acknowledged now.
-fn acknowledged(c: &mut Consumer, now: Instant) -> Vec<u64> {
-    c.handle_timeout(now);
-    c.flush_acks();
-    let acks = written(c).into_iter().filter_map(|command| match command {
-        Command::Ack(ack) => Some(ack.message_ids.into_iter().map(|id| id.entry_id)),
-        _ => None,
-    });
-    acks.flatten().collect()
-}
-
 fn entries(c: &mut Consumer) -> Vec<u64> {
     take(c).iter().map(|message| message.id.entry).collect()
 }
@@ -53,14 +31,14 @@ fn what_was_dropped_is_requested_again_and_then_delivered() {
         for entry in [2, 3, 5] {
             deliver(&mut c, now, entry, single("x"));
         }
-        assert_eq!(requested(&mut c, now), None, "it is too early");
+        assert_eq!(again(&mut c, now), None, "it is too early");
         let due = c.poll_timeout().expect("there is something to request");
-        assert_eq!(requested(&mut c, due), Some(vec![2, 3]));
+        assert_eq!(again(&mut c, due), Some(vec![2, 3]));
         for entry in [2, 3] {
             deliver(&mut c, due, entry, single("moved back"));
         }
         assert_eq!(entries(&mut c), [5, 2, 3]);
-        assert_eq!(requested(&mut c, due + Duration::from_secs(10)), None, "once");
+        assert_eq!(again(&mut c, due + Duration::from_secs(10)), None, "once");
         assert_eq!(c.poll_timeout(), None);
     }
 }
@@ -74,7 +52,7 @@ fn where_entries_come_in_order_all_are_requested_again_before_one_is_handed_out(
             deliver(&mut c, now, entry, single("x"));
         }
         assert_eq!(c.available(), 0);
-        assert_eq!(requested(&mut c, now), Some(vec![]));
+        assert_eq!(again(&mut c, now), Some(vec![]));
         for entry in 2..6 {
             deliver(&mut c, now, entry, single("moved back"));
         }
@@ -90,7 +68,7 @@ fn a_broker_that_states_no_epoch_is_asked_for_nothing() {
         give(&mut c, entry, single("x")).unwrap();
     }
     assert_eq!(entries(&mut c), [5]);
-    assert_eq!((requested(&mut c, Instant::now()), c.poll_timeout()), (None, None));
+    assert_eq!((again(&mut c, Instant::now()), c.poll_timeout()), (None, None));
 }
 
 #[test]
@@ -106,13 +84,13 @@ fn nothing_is_requested_that_the_broker_sends_by_itself() {
     c.begin_seek();
     c.end_seek(Some(MessageId::new(1, 3)), false);
     c.attach();
-    assert_eq!(requested(&mut c, now + Duration::from_secs(10)), None, "of another seek");
+    assert_eq!(again(&mut c, now + Duration::from_secs(10)), None, "of another seek");
     deliver(&mut c, now, 2, single("x"));
     c.redeliver_unacknowledged();
-    assert_eq!(requested(&mut c, now), Some(vec![]));
+    assert_eq!(again(&mut c, now), Some(vec![]));
     deliver(&mut c, now, 2, single("moved back"));
     assert_eq!(c.available(), 1);
-    assert_eq!(requested(&mut c, now + Duration::from_secs(10)), None, "all were requested");
+    assert_eq!(again(&mut c, now + Duration::from_secs(10)), None, "all were requested");
 }
 
 #[test]
@@ -122,7 +100,7 @@ fn neither_many_entries_nor_slow_ones_wait_for_the_last() {
         let mut c = sought(kind, MessageId::new(1, 100_000));
         let first = (0..5000).find(|entry| {
             deliver(&mut c, now, *entry, single("x"));
-            requested(&mut c, now).is_some()
+            again(&mut c, now).is_some()
         });
         assert_eq!(first, Some(999));
         deliver(&mut c, now, 0, single("moved back"));
@@ -131,7 +109,7 @@ fn neither_many_entries_nor_slow_ones_wait_for_the_last() {
         let first = (0..100).find(|entry| {
             let now = now + Duration::from_millis(900) * *entry as u32;
             deliver(&mut c, now, *entry, single("x"));
-            requested(&mut c, now).is_some()
+            again(&mut c, now).is_some()
         });
         assert_eq!(first, Some(6), "5 s after the first");
     }
@@ -144,15 +122,15 @@ fn what_does_not_come_again_was_late_and_the_seek_stands() {
         let mut c = sought(kind, MessageId::new(1, 4));
         deliver(&mut c, now, 2, single("late"));
         deliver(&mut c, now, 4, single("sought"));
-        assert_eq!(acknowledged(&mut c, now), Vec::<u64>::new(), "it may have to be delivered");
+        assert_eq!(acked(&mut c, now), NONE, "it may have to be delivered");
         // Where entries come in order, they are requested at once.
         let due = if kind == SubType::Shared { c.poll_timeout().unwrap() } else { now };
-        requested(&mut c, due);
+        again(&mut c, due);
         let settled = c.poll_timeout().unwrap();
         deliver(&mut c, due, 4, single("sought"));
         deliver(&mut c, due, 5, single("behind"));
-        assert_eq!(acknowledged(&mut c, due), Vec::<u64>::new());
-        assert_eq!(acknowledged(&mut c, settled), [4]);
+        assert_eq!(acked(&mut c, due), NONE);
+        assert_eq!(acked(&mut c, settled), [4]);
         assert_eq!(entries(&mut c), [5]);
         assert_eq!(c.poll_timeout(), None);
     }
@@ -164,13 +142,13 @@ fn the_entry_of_the_position_comes_again_with_earlier_ones() {
     let mut c = sought(SubType::Shared, MessageId::new(1, 4));
     deliver(&mut c, now, 2, single("x"));
     let due = c.poll_timeout().unwrap();
-    assert_eq!(requested(&mut c, due), Some(vec![2]));
+    assert_eq!(again(&mut c, due), Some(vec![2]));
     deliver(&mut c, due, 4, single("x"));
     deliver(&mut c, due, 2, single("moved back"));
-    assert_eq!(requested(&mut c, due), Some(vec![4]));
+    assert_eq!(again(&mut c, due), Some(vec![4]));
     deliver(&mut c, due, 4, single("moved back"));
     assert_eq!(entries(&mut c), [2, 4]);
-    assert_eq!(acknowledged(&mut c, due + Duration::from_secs(10)), Vec::<u64>::new());
+    assert_eq!(acked(&mut c, due + Duration::from_secs(10)), NONE);
 }
 
 #[test]
@@ -183,8 +161,8 @@ fn the_rest_of_a_batch_is_not_repeated() {
     assert_eq!(rest.iter().map(|message| message.id.batch_index).collect::<Vec<_>>(), [1, 2]);
     rest.iter().for_each(|message| c.ack(now, &message.id));
     let due = now + Duration::from_secs(1);
-    assert_eq!(requested(&mut c, due), Some(vec![2]));
-    assert_eq!(acknowledged(&mut c, due + Duration::from_secs(1)), [4], "with its first message");
+    assert_eq!(again(&mut c, due), Some(vec![2]));
+    assert_eq!(acked(&mut c, due + Duration::from_secs(1)), [4], "with its first message");
 }
 
 #[test]
