@@ -14,7 +14,7 @@ import penstock
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
-from support.pulsar.load import Load, check, stored
+from support.pulsar.load import Load, check, numbers, stored
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -102,9 +102,8 @@ async def subscriptions(client: Any, topic: str) -> AsyncGenerator[dict[str, dic
     async def consume(consumer: Any, kind: str) -> None:
         while not over.is_set():
             messages = await consumer.receive_many(500, timeout=0.2)
-            for message in messages:
-                name, number, _ = bytes(message.data).split(b":", 2)
-                received[kind][name.decode()].append(int(number))
+            for name, number in numbers(messages):
+                received[kind][name].append(number)
             await consumer.ack_many(messages)
 
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
@@ -120,7 +119,7 @@ async def subscriptions(client: Any, topic: str) -> AsyncGenerator[dict[str, dic
 
 async def all_received(received: dict[str, dict[str, list[int]]], load: Load) -> None:
     """Waits until each subscription has got all that was acknowledged."""
-    sent = {name: set(numbers) for name, numbers in load.acknowledged.items()}
+    sent = {name: set(acknowledged) for name, acknowledged in load.acknowledged.items()}
 
     def missing() -> dict[str, int]:
         return {

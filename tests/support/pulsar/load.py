@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import urllib.error
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -95,6 +96,13 @@ class Load:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 120)
 
 
+def numbers(messages: list[Any]) -> Iterator[tuple[str, int]]:
+    """The producer and the number of each message of a load."""
+    for message in messages:
+        name, number, _ = bytes(message.data).split(b":", 2)
+        yield name.decode(), int(number)
+
+
 def seen_by(broker: RealPulsar, topic: str) -> Any:
     """The broker's statistics of a topic, with or without partitions."""
     try:
@@ -105,15 +113,14 @@ def seen_by(broker: RealPulsar, topic: str) -> Any:
 
 async def stored(broker: RealPulsar, client: Any, load: Load, topic: str) -> dict[str, list[int]]:
     """The numbers in the topic by producer, in order of arrival."""
-    missing = {(name, number) for name, numbers in load.acknowledged.items() for number in numbers}
+    missing = {(name, number) for name, sent in load.acknowledged.items() for number in sent}
     found: dict[str, list[int]] = {}
     async with client.consumer(topic, CHECK, position="earliest") as consumer:
         # Repeated messages may still follow.
         while messages := await consumer.receive_many(5000, timeout=PATIENCE if missing else 2):
-            for message in messages:
-                name, number, _ = bytes(message.data).split(b":", 2)
-                found.setdefault(name.decode(), []).append(int(number))
-                missing.discard((name.decode(), int(number)))
+            for name, number in numbers(messages):
+                found.setdefault(name, []).append(number)
+                missing.discard((name, number))
             await consumer.ack_many(messages)
         if missing:
             there = await asyncio.to_thread(seen_by, broker, topic)
