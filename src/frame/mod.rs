@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 mod imported;
 mod rows;
 pub mod schema;
+#[cfg(test)]
+mod tests;
 mod topics;
 
 pub use imported::{Imported, arrow_error};
@@ -153,15 +155,19 @@ pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
     Ok(rows)
 }
 
-/// The type with every time zone as UTC, whose offset is known without a database of zones. Moments do not
-/// change by that; how they are written does.
-fn in_utc(kind: &DataType) -> DataType {
+/// The type that values are written from as JSON. Time zones become UTC, whose offset is known without a database of
+/// zones: moments do not change by that, how they are written does. Dictionaries and runs become plain values: of their
+/// nulls, arrow-json sees only those among the indices, not those among the values.
+fn written(kind: &DataType) -> DataType {
     let field =
-        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(in_utc(field.data_type())));
+        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(written(field.data_type())));
     match kind {
         DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        DataType::Dictionary(_, of) => written(of),
+        DataType::RunEndEncoded(_, of) => written(of.data_type()),
         DataType::List(item) => DataType::List(field(item)),
         DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item), *size),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
         DataType::Map(entries, sorted) => {
             let DataType::Struct(parts) = entries.data_type() else { return kind.clone() };
@@ -284,7 +290,7 @@ impl Encoder for Moment<'_> {
 fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
     let schema = batch.schema_ref();
     let fields: Vec<Field> =
-        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(in_utc(f.data_type()))).collect();
+        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(written(f.data_type()))).collect();
     let columns: Vec<ArrayRef> = batch
         .columns()
         .iter()
@@ -293,7 +299,9 @@ fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
             if column.data_type() == field.data_type() {
                 return Ok(Arc::clone(column));
             }
-            arrow_cast::cast(column, field.data_type())
+            // Not "safe": what does not fit is an error, never a null.
+            let options = CastOptions { safe: false, ..CastOptions::default() };
+            cast_with_options(column, field.data_type(), &options)
         })
         .collect::<std::result::Result<_, _>>()
         .map_err(arrow_error)?;
