@@ -319,6 +319,11 @@ impl Chunks {
         None
     }
 
+    /// The first chunk of all incomplete messages. It may have expired.
+    pub(super) fn first_incomplete(&self) -> Option<Entry> {
+        self.holds.first_key_value().map(|((ledger, entry), _)| (*ledger as u64, *entry as u64))
+    }
+
     /// Time at which the first hold expires.
     pub(super) fn next_lapse(&self) -> Option<Instant> {
         self.holds.first_key_value().map(|(_, until)| *until)

@@ -210,6 +210,7 @@ impl Consumer {
     pub fn detach(&mut self) {
         self.state = State::Detached;
         self.at_end = false;
+        let first = self.queue.front().map(|message| Start::new(message.id, true));
         self.queue.clear();
         self.chunks.drop_pieces();
         self.permits = Permits::default();
@@ -229,7 +230,7 @@ impl Consumer {
             dying.all_come_again();
         }
         if !self.options.durable {
-            self.start = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
+            self.start = self.last_taken.map(|id| Start::new(id, false)).or(self.start).or(first);
         } else if self.start.is_some_and(|start| start.reached) {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;

@@ -1,5 +1,6 @@
 //! The position of a consumer: where it starts, and where a seek moves it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub(super) struct Start {
     pub(super) reached: bool,
     /// Whether entries before it were requested again: if they come, the subscription was moved back.
     pub(super) earlier_requested: bool,
+    /// Whether it is the end of the topic as it was when the consumer subscribed.
+    was_end: bool,
 }
 
 /// Dropped entries that lie before the position of a seek. A broker may still send what it was reading when it moved the
@@ -75,16 +78,16 @@ pub(super) enum Sought {
 
 impl Start {
     pub(super) fn new(id: MessageId, inclusive: bool) -> Self {
-        Self { id, inclusive, reached: false, earlier_requested: false }
+        Self { id, inclusive, reached: false, earlier_requested: false, was_end: false }
     }
 
     pub(super) fn admits(&self, id: &MessageId) -> bool {
         match order(id.entry_id()).cmp(&order(self.id.entry_id())) {
-            std::cmp::Ordering::Less => false,
-            std::cmp::Ordering::Greater => true,
+            Ordering::Less => false,
+            Ordering::Greater => true,
             // The id of a whole entry stands for all its messages.
-            std::cmp::Ordering::Equal if self.id.batch_index < 0 => self.inclusive,
-            std::cmp::Ordering::Equal => {
+            Ordering::Equal if self.id.batch_index < 0 => self.inclusive,
+            Ordering::Equal => {
                 id.batch_index > self.id.batch_index
                     || (self.inclusive && id.batch_index == self.id.batch_index)
             }
@@ -138,7 +141,8 @@ impl Consumer {
         self.sought = Some(Sought::Time(ms));
     }
 
-    /// Position at which a consumer resumes whose position the broker does not keep.
+    /// Position at which a consumer resumes whose position the broker does not keep: the last message that was taken, or an entry
+    /// before it with the first chunk of a message that was not. What is delivered a second time then is before the start, and is dropped.
     pub fn resume_position(&self) -> Option<MessageId> {
         if self.options.durable {
             return None;
@@ -147,7 +151,45 @@ impl Consumer {
             Some(Sought::Edge(id)) => Some(id),
             _ => None,
         };
-        self.last_taken.or(self.start.map(|start| start.id)).or(edge)
+        let behind = self.last_taken.or(self.start.map(|start| start.id)).or(edge)?;
+        let taken = behind.entry_id();
+        let is_taken = |last: Entry| match order(last).cmp(&order(taken)) {
+            Ordering::Less => true,
+            Ordering::Equal => self.last_taken.is_some() || self.start.is_some_and(|start| !start.inclusive),
+            Ordering::Greater => false,
+        };
+        let complete = self
+            .chunked
+            .iter()
+            .filter(|(last, _)| !is_taken(**last))
+            .flat_map(|(_, others)| others.iter().copied());
+        let first = complete.chain(self.chunks.first_incomplete()).min_by_key(|entry| order(*entry));
+        let before = first.filter(|first| order(*first) < order(taken));
+        Some(before.map_or(behind, |(ledger, entry)| MessageId::new(ledger, entry)))
+    }
+
+    /// Whether such a consumer, opened at `position`, begins at the end of the topic, wherever that is when it subscribes.
+    pub fn begins_at_end(&self, position: MessageId) -> bool {
+        let edge = match self.sought {
+            Some(Sought::Edge(id)) => Some(id),
+            Some(Sought::Time(_)) => None,
+            None => Some(position),
+        };
+        let placed = self.last_taken.is_some() || self.start.is_some();
+        !self.options.durable && !placed && edge == Some(MessageId::LATEST)
+    }
+
+    /// Tells such a consumer where the end was when it subscribed: it resumes there, and not where the end is by then.
+    pub fn place_behind(&mut self, last: MessageId) {
+        // The broker stands before the first entry of a ledger.
+        let is_first = last.entry == u64::MAX && last != MessageId::EARLIEST;
+        let id = MessageId::new(last.ledger, if is_first { 0 } else { last.entry });
+        self.start = Some(Start { was_end: true, ..Start::new(id, is_first) });
+    }
+
+    /// Forgets that place, which is of the cluster that the topic has moved away from.
+    pub fn forget_place(&mut self) {
+        self.start = self.start.filter(|start| !start.was_end);
     }
 
     /// The time in milliseconds since 1970 that such a consumer must seek to when it resumes: it has taken no message since it sought

@@ -9,6 +9,7 @@ use crate::pulsar::schema::Codec;
 
 mod given_up;
 mod moved_back;
+mod readers;
 
 /// Time that an incomplete message waits.
 const CHUNK_TIME: Duration = Duration::from_secs(60);
@@ -455,19 +456,6 @@ fn a_cumulative_ack_that_was_lost_is_said_again_when_its_messages_come_again() {
     assert_eq!(c.available(), 0);
     c.flush_acks();
     assert!(written(&mut c).iter().any(|command| matches!(command, Command::Ack(ack) if ack.ack_type == 1)));
-}
-
-#[test]
-fn a_reader_goes_on_behind_what_was_taken() {
-    let mut c = consumer(Options { durable: false, ..Options::default() });
-    give(&mut c, 0, batch(3)).unwrap();
-    let mut out: Vec<Message> = Vec::new();
-    c.take(2, &mut out);
-    assert_eq!(c.resume_position(), Some(out[1].id));
-    c.detach();
-    c.attach();
-    give(&mut c, 0, batch(3)).unwrap();
-    assert_eq!(take(&mut c).iter().map(|m| m.id.batch_index).collect::<Vec<_>>(), [2]);
 }
 
 /// A chunk of a message of `count` chunks, two bytes each.

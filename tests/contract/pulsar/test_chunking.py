@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+import penstock
+
 from support.messages import nothing, payloads, receive
+from support.observing import behind
 from support.pulsar import wire
 from support.pulsar.harness import PulsarService
 from support.pulsar.wire import Peer, command, entry, frame, raw
@@ -148,3 +151,24 @@ async def test_what_the_application_has_not_room_for_does_not_expire(
         await asyncio.sleep(1.5)
         assert payloads(await receive(consumer, 2)) == [b"between", b"01"]
         assert given_up(consumer) == (0, 0, 0)
+
+
+async def test_a_reader_gets_a_message_that_began_before_the_one_that_it_took_last(
+    service: PulsarService, topic: str, chunks: Chunks
+) -> None:
+    async with (
+        behind(service.url, told=True) as (proxy, url),
+        penstock.connect(url, max_backoff=0.2) as client,
+        client.reader(topic, position="earliest") as reader,
+    ):
+        chunks.send("a", 0, 2)
+        chunks.send("b", 0, 2)
+        chunks.send("b", 1, 2)
+        (first,) = await receive(reader, 1)
+        assert first.producer_name == "chunks"
+        proxy.cut()
+        await until(lambda: client.stats()["resubscribed"] > 0)
+        chunks.send("a", 1, 2)
+        (second,) = await receive(reader, 1)
+        assert second.id > first.id
+        await nothing(reader)

@@ -13,7 +13,9 @@ from penstock import errors
 from penstock.pulsar import MessageId
 
 from support.messages import gather, nothing, numbered, payloads, receive
+from support.observing import behind
 from support.pulsar.harness import PulsarService
+from support.waiting import until
 
 
 async def two_partitions(client: Any, service: PulsarService) -> tuple[str, list[str], list[bytes]]:
@@ -173,3 +175,53 @@ async def test_several_topics_are_read(client: Any, service: PulsarService) -> N
         messages = await receive(reader, 20)
         assert {message.topic.split("-partition-")[0] for message in messages} == set(topics)
         assert sorted(payloads(messages)) == sorted(numbered(10) * 2)
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["empty topic", "topic with messages"])
+@pytest.mark.parametrize("arrived", [True, False], ids=["before the loss", "during it"])
+async def test_a_reader_at_the_end_loses_nothing_with_its_connection(
+    service: PulsarService, client: Any, topic: str, fresh: bool, arrived: bool
+) -> None:
+    async with (
+        client.producer(topic) as producer,
+        behind(service.url, told=True) as (proxy, url),
+        penstock.connect(url, max_backoff=0.2) as lossy,
+    ):
+        if not fresh:
+            await producer.send(b"before")
+        async with lossy.reader(topic, position="latest") as reader:
+            if arrived:
+                await producer.send(b"0")
+                # It waits in the engine.
+                await until(lambda: lossy.stats()["connected"])
+                assert await reader.has_message_available()
+            await proxy.deafen()
+            proxy.cut()
+            await until(lambda: not reader.connected)
+            await producer.send(b"1")
+            await proxy.listen()
+            wanted = [b"0", b"1"] if arrived else [b"1"]
+            assert payloads(await receive(reader, len(wanted))) == wanted
+            await nothing(reader)
+            assert lossy.stats()["reconnects"] > 0
+
+
+async def test_a_reader_that_has_sought_the_end_loses_nothing_with_its_connection(
+    service: PulsarService, client: Any, topic: str
+) -> None:
+    async with (
+        client.producer(topic) as producer,
+        behind(service.url, told=True) as (proxy, url),
+        penstock.connect(url, max_backoff=0.2) as lossy,
+        lossy.reader(topic, position="earliest") as reader,
+    ):
+        await producer.send(b"before")
+        await reader.seek("latest")
+        await until(lambda: reader.connected)
+        await proxy.deafen()
+        proxy.cut()
+        await until(lambda: not reader.connected)
+        await producer.send(b"1")
+        await proxy.listen()
+        assert payloads(await receive(reader, 1)) == [b"1"]
+        await nothing(reader)

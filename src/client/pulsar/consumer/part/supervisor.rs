@@ -55,6 +55,28 @@ impl Supervisor {
         Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed, joins }
     }
 
+    /// Notes where a reader stands that begins at the end, so that it misses nothing should the connection be lost before it has
+    /// taken a message.
+    async fn note_end(&self, connection: &Connection) -> Result<()> {
+        if !self.part.machine().begins_at_end(self.options.position) {
+            return Ok(());
+        }
+        let end = match last_message_id(connection, self.part.id).await {
+            Ok(last) if last.consumer_mark_delete_position.is_some() => last.consumer_mark_delete_position,
+            // Everything that an empty topic gets is new.
+            Ok(last) => Some(last.last_message_id).filter(|id| id.entry_id == u64::MAX),
+            Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout) => {
+                return Err(error);
+            }
+            // Some brokers and topics have no such thing.
+            Err(_) => None,
+        };
+        if let Some(end) = end {
+            self.part.machine().place_behind(MessageId::from(&end));
+        }
+        Ok(())
+    }
+
     /// Has a reader start at the time again that it sought, unless that seek itself has ended its subscription: the broker has kept
     /// the position then.
     async fn seek_again(&self, connection: &Arc<Connection>, route: Arc<dyn ConsumerRoute>) -> Result<()> {
@@ -156,6 +178,9 @@ impl Supervisor {
 
     async fn subscribe_as(&self, connection: &Connection, durable: bool) -> Result<()> {
         let (part, options) = (&self.part, &self.options);
+        if part.directions.has_moved() {
+            part.machine().forget_place();
+        }
         // A reader's cursor ends with its connection: it goes on behind the last message taken. The position of a
         // durable subscription is kept by the broker.
         let start = match part.machine().resume_position() {
@@ -243,6 +268,7 @@ impl Supervised for Supervisor {
         }
         self.subscribe(&connection).await?;
         self.seek_again(&connection, route).await?;
+        self.note_end(&connection).await?;
         {
             let host = connection.session().lock();
             let lost = !connection.is_alive() || !host.consumers.contains_key(&part.id);

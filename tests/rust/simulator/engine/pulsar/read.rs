@@ -1,6 +1,6 @@
 //! Consumers and readers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use penstock::pulsar::pb::command_subscribe::SubType;
 use penstock::pulsar::{Message, MessageId};
 use tokio::time::Instant;
 
-use super::super::events::Ready;
+use super::super::events::{Fate, Ready};
 use super::super::host::{self, ends, violate};
 use super::super::trace;
 use super::ledger::{Ledger, Position, Subscription, position};
@@ -283,15 +283,16 @@ impl World {
         }
     }
 
-    /// Readers from the beginning, one after the other. What is the first entry of a topic shows what was trimmed.
+    /// Readers from the beginning or the end, one after the other. What is the first entry of a topic shows what was trimmed.
     pub(super) async fn browse(self: Rc<Self>, mut chance: Chance) {
         let Some(client) = self.connect(&mut chance).await else { return };
         let mut number = 0;
         while !self.done.get() && !host::is_violated() {
             number += 1;
             let ready = Arc::new(Ready::default());
+            let from_end = chance.percent(40);
             let options = ConsumerOptions {
-                position: MessageId::EARLIEST,
+                position: if from_end { MessageId::LATEST } else { MessageId::EARLIEST },
                 durable: false,
                 receiver_queue: [1, 20, 1000][chance.below(3)],
                 ..ConsumerOptions::default()
@@ -300,7 +301,10 @@ impl World {
             let opening =
                 client.consumer(vec![topic.clone()], format!("browser-{number}"), options, ready.clone());
             match ends(120, "opening a reader", opening).await {
-                Ok(Ok(consumer)) => self.browse_through(&consumer, &ready, number, &mut chance).await,
+                Ok(Ok(consumer)) => {
+                    let since = from_end.then(Instant::now);
+                    self.browse_through(&consumer, &ready, number, since, &mut chance).await;
+                }
                 Ok(Err(error)) => check_error("reader", &error),
                 Err(late) => return violate(late),
             }
@@ -309,8 +313,17 @@ impl World {
         let _ = ends(60, "close of a client", client.close()).await.map_err(violate);
     }
 
-    async fn browse_through(&self, consumer: &Consumer, ready: &Ready, number: u32, chance: &mut Chance) {
+    /// `since`: when a reader was opened that began at the end.
+    async fn browse_through(
+        &self,
+        consumer: &Consumer,
+        ready: &Ready,
+        number: u32,
+        since: Option<Instant>,
+        chance: &mut Chance,
+    ) {
         let mut last: BTreeMap<u64, Position> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         let (mut left, mut idle) = (chance.within(1, 500), 0);
         while left > 0 && idle < 5 && !host::is_violated() {
             let mut messages: Vec<Message> = Vec::new();
@@ -328,7 +341,9 @@ impl World {
                 let Ok(name) = name_of(&message.payload).map_err(violate) else { return };
                 let at = position(message.id);
                 ledger.locate(name, message.id);
+                seen.insert(name);
                 match last.insert(at.0, at) {
+                    None if since.is_some() => {}
                     None => ledger.trimmed(at),
                     Some(before) if before >= at => {
                         violate(format!("{name:?} at {at:?} came to reader {number} behind {before:?}"));
@@ -338,6 +353,21 @@ impl World {
             }
         }
         trace::event(format_args!("reader {number} got to {last:?}"));
+        let given_up =
+            consumer.counts().dropped_chunked_messages + consumer.counts().expired_chunked_messages;
+        if !self.plan.trims && given_up == 0 {
+            let ledger = self.ledger.borrow();
+            let passed_over = ledger.pushes.iter().find(|(name, push)| {
+                let reached = push.id.is_some_and(|id| last.get(&id.0).is_some_and(|last| id <= *last));
+                push.fate == Fate::Stored
+                    && reached
+                    && since.is_none_or(|since| push.at > since)
+                    && !seen.contains(*name)
+            });
+            if let Some((name, push)) = passed_over {
+                violate(format!("reader {number} got to {last:?} and never had {name:?}, {push:?}"));
+            }
+        }
         if let Some(error) = ready.end() {
             violate(format!("a reader ended for good: {error}"));
         }
