@@ -32,6 +32,7 @@ def copy(tree: Path) -> None:
             if not target.exists() or target.read_bytes() != data:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
+                target.chmod(source.stat().st_mode)
 
 
 def cargo(*words: str) -> subprocess.CompletedProcess[str]:
