@@ -48,9 +48,10 @@ def cargo(*words: str) -> subprocess.CompletedProcess[str]:
 def fuzz(target: str) -> str:
     """Runs a fuzz target for half a minute. Returns what it fails with, or nothing."""
     (TREE / "target").mkdir(exist_ok=True)
-    tools = TREE / "target" / "tools"
-    if not tools.exists():
-        tools.symlink_to(ROOT / "target" / "tools")
+    tools, shared = TREE / "target" / "tools", ROOT / "target" / "tools"
+    shared.mkdir(exist_ok=True)
+    if not tools.is_symlink():
+        tools.symlink_to(shared)
     environment = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
     command = ["tools/fuzz", "30", target]
     run = subprocess.run(

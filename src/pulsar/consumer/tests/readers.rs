@@ -1,4 +1,4 @@
-//! Where a reader, whose position the broker does not keep, goes on after a lost connection.
+//! The position at which a reader goes on after a lost connection: the broker does not keep it.
 
 use super::*;
 
