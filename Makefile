@@ -39,7 +39,7 @@ SEEDS ?= 10000
 MINUTES ?= 30
 WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md \
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
-FUZZ_SECONDS_IN_TEST := 12
+FUZZ_SECONDS_IN_TEST := 8
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
