@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from typing import Any
 
 import penstock
 from penstock.errors import MemoryLimit, QueueFull
@@ -79,30 +80,48 @@ async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, 
 
 
 async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """A consumer of a full topic that is not read. The bound is ``receiver_queue``."""
+    """A consumer of a full topic that is not read any more, beside the payloads that it holds."""
     queue = LIMIT // size
-    async with penstock.connect(url) as client:
+    async with (
+        penstock.connect(url) as client,
+        client.consumer(topic, "unread", position="earliest", receiver_queue=queue) as consumer,
+    ):
         with PeakMemory() as memory:
-            async with client.consumer(
-                topic, "penstock-unread", position="earliest", receiver_queue=queue
-            ) as consumer:
-                await asyncio.sleep(3)
-                grown = memory.growth
-                # Proof that the messages were there and took the memory.
-                await consumer.receive(timeout=30)
-        return {"growth": grown / MIB, "limit": LIMIT / MIB}
+            await _open_the_queue(consumer, queue)
+            await asyncio.sleep(3)
+            grown = memory.growth
+        return {"growth": grown / MIB, "limit": await _held(consumer, queue, size) / MIB}
+
+
+async def _open_the_queue(consumer: Any, queue: int) -> None:
+    """Reads as much as the queue has room for: it asks for no more ahead than that."""
+    left = queue
+    while left > 0:
+        left -= len(await consumer.receive_many(left, timeout=30))
+
+
+async def _held(consumer: Any, queue: int, size: int) -> int:
+    """Bytes of the payloads that have arrived. It is asked for more when half of them are taken."""
+    held = len(await consumer.receive_many(queue, timeout=30))
+    assert held >= queue // 2, f"{held} of {queue} messages were fetched ahead"
+    return held * size
 
 
 async def memory_receive_singly(url: str, topic: str, count: int, size: int) -> dict[str, float]:
     """The same for messages that arrive singly, each in an entry and a read of its own."""
     queue, topic = LIMIT // size, f"{topic}-singly"
-    words = case.command("pulsar", "penstock_one", url, topic, queue, size)
     async with (
         penstock.connect(url) as client,
         client.consumer(topic, "unread", receiver_queue=queue) as consumer,
     ):
+        await _feed(url, topic, queue, size)
+        await _open_the_queue(consumer, queue)
         with PeakMemory() as memory:
-            feeder = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.DEVNULL)
-            assert await feeder.wait() == 0
-        assert len(await consumer.receive_many(queue, timeout=30)) == queue
-    return {"growth": memory.growth / MIB, "limit": LIMIT / MIB}
+            await _feed(url, topic, queue, size)
+        return {"growth": memory.growth / MIB, "limit": await _held(consumer, queue, size) / MIB}
+
+
+async def _feed(url: str, topic: str, count: int, size: int) -> None:
+    words = case.command("pulsar", "penstock_one", url, topic, count, size)
+    feeder = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert await feeder.wait() == 0
