@@ -295,16 +295,8 @@ fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
         .columns()
         .iter()
         .zip(&fields)
-        .map(|(column, field)| {
-            if column.data_type() == field.data_type() {
-                return Ok(Arc::clone(column));
-            }
-            // Not "safe": what does not fit is an error, never a null.
-            let options = CastOptions { safe: false, ..CastOptions::default() };
-            cast_with_options(column, field.data_type(), &options)
-        })
-        .collect::<std::result::Result<_, _>>()
-        .map_err(arrow_error)?;
+        .map(|(column, field)| cast_array(column, field.data_type(), arrow_error))
+        .collect::<Result<_>>()?;
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(arrow_error)?;
     let encoders = AsSpark::default();
     let flaw = Arc::clone(&encoders.flaw);
@@ -329,18 +321,18 @@ fn index(batch: &RecordBatch, name: &str) -> Result<usize> {
     })
 }
 
-fn cast_array(array: &ArrayRef, to: &DataType, wrong: impl FnOnce() -> Error) -> Result<ArrayRef> {
+fn cast_array(array: &ArrayRef, to: &DataType, wrong: impl FnOnce(ArrowError) -> Error) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(Arc::clone(array));
     }
     // Not "safe": what does not fit is an error, never a null.
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &options).map_err(|_| wrong())
+    cast_with_options(array, to, &options).map_err(wrong)
 }
 
 fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> Result<ArrayRef> {
     let column = batch.column(index(batch, name)?);
-    let wrong = || invalid(format!("column {name:?} is {}, which is not {wanted}", column.data_type()));
+    let wrong = |_| invalid(format!("column {name:?} is {}, which is not {wanted}", column.data_type()));
     cast_array(column, to, wrong)
 }
 
@@ -420,7 +412,7 @@ fn property_column(batch: &RecordBatch, name: &str) -> Result<PropertyColumn> {
         ))
     };
     let text = |array: &ArrayRef| -> Result<StringArray> {
-        let array = cast_array(array, &DataType::Utf8, wrong)?;
+        let array = cast_array(array, &DataType::Utf8, |_| wrong())?;
         Ok(array.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
     };
     if let Some(map) = column.as_any().downcast_ref::<MapArray>() {

@@ -309,14 +309,10 @@ impl Chunks {
 
     /// Returns the first held entry.
     pub(super) fn first_held(&mut self, now: Instant) -> Option<Entry> {
-        while let Some(first) = self.holds.first_entry() {
-            if *first.get() > now {
-                let (ledger, entry) = *first.key();
-                return Some((ledger as u64, entry as u64));
-            }
-            first.remove();
+        while self.next_lapse().is_some_and(|until| until <= now) {
+            self.holds.pop_first();
         }
-        None
+        self.first_incomplete()
     }
 
     /// The first chunk of all incomplete messages. It may have expired.

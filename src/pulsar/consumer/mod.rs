@@ -230,7 +230,7 @@ impl Consumer {
             dying.all_come_again();
         }
         if !self.options.durable {
-            self.start = self.last_taken.map(|id| Start::new(id, false)).or(self.start).or(first);
+            self.start = self.read().or(first);
         } else if self.start.is_some_and(|start| start.reached) {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;

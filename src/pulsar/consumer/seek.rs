@@ -141,6 +141,11 @@ impl Consumer {
         self.sought = Some(Sought::Time(ms));
     }
 
+    /// Position behind the last message that was taken, or, before the first one, at which the consumer starts.
+    pub(super) fn read(&self) -> Option<Start> {
+        self.last_taken.map(|id| Start::new(id, false)).or(self.start)
+    }
+
     /// Position at which a consumer resumes whose position the broker does not keep: the last message that was taken, or an entry
     /// before it with the first chunk of a message that was not. What is delivered a second time then is before the start, and is dropped.
     pub fn resume_position(&self) -> Option<MessageId> {
@@ -151,18 +156,12 @@ impl Consumer {
             Some(Sought::Edge(id)) => Some(id),
             _ => None,
         };
-        let behind = self.last_taken.or(self.start.map(|start| start.id)).or(edge)?;
+        let read = self.read();
+        let behind = read.map(|read| read.id).or(edge)?;
         let taken = behind.entry_id();
-        let is_taken = |last: Entry| match order(last).cmp(&order(taken)) {
-            Ordering::Less => true,
-            Ordering::Equal => self.last_taken.is_some() || self.start.is_some_and(|start| !start.inclusive),
-            Ordering::Greater => false,
-        };
-        let complete = self
-            .chunked
-            .iter()
-            .filter(|(last, _)| !is_taken(**last))
-            .flat_map(|(_, others)| others.iter().copied());
+        let is_left = |last: Entry| read.is_none_or(|read| read.admits(&MessageId::new(last.0, last.1)));
+        let complete = self.chunked.iter().filter(|(last, _)| is_left(**last));
+        let complete = complete.flat_map(|(_, others)| others.iter().copied());
         let first = complete.chain(self.chunks.first_incomplete()).min_by_key(|entry| order(*entry));
         let before = first.filter(|first| order(*first) < order(taken));
         Some(before.map_or(behind, |(ledger, entry)| MessageId::new(ledger, entry)))
@@ -175,8 +174,7 @@ impl Consumer {
             Some(Sought::Time(_)) => None,
             None => Some(position),
         };
-        let placed = self.last_taken.is_some() || self.start.is_some();
-        !self.options.durable && !placed && edge == Some(MessageId::LATEST)
+        !self.options.durable && self.read().is_none() && edge == Some(MessageId::LATEST)
     }
 
     /// Tells such a consumer where the end was when it subscribed: it resumes there, and not where the end is by then.
@@ -312,7 +310,7 @@ impl Consumer {
     /// or, before the first one, where the consumer starts; after a seek to a time, or at the end, only the broker knows that.
     pub fn has_more(&self, last: Option<MessageId>, mark: Option<MessageId>) -> bool {
         let Some(last) = last else { return !self.queue.is_empty() };
-        let read = self.last_taken.map(|id| Start::new(id, false)).or(self.start);
+        let read = self.read();
         !self.queue.is_empty()
             || match (read, mark) {
                 (Some(read), _) => read.admits(&last),

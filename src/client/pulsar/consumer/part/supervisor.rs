@@ -61,16 +61,11 @@ impl Supervisor {
         if !self.part.machine().begins_at_end(self.options.position) {
             return Ok(());
         }
-        let end = match last_message_id(connection, self.part.id).await {
-            Ok(last) if last.consumer_mark_delete_position.is_some() => last.consumer_mark_delete_position,
+        let end = self.last(connection).await?.and_then(|last| {
+            let is_empty = last.last_message_id.entry_id == u64::MAX;
             // Everything that an empty topic gets is new.
-            Ok(last) => Some(last.last_message_id).filter(|id| id.entry_id == u64::MAX),
-            Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout) => {
-                return Err(error);
-            }
-            // Some brokers and topics have no such thing.
-            Err(_) => None,
-        };
+            last.consumer_mark_delete_position.or(is_empty.then_some(last.last_message_id))
+        });
         if let Some(end) = end {
             self.part.machine().place_behind(MessageId::from(&end));
         }
@@ -146,11 +141,18 @@ impl Supervisor {
     /// Last message before the first that the subscription has not acknowledged; `None` if the broker does not tell, or the
     /// topic is empty.
     async fn stands_at(&self, connection: &Connection) -> Result<Option<MessageId>> {
+        let last = self.last(connection).await?.filter(|last| last.last_message_id.entry_id != u64::MAX);
+        Ok(last.and_then(|last| last.consumer_mark_delete_position).as_ref().map(MessageId::from))
+    }
+
+    /// The last message, and where the subscription stands; `None` from brokers and of topics that have no such thing.
+    async fn last(
+        &self,
+        connection: &Connection,
+    ) -> Result<Option<Box<pb::CommandGetLastMessageIdResponse>>> {
         match last_message_id(connection, self.part.id).await {
-            Ok(last) if last.last_message_id.entry_id == u64::MAX => Ok(None),
-            Ok(last) => Ok(last.consumer_mark_delete_position.as_ref().map(MessageId::from)),
+            Ok(last) => Ok(Some(last)),
             Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::Timeout) => Err(error),
-            // Some brokers and topics have no such thing.
             Err(_) => Ok(None),
         }
     }
