@@ -50,13 +50,6 @@ class Peers:
         with self.ours.reader(topic, position="earliest") as reader:
             return [reader.receive(timeout=WAIT) for _ in range(count)]
 
-    def stats(self, topic: str) -> dict[str, Any]:
-        """Subscriptions by name."""
-        if isinstance(self.service, RealPulsar):
-            return self.service.rest("GET", f"{self.service.path(topic)}/stats")["subscriptions"]
-        subscriptions = self.service.call("topic_stats", topic)["subscriptions"]  # type: ignore[attr-defined]
-        return {one["name"]: one for one in subscriptions}
-
 
 @pytest.fixture
 def peers(pulsar_java: PulsarJava, service: PulsarService) -> Iterator[Peers]:
@@ -99,12 +92,8 @@ def test_dead_letters_of_both_are_alike(peers: Peers, service: PulsarService) ->
         assert letter.data == b"bad"
         assert letter.properties["REAL_TOPIC"] == topic
         found.append(set(letter.properties))
-        eventually(lambda topic=topic: _backlog(peers.stats(topic)["s"]) == 0)
+        eventually(lambda topic=topic: service.backlog(topic, "s") == 0)
     assert found[0] == found[1]
-
-
-def _backlog(subscription: dict[str, Any]) -> int:
-    return subscription["backlog"] if "backlog" in subscription else subscription["msgBacklog"]
 
 
 def test_a_message_is_consumed_later(peers: Peers, topic: str) -> None:
@@ -245,7 +234,7 @@ def test_brokers_tell_of_topics_of_a_pattern(peers: Peers, service: PulsarServic
 def test_properties_of_a_subscription_are_stored(peers: Peers, topic: str) -> None:
     given = {"owner": "billing", "näme": "7"}
     with peers.consumer(topic, subscriptionProperties=given):
-        found = peers.stats(topic)["s"]
+        found = peers.service.subscriptions(topic)["s"]
         assert found.get("properties", found.get("subscriptionProperties")) == given
 
 
@@ -271,7 +260,7 @@ def test_acknowledgements_seeks_and_redeliveries(peers: Peers, topic: str, kind:
     with peers.consumer(topic, **options) as consumer:
         assert sorted(payloads(consumer.receive(5))) == left
         consumer.call("unsubscribe", False)
-    assert "s" not in peers.stats(topic)
+    assert "s" not in peers.service.subscriptions(topic)
     with peers.consumer(topic, "seeks", **options) as consumer:
         assert payloads(consumer.receive(10)) == numbered(10)
         consumer.call("seek", encoded(ids[7].to_bytes()))

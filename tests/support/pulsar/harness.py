@@ -41,6 +41,15 @@ class PulsarService(Service):
     def terminate_topic(self, topic: str) -> None:
         raise NotImplementedError
 
+    def subscriptions(self, topic: str) -> dict[str, dict[str, Any]]:
+        """The broker's figures of the topic's subscriptions, by their names."""
+        raise NotImplementedError
+
+    def backlog(self, topic: str, subscription: str) -> int:
+        """Messages that the subscription has not acknowledged."""
+        figures = self.subscriptions(topic)[subscription]
+        return figures["backlog"] if "backlog" in figures else figures["msgBacklog"]
+
 
 class EmbeddedPulsar(EmbeddedBroker, PulsarService):
     """``penstock.Broker`` in a process of its own."""
@@ -56,6 +65,9 @@ class EmbeddedPulsar(EmbeddedBroker, PulsarService):
 
     def terminate_topic(self, topic: str) -> None:
         self.call("terminate_topic", topic)
+
+    def subscriptions(self, topic: str) -> dict[str, dict[str, Any]]:
+        return {one["name"]: one for one in self.call("topic_stats", topic)["subscriptions"]}
 
 
 class RealPulsar(ScriptedServer, PulsarService):
@@ -144,6 +156,9 @@ class RealPulsar(ScriptedServer, PulsarService):
     def terminate_topic(self, topic: str) -> None:
         partitioned = self.rest("GET", f"{self.path(topic)}/partitions")["partitions"]
         self.rest("POST", f"{self.path(topic)}/terminate{'/partitions' if partitioned else ''}")
+
+    def subscriptions(self, topic: str) -> dict[str, dict[str, Any]]:
+        return self.rest("GET", f"{self.path(topic)}/stats")["subscriptions"]
 
     def unload(self, topic: str) -> None:
         """Closes the topic in the broker: its clients must look it up and open it again."""
