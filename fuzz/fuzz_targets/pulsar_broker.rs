@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use penstock::broker::auth::TokenKey;
-use penstock::broker::log::cursor::MAX_BATCH;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::pulsar::options::Settings;
 use penstock::broker::store::Found;
@@ -22,6 +21,8 @@ use penstock_fuzz::script::{Script, repeat};
 use penstock_fuzz::settings;
 
 const TOPICS: [&str; 4] = ["orders", "late", "persistent://public/default/split", "no/such/one"];
+/// Most messages that a batch may claim. Not the broker's own number: one that believes more is to be noticed.
+const BATCH: usize = 1 << 20;
 /// Largest frame, about.
 const LARGEST: usize = 64 << 10;
 
@@ -170,7 +171,7 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
                 num_messages_in_batch: bit(3).then_some(match (bit(4), kind) {
                     (false, _) => 64,
                     (true, 2) => i32::MAX,
-                    (true, _) => MAX_BATCH as i32,
+                    (true, _) => BATCH as i32,
                 }),
                 partition_key: bit(5).then(|| number.to_string()),
                 deliver_at_time: bit(6).then_some(1_700_000_005_000),
@@ -232,14 +233,14 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
         })),
         // Of a batch as large as its sender may claim: all of its words, or as many as a frame can have.
         _ => {
-            let words = if bit(7) { LARGEST / 2 - 100 } else { MAX_BATCH as usize / 64 };
+            let words = if bit(7) { LARGEST / 2 - 100 } else { BATCH / 64 };
             C::Ack(hot::Ack {
                 consumer_id,
                 message_ids: vec![pb::MessageIdData {
                     ledger_id: 7,
                     entry_id: number % 64,
                     ack_set: vec![1; words],
-                    batch_size: Some(if bit(4) { i32::MAX } else { MAX_BATCH as i32 }),
+                    batch_size: Some(if bit(4) { i32::MAX } else { BATCH as i32 }),
                     ..Default::default()
                 }],
                 ..Default::default()
