@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
@@ -16,20 +16,21 @@ use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{Consumer as Machine, Counts};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::{Message, MessageId, pb};
-use crate::random::{self, HashMap, HashSet};
+use crate::random::{self, HashSet};
 use crate::sync::Mutex;
 
+mod acks;
 mod growth;
 mod letters;
 mod members;
 mod part;
+mod positions;
 mod topics;
 mod watch;
 
@@ -37,7 +38,7 @@ use growth::{Family, Rules};
 use letters::{Letters, Undertaker};
 use members::{Members, Parts, Place};
 pub use part::SeekTo;
-use part::{PartitionConsumer, last_message_id};
+use part::PartitionConsumer;
 pub use topics::Topics;
 use watch::Listing;
 
@@ -299,29 +300,6 @@ impl Consumer {
         async move { watch(&consumer, &active.changed, |consumer| consumer.0.members.active.next()).await }
     }
 
-    /// Tells that the application gets messages that were taken: their acknowledgement timeout begins.
-    pub fn handed_out(&self, messages: &[Message]) {
-        if !self.0.limits_acks {
-            return;
-        }
-        let (now, parts) = (clock::now(), self.parts());
-        for run in messages.chunk_by(|a, b| Arc::ptr_eq(&a.entry.topic, &b.entry.topic)) {
-            // A topic that is not one of the consumer's has none that would be told.
-            if let Ok(part) = parts.find(&run[0].entry.topic, &run[0].id) {
-                part.change(|machine| run.iter().for_each(|message| machine.handed_out(now, message)));
-            }
-        }
-    }
-
-    /// Tells that a message was not handed out after all.
-    pub fn given_back(&self, message: &Message) {
-        if self.0.limits_acks
-            && let Ok(part) = self.parts().find(&message.entry.topic, &message.id)
-        {
-            part.change(|machine| machine.taken_over(&message.id));
-        }
-    }
-
     /// Whether deliveries have become void since the last call. Messages that were taken and not handed out are to be dropped if
     /// [`Self::is_recalled`] is true for them: they come again, or are dead.
     pub fn any_recalled(&self) -> bool {
@@ -349,188 +327,11 @@ impl Consumer {
         self.parts().iter().fold(letters + self.0.members.counts(), |sum, part| sum + part.machine().counts())
     }
 
-    /// Sends a message to the topic of retries, to be delivered again after `delay`, and acknowledges it after the receipt; a
-    /// message that has been there as often as the policy allows is sent to the dead letter topic instead. `properties` are added to
-    /// its own. If that fails, the message is delivered again after the nack delay. With `receipt` it waits for the broker's receipt of
-    /// the acknowledgement too; if that does not come, the acknowledgement is sent again.
-    pub async fn reconsume_later(
-        &self,
-        message: &Message,
-        delay: Duration,
-        properties: &[(String, String)],
-        receipt: bool,
-    ) -> Result<()> {
-        self.check_open()?;
-        let letters = self.0.letters.as_ref().map(|(letters, _)| letters);
-        let letters = letters.filter(|letters| letters.retries()).ok_or_else(letters::not_enabled)?;
-        let target = Target::from(message);
-        let part = Arc::clone(self.parts().find(&target.topic, &target.id)?);
-        let _under_way = letters.begin();
-        let (moves, first_chunk) = part.change(|machine| {
-            machine.taken_over(&target.id);
-            (machine.moves(), machine.first_chunk(&target.id))
-        });
-        let sent = letters.retry(message, first_chunk, delay, properties).await;
-        // What a seek has moved away from is not acknowledged.
-        let stays = || part.machine().moves() == moves;
-        if sent.is_ok()
-            && receipt
-            && stays()
-            && self.ack_receipt(std::slice::from_ref(&target), false).await.is_ok()
-        {
-            return sent;
-        }
-        part.change(|machine| {
-            if machine.moves() != moves {
-            } else if sent.is_ok() {
-                machine.ack(clock::now(), &target.id);
-            } else {
-                machine.nack(clock::now(), &target.id, target.redeliveries, None);
-            }
-        });
-        sent
-    }
-
-    /// Acknowledges messages. Acknowledgements are gathered for the acknowledgement group time.
-    pub fn ack(&self, messages: &[Target]) -> Result<()> {
-        self.each(messages, |machine, now, target| {
-            machine.check_ack(&target.id)?;
-            machine.ack(now, &target.id);
-            Ok(())
-        })
-    }
-
-    /// Acknowledges this message and all before it in its partition.
-    pub fn ack_cumulative(&self, target: &Target) -> Result<()> {
-        self.each(std::slice::from_ref(target), |machine, now, target| {
-            machine.ack_cumulative(now, &target.id)
-        })
-    }
-
-    /// Acknowledges and waits for the broker's receipt.
-    pub async fn ack_receipt(&self, messages: &[Target], cumulative: bool) -> Result<()> {
-        self.check_open()?;
-        let parts = self.parts();
-        let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::default();
-        for Target { topic, id, .. } in messages {
-            match parts.index(topic, id) {
-                // The topic has gone, and its messages with it.
-                Err(_) if self.0.members.endless() && !topic.is_empty() => {}
-                index => by_part.entry(index?).or_default().push(*id),
-            }
-        }
-        for (index, ids) in by_part {
-            let part = &parts[index];
-            if part.has_ended() {
-                return Err(part.ended());
-            }
-            let connection = part.connection().ok_or_else(|| {
-                Error::new(ErrorKind::Disconnected, "not connected: the message will be delivered again")
-            })?;
-            // `None`: batches that are only partly acknowledged, which the broker hears of later.
-            let receipt_ack = |machine: &mut Machine| {
-                ids.iter().try_for_each(|id| machine.check_ack(id))?;
-                machine.receipt_ack(clock::now(), &ids, cumulative)
-            };
-            let Some(mut ack) = part.change(receipt_ack)? else {
-                continue;
-            };
-            connection
-                .request(|request_id| {
-                    ack.request_id = Some(request_id);
-                    Command::Ack(ack)
-                })
-                .await
-                .map_err(|error| error.with_topic(Arc::clone(&part.topic)))?;
-        }
-        Ok(())
-    }
-
-    /// Negatively acknowledges messages: they are delivered again after `delay`, or after the consumer's nack delay
-    /// when `None`.
-    pub fn nack(&self, messages: &[Target], delay: Option<Duration>) -> Result<()> {
-        self.each(messages, |machine, now, target| {
-            machine.nack(now, &target.id, target.redeliveries, delay);
-            Ok(())
-        })
-    }
-
-    /// Asks the broker to deliver again everything that is not acknowledged.
-    pub fn redeliver_unacknowledged(&self) -> Result<()> {
-        self.check_open()?;
-        for part in self.parts().iter() {
-            part.change(|machine| machine.redeliver_unacknowledged());
-        }
-        Ok(())
-    }
-
-    /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
-    pub async fn seek(&self, to: SeekTo) -> Result<()> {
-        self.check_open()?;
-        // The topics that have ended cannot be moved past an entry that could not be read.
-        let parts = self.parts();
-        for part in parts.iter().filter(|part| part.has_ended()) {
-            self.0.signal.resume(part.id);
-        }
-        if let Some(part) = self.sought(&to)? {
-            return part.seek(to).await;
-        }
-        let parts: Vec<_> = parts.living().map(|part| (Arc::clone(part), to.clone())).collect();
-        seek_parts(parts).await
-    }
-
-    /// Moves each of these partitions, given by their full topic names, to a position of its own, all at the same time. Nothing is moved
-    /// if a position is of another partition.
-    pub async fn seek_each(&self, positions: Vec<(Arc<str>, SeekTo)>) -> Result<()> {
-        self.check_open()?;
-        let now = self.parts();
-        let mut parts = Vec::with_capacity(positions.len());
-        for (topic, to) in positions {
-            let part = now.find(&topic, &MessageId::LATEST)?;
-            if let SeekTo::Id { topic: named, id, .. } = &to
-                && part::is_exact(*id)
-                && (!named.is_empty() && *named != part.topic
-                    || id.partition >= 0 && id.partition != part.partition)
-            {
-                let text = format!(
-                    "the position for it is the message {id} of {named:?}, another topic or partition"
-                );
-                return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(topic));
-            }
-            parts.push((Arc::clone(part), to));
-        }
-        for (part, _) in parts.iter().filter(|(part, _)| part.has_ended()) {
-            self.0.signal.resume(part.id);
-        }
-        parts.retain(|(part, _)| !part.has_ended());
-        seek_parts(parts).await
-    }
-
     /// Full topic names of the partitions of the consumer's topics that have not ended.
     pub fn partition_topics(&self) -> Vec<Arc<str>> {
         let parts = self.parts();
         let own = parts.own().iter().filter(|part| !part.has_ended());
         own.map(|part| Arc::clone(&part.topic)).collect()
-    }
-
-    /// The partition that a seek moves; `None` if it moves all.
-    fn sought(&self, to: &SeekTo) -> Result<Option<Arc<PartitionConsumer>>> {
-        match to {
-            SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
-                self.parts().find(topic, id).map(|part| Some(Arc::clone(part)))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Topic of the partition that a seek moves; `None` if it moves all, or fails.
-    pub fn sought_topic(&self, to: &SeekTo) -> Option<Arc<str>> {
-        self.sought(to).ok().flatten().map(|part| Arc::clone(&part.topic))
-    }
-
-    /// Number of seeks that have begun in a partition, given by its full topic name.
-    pub fn moves(&self, topic: &Arc<str>) -> u64 {
-        self.parts().of_topic(topic).map_or(0, |part| part.machine().moves())
     }
 
     /// Deletes the subscription and closes the consumer. With `force` also if it has other consumers: the broker closes them, and
@@ -598,41 +399,6 @@ impl Consumer {
         Ok(())
     }
 
-    /// Topic and id of the last message of each partition; -1:-1 when there is none.
-    pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
-        self.check_open()?;
-        let asked =
-            self.each_part(|part| async move { last_message_id(&*part.attached().await?, part.id).await });
-        let ids = asked.await.into_iter().map(|(part, answer)| {
-            let id = MessageId::from(&answer?.last_message_id).in_partition(part.partition);
-            Ok((Arc::clone(&part.topic), id))
-        });
-        ids.collect()
-    }
-
-    /// Whether there is a message to be received: one that has arrived, or one behind the last one that was taken. A message that another
-    /// consumer of the subscription has received counts; one that is to come again does not.
-    pub async fn has_message_available(&self) -> Result<bool> {
-        self.check_open()?;
-        if self.has_ready() {
-            return Ok(true);
-        }
-        let asked = self.each_part(|part| async move {
-            let response = last_message_id(&*part.attached().await?, part.id).await?;
-            let id = |id: &pb::MessageIdData| {
-                let exists = id.entry_id != u64::MAX;
-                exists.then(|| MessageId::from(id).in_partition(part.partition))
-            };
-            let mark = response.consumer_mark_delete_position.as_ref().map(MessageId::from);
-            Ok(part.machine().has_more(id(&response.last_message_id), mark))
-        });
-        let answers = asked.await;
-        if answers.iter().any(|(_, more)| matches!(more, Ok(true))) {
-            return Ok(true);
-        }
-        answers.into_iter().try_fold(false, |any, (_, more)| Ok(any | more?))
-    }
-
     /// Stops fetching messages, or goes on with it. What was asked for before still comes.
     pub fn set_paused(&self, paused: bool) -> Result<()> {
         self.check_open()?;
@@ -665,33 +431,6 @@ impl Consumer {
     /// Whether every partition of a Failover subscription is served by this consumer.
     pub fn is_active(&self) -> bool {
         self.parts().own().iter().filter(|part| !part.has_ended()).all(|part| part.is_active())
-    }
-
-    fn each(
-        &self,
-        messages: &[Target],
-        mut act: impl FnMut(&mut Machine, Instant, &Target) -> Result<()>,
-    ) -> Result<()> {
-        self.check_open()?;
-        let (now, parts) = (clock::now(), self.parts());
-        let mut rest = messages;
-        // Neighbours mostly come from one partition: one lock for each run of them.
-        while let Some(Target { topic, id, .. }) = rest.first() {
-            let same = |other: &&Target| other.topic == *topic && other.id.partition == id.partition;
-            let run = rest.iter().take_while(same).count();
-            let part = match parts.find(topic, id) {
-                // The topic has gone, and its messages with it.
-                Err(_) if self.0.members.endless() && !topic.is_empty() => {
-                    rest = &rest[run..];
-                    continue;
-                }
-                part => part?,
-            };
-            part.change(|machine| rest[..run].iter().try_for_each(|target| act(machine, now, target)))
-                .map_err(|error| error.with_topic(Arc::clone(topic)))?;
-            rest = &rest[run..];
-        }
-        Ok(())
     }
 
     fn check_open(&self) -> Result<()> {
@@ -727,27 +466,6 @@ async fn watch<T>(
             }
         }
         changed.await;
-    }
-}
-
-/// Moves partitions, all at the same time. An error says how many have not moved.
-async fn seek_parts(parts: Vec<(Arc<PartitionConsumer>, SeekTo)>) -> Result<()> {
-    let (all, mut failures) = (parts.len(), Vec::new());
-    let mut seeks = JoinSet::new();
-    for (part, to) in parts {
-        seeks.spawn(async move { part.seek(to).await });
-    }
-    while let Some(sought) = seeks.join_next().await {
-        let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-        failures.extend(sought.unwrap_or_else(ended).err());
-    }
-    let failed = failures.len();
-    match failures.into_iter().next() {
-        None => Ok(()),
-        Some(error) if all == 1 => Err(error),
-        Some(error) => {
-            Err(error.with_note(&format!("{failed} of {all} partitions may not have moved, the others have")))
-        }
     }
 }
 

@@ -1,0 +1,130 @@
+//! Positions in the partitions: seeking, and what lies ahead.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::Consumer;
+use super::part::{self, PartitionConsumer, SeekTo, last_message_id};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::{MessageId, pb};
+
+impl Consumer {
+    /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
+    pub async fn seek(&self, to: SeekTo) -> Result<()> {
+        self.check_open()?;
+        // The topics that have ended cannot be moved past an entry that could not be read.
+        let parts = self.parts();
+        for part in parts.iter().filter(|part| part.has_ended()) {
+            self.0.signal.resume(part.id);
+        }
+        if let Some(part) = self.sought(&to)? {
+            return part.seek(to).await;
+        }
+        let parts: Vec<_> = parts.living().map(|part| (Arc::clone(part), to.clone())).collect();
+        seek_parts(parts).await
+    }
+
+    /// Moves each of these partitions, given by their full topic names, to a position of its own, all at the same time. Nothing is moved
+    /// if a position is of another partition.
+    pub async fn seek_each(&self, positions: Vec<(Arc<str>, SeekTo)>) -> Result<()> {
+        self.check_open()?;
+        let now = self.parts();
+        let mut parts = Vec::with_capacity(positions.len());
+        for (topic, to) in positions {
+            let part = now.find(&topic, &MessageId::LATEST)?;
+            if let SeekTo::Id { topic: named, id, .. } = &to
+                && part::is_exact(*id)
+                && (!named.is_empty() && *named != part.topic
+                    || id.partition >= 0 && id.partition != part.partition)
+            {
+                let text = format!(
+                    "the position for it is the message {id} of {named:?}, another topic or partition"
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(topic));
+            }
+            parts.push((Arc::clone(part), to));
+        }
+        for (part, _) in parts.iter().filter(|(part, _)| part.has_ended()) {
+            self.0.signal.resume(part.id);
+        }
+        parts.retain(|(part, _)| !part.has_ended());
+        seek_parts(parts).await
+    }
+
+    /// The partition that a seek moves; `None` if it moves all.
+    fn sought(&self, to: &SeekTo) -> Result<Option<Arc<PartitionConsumer>>> {
+        match to {
+            SeekTo::Id { topic, id, .. } if *id != MessageId::EARLIEST && *id != MessageId::LATEST => {
+                self.parts().find(topic, id).map(|part| Some(Arc::clone(part)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Topic of the partition that a seek moves; `None` if it moves all, or fails.
+    pub fn sought_topic(&self, to: &SeekTo) -> Option<Arc<str>> {
+        self.sought(to).ok().flatten().map(|part| Arc::clone(&part.topic))
+    }
+
+    /// Number of seeks that have begun in a partition, given by its full topic name.
+    pub fn moves(&self, topic: &Arc<str>) -> u64 {
+        self.parts().of_topic(topic).map_or(0, |part| part.machine().moves())
+    }
+
+    /// Topic and id of the last message of each partition; -1:-1 when there is none.
+    pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
+        self.check_open()?;
+        let asked =
+            self.each_part(|part| async move { last_message_id(&*part.attached().await?, part.id).await });
+        let ids = asked.await.into_iter().map(|(part, answer)| {
+            let id = MessageId::from(&answer?.last_message_id).in_partition(part.partition);
+            Ok((Arc::clone(&part.topic), id))
+        });
+        ids.collect()
+    }
+
+    /// Whether there is a message to be received: one that has arrived, or one behind the last one that was taken. A message that another
+    /// consumer of the subscription has received counts; one that is to come again does not.
+    pub async fn has_message_available(&self) -> Result<bool> {
+        self.check_open()?;
+        if self.has_ready() {
+            return Ok(true);
+        }
+        let asked = self.each_part(|part| async move {
+            let response = last_message_id(&*part.attached().await?, part.id).await?;
+            let id = |id: &pb::MessageIdData| {
+                let exists = id.entry_id != u64::MAX;
+                exists.then(|| MessageId::from(id).in_partition(part.partition))
+            };
+            let mark = response.consumer_mark_delete_position.as_ref().map(MessageId::from);
+            Ok(part.machine().has_more(id(&response.last_message_id), mark))
+        });
+        let answers = asked.await;
+        if answers.iter().any(|(_, more)| matches!(more, Ok(true))) {
+            return Ok(true);
+        }
+        answers.into_iter().try_fold(false, |any, (_, more)| Ok(any | more?))
+    }
+}
+
+/// Moves partitions, all at the same time. An error says how many have not moved.
+async fn seek_parts(parts: Vec<(Arc<PartitionConsumer>, SeekTo)>) -> Result<()> {
+    let (all, mut failures) = (parts.len(), Vec::new());
+    let mut seeks = JoinSet::new();
+    for (part, to) in parts {
+        seeks.spawn(async move { part.seek(to).await });
+    }
+    while let Some(sought) = seeks.join_next().await {
+        let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
+        failures.extend(sought.unwrap_or_else(ended).err());
+    }
+    let failed = failures.len();
+    match failures.into_iter().next() {
+        None => Ok(()),
+        Some(error) if all == 1 => Err(error),
+        Some(error) => {
+            Err(error.with_note(&format!("{failed} of {all} partitions may not have moved, the others have")))
+        }
+    }
+}
