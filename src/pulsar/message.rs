@@ -219,20 +219,72 @@ pub struct EntryInfo {
     pub producer_name: Arc<str>,
     /// Publish time in milliseconds since 1970, by the producer's clock.
     pub publish_time: u64,
-    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
-    pub broker_timestamp: Option<u64>,
     /// Number of earlier delivery attempts.
     pub redelivery_count: u32,
+    /// Number of this delivery among those that the consumer has received, from 1.
+    pub arrival: u64,
+    /// Properties that most entries lack. They are apart, as an entry of a single message has all of this for itself.
+    rare: Option<Box<RareInfo>>,
+}
+
+/// Properties of an entry that most lack.
+#[derive(Clone, Debug)]
+pub struct RareInfo {
+    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
+    pub broker_timestamp: Option<u64>,
+    /// Index in the topic of the entry's last message, if the broker sends it.
+    pub last_index: Option<u64>,
     /// Version of the schema that the payload was written with.
     pub schema_version: Option<Bytes>,
     /// The schema of that version, if the consumer reads by schemas.
     pub writer: Option<Arc<Writer>>,
     /// Name of the cluster that the entry was replicated from, if any.
     pub replicated_from: Option<String>,
-    /// Index in the topic of the entry's last message, if the broker sends it.
-    pub last_index: Option<u64>,
-    /// Number of this delivery among those that the consumer has received, from 1.
-    pub arrival: u64,
+}
+
+impl RareInfo {
+    /// Without any.
+    pub const NONE: Self = Self {
+        broker_timestamp: None,
+        last_index: None,
+        schema_version: None,
+        writer: None,
+        replicated_from: None,
+    };
+
+    fn is_none(&self) -> bool {
+        let Self { broker_timestamp, last_index, schema_version, writer, replicated_from } = self;
+        broker_timestamp.is_none()
+            && last_index.is_none()
+            && schema_version.is_none()
+            && writer.is_none()
+            && replicated_from.is_none()
+    }
+}
+
+impl EntryInfo {
+    /// Creates an entry without rare properties.
+    pub fn new(
+        topic: Arc<str>,
+        producer_name: Arc<str>,
+        publish_time: u64,
+        redelivery_count: u32,
+        arrival: u64,
+    ) -> Self {
+        Self { topic, producer_name, publish_time, redelivery_count, arrival, rare: None }
+    }
+
+    /// Adds the properties that most entries lack.
+    pub fn with_rare(mut self, rare: RareInfo) -> Self {
+        self.rare = (!rare.is_none()).then(|| Box::new(rare));
+        self
+    }
+
+    /// The properties that most entries lack.
+    pub fn rare(&self) -> &RareInfo {
+        static NONE: RareInfo = RareInfo::NONE;
+        self.rare.as_deref().unwrap_or(&NONE)
+    }
 }
 
 /// Fields that few messages have. They are apart, so that a message is quick to move.
@@ -303,7 +355,7 @@ impl Message {
     /// Index of the message in the topic, if the broker sends it.
     pub fn index(&self) -> Option<u64> {
         let behind = if self.id.batch_size > 0 { self.id.batch_size - 1 - self.id.batch_index } else { 0 };
-        self.entry.last_index.map(|last| last.saturating_sub(u64::try_from(behind).unwrap_or(0)))
+        self.entry.rare().last_index.map(|last| last.saturating_sub(u64::try_from(behind).unwrap_or(0)))
     }
 }
 
@@ -313,7 +365,8 @@ mod tests {
 
     #[test]
     fn a_message_has_the_index_of_its_place_in_the_entry() {
-        let entry = |last_index| Arc::new(EntryInfo { last_index, ..EntryInfo::default() });
+        let entry =
+            |last_index| Arc::new(EntryInfo::default().with_rare(RareInfo { last_index, ..RareInfo::NONE }));
         let index = |id, last| Message::new(id, entry(last), Bytes::new(), 0).index();
         let id = MessageId::new(3, 7);
         // The broker states the index of the last message of a batch.

@@ -24,7 +24,7 @@ pub mod producer;
 pub mod schema;
 pub mod topic;
 
-pub use message::{EntryInfo, LOCAL_CLUSTER, Message, MessageId, Outgoing};
+pub use message::{EntryInfo, LOCAL_CLUSTER, Message, MessageId, Outgoing, RareInfo};
 
 /// Protobuf messages of the protocol, generated from `proto/pulsar.proto`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]

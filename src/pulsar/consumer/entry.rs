@@ -12,7 +12,7 @@ use crate::compression::{Compression, decompress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload};
-use crate::pulsar::message::{EntryInfo, Message, MessageId};
+use crate::pulsar::message::{EntryInfo, Message, MessageId, RareInfo};
 use crate::pulsar::pb::command_ack::ValidationError;
 use crate::pulsar::{hot, pb};
 use crate::wire::Reader;
@@ -143,18 +143,21 @@ impl Consumer {
             }
             self.chunked.insert(id.entry_id(), chunk_entries);
         }
-        let entry = Arc::new(EntryInfo {
-            topic: Arc::clone(&self.options.topic),
-            producer_name: self.producer_name(&metadata.producer_name),
-            publish_time: metadata.publish_time,
+        let rare = RareInfo {
             broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
-            redelivery_count: delivery.redelivery_count.unwrap_or_default(),
+            last_index: payload.entry.as_ref().and_then(|entry| entry.index),
             writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
-            last_index: payload.entry.as_ref().and_then(|entry| entry.index),
-            arrival: self.recalls.arrive(),
-        });
+        };
+        let entry = EntryInfo::new(
+            Arc::clone(&self.options.topic),
+            self.producer_name(&metadata.producer_name),
+            metadata.publish_time,
+            delivery.redelivery_count.unwrap_or_default(),
+            self.recalls.arrive(),
+        );
+        let entry = Arc::new(entry.with_rare(rare));
         match size {
             // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {
@@ -198,9 +201,12 @@ impl Consumer {
             self.give_back(charge);
         } else {
             self.counts.redelivered += u64::from(message.entry.redelivery_count > 0);
-            if self.dying.is_none() {
-                self.queue.push_back(message);
-            } else if let Some(message) = self.outlived(message) {
+            let message = if self.dying.is_none() { Some(message) } else { self.outlived(message) };
+            if let Some(message) = message {
+                if self.queue.len() == self.queue.capacity() {
+                    // Doubling would leave up to half of a queue unused that nobody reads.
+                    self.queue.reserve_exact(64.max(self.queue.len() / 4));
+                }
                 self.queue.push_back(message);
             }
         }

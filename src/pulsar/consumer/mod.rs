@@ -373,7 +373,11 @@ impl Consumer {
         if self.writers.is_none() {
             return max.min(self.queue.len());
         }
-        self.queue.iter().take(max).take_while(|message| is_ready(message.entry.writer.as_ref())).count()
+        self.queue
+            .iter()
+            .take(max)
+            .take_while(|message| is_ready(message.entry.rare().writer.as_ref()))
+            .count()
     }
 
     /// The next version of a schema that the broker is to be asked for.

@@ -204,7 +204,7 @@ impl Source for native::Consumer {
     }
 
     fn keep(messages: Vec<core::Message>) -> Option<Box<dyn Any + Send + Sync>> {
-        let any = messages.iter().any(|message| message.entry.writer.is_some());
+        let any = messages.iter().any(|message| message.entry.rare().writer.is_some());
         any.then(|| Box::new(messages) as Box<dyn Any + Send + Sync>)
     }
 }

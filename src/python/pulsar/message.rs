@@ -49,7 +49,7 @@ impl PulsarMessage {
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         // Messages are handed out once their schema is known.
-        match self.0.entry.writer.as_ref().and_then(|writer| writer.get()) {
+        match self.0.entry.rare().writer.as_ref().and_then(|writer| writer.get()) {
             Some(Ok(resolved)) => schema::value_of(py, resolved, &self.0),
             _ if self.0.null_value => Ok(None),
             None => Ok(Some(self.data(py).into_any())),
@@ -103,7 +103,7 @@ impl PulsarMessage {
 
     #[getter]
     fn broker_time(&self) -> Option<u64> {
-        self.0.entry.broker_timestamp
+        self.0.entry.rare().broker_timestamp
     }
 
     #[getter]
@@ -133,7 +133,7 @@ impl PulsarMessage {
 
     #[getter]
     fn schema_version<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.0.entry.schema_version.as_ref().map(|version| PyBytes::new(py, version))
+        self.0.entry.rare().schema_version.as_ref().map(|version| PyBytes::new(py, version))
     }
 
     fn __repr__(&self) -> String {

@@ -370,7 +370,7 @@ impl Letters {
     /// The version at the topic of letters of the schema that a message was written with. Asked for each time: either topic may
     /// have been deleted and made again meanwhile, which gives the versions another meaning.
     async fn schema_version(&self, message: &Message, to: &Producer) -> Result<Option<Bytes>> {
-        let version = message.entry.schema_version.as_ref().filter(|version| !version.is_empty());
+        let version = message.entry.rare().schema_version.as_ref().filter(|version| !version.is_empty());
         let (Some(version), true) = (version, self.reads) else { return Ok(None) };
         let topic = &message.entry.topic;
         let asked = async {

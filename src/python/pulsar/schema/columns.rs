@@ -97,7 +97,7 @@ fn target(encoding: Encoding, avro: Option<&Arc<Avro>>) -> Result<Target> {
 /// The type of the newest schema that the messages were written with: it can read the older ones.
 fn newest(messages: &[core::Message]) -> Result<Target> {
     let readers = messages.iter().filter_map(|message| Some((message, reader(message).ok()?)));
-    let newest = readers.max_by_key(|(message, _)| message.entry.schema_version.clone());
+    let newest = readers.max_by_key(|(message, _)| message.entry.rare().schema_version.clone());
     Ok(match newest.map(|(_, reader)| reader) {
         Some(Reader::Pair(_)) => return Err(pairs()),
         Some(Reader::Message(_)) => return Err(messages_of_protobuf()),
@@ -122,7 +122,7 @@ fn messages_of_protobuf() -> Error {
 fn reader(message: &core::Message) -> Result<&Reader> {
     let unknown =
         || Error::new(ErrorKind::Schema, "the schema that the message was written with is not known");
-    match message.entry.writer.as_ref().and_then(|writer| writer.get()).ok_or_else(unknown)? {
+    match message.entry.rare().writer.as_ref().and_then(|writer| writer.get()).ok_or_else(unknown)? {
         Ok(resolved) => resolved.downcast_ref().ok_or_else(unknown),
         Err(error) => Err(error.clone()),
     }
