@@ -283,11 +283,13 @@ impl Producer {
     fn push_batched(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>, sequence_id: u64) {
         let size = message.payload.len() + message_overhead(message);
         let limit = self.batch_limit();
-        let version = message.schema_version.unwrap_or(&self.schema_version).clone();
-        // The metadata of an entry state one version for all its messages.
-        if self.open.size + size > limit || self.open.version().is_some_and(|open| *open != version) {
+        let version = message.schema_version.unwrap_or(&self.schema_version);
+        // The metadata of an entry state one version for all its messages. Most have none.
+        let is_other = |open: &Bytes| !(open.is_empty() && version.is_empty()) && open != version;
+        if self.open.size + size > limit || self.open.version().is_some_and(is_other) {
             self.close_batch();
         }
+        let version = message.schema_version.unwrap_or(&self.schema_version);
         self.open.push(now, wall_ms, message, version, sequence_id, (size, limit));
         if self.open.count >= self.options.batch_max_messages || self.open.size >= limit {
             self.close_batch();

@@ -69,7 +69,7 @@ impl Open {
         now: Instant,
         wall_ms: u64,
         message: &Outgoing<'_>,
-        version: Bytes,
+        version: &Bytes,
         sequence_id: u64,
         (size, limit): (usize, usize),
     ) {
@@ -77,7 +77,7 @@ impl Open {
         if index == self.batches.len() {
             // Room for a burst of similar messages, so that the buffer rarely grows.
             let room = if self.key_based { size * 4 } else { (size * 32).clamp(4096, limit.max(4096)) };
-            self.batches.push(OpenBatch::new(now, wall_ms, message, version, sequence_id, room));
+            self.batches.push(OpenBatch::new(now, wall_ms, message, version.clone(), sequence_id, room));
         }
         let batch = &mut self.batches[index];
         let before = batch.body.len();
