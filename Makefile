@@ -183,8 +183,9 @@ campaign-test: $(VENV)/.dev $(VENV)/.engine
 interop-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
+# A session of Spark for each file.
 spark-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: Spark" $(PYTEST) tests/spark
+	@$(STEP) "pytest: Spark" $(PYTEST) $(TWO) --dist loadfile tests/spark
 
 wheel-test: $(VENV)/.dev
 	@$(STEP) "wheel, release profile" \

@@ -75,6 +75,8 @@ kinds! {
     ConsumerAssign = "consumer_assign", Peer, true;
     /// The consumer is unknown to the broker.
     ConsumerNotFound = "consumer_not_found", Peer, true;
+    /// Messages that were to be read were deleted before.
+    DataLost = "data_lost", Peer, false;
     /// The connection was lost.
     Disconnected = "disconnected", Io, true;
     /// The topic was terminated, and every message of it is acknowledged.

@@ -186,7 +186,30 @@ def options_page() -> str:
             for row in sorted(table.rows)
         ]
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, *spark_sources()])
+
+
+def spark_sources() -> Iterator[str]:
+    """The options of Spark's sources, which take those of the client and of the consumer as well."""
+    yield "## Spark sources\n"
+    for title, name, also in (
+        ("Pulsar", "penstock.spark.sources.names", "the Pulsar client and consumer"),
+        ("MQTT", "penstock.spark.sources.mqtt", "the MQTT client and consumer"),
+    ):
+        yield f"### {title} into Spark\n"
+        yield f"Beside `url` and the options of {also}. The case of letters does not matter.\n"
+        yield "| option | default | meaning |\n|---|---|---|"
+        for option, value in importlib.import_module(name).OPTIONS.items():
+            doc = " ".join(value.doc.split())
+            yield f"| `{option}` | {_cell(_plain_default(value))} | {_cell(doc)} |"
+        yield ""
+
+
+def _plain_default(option: Any) -> str:
+    """The default of an option without a type."""
+    parse = importlib.import_module("penstock.parse")
+    kinds = {parse.duration: "`duration`", parse.size: "`size`"}
+    return _default(option, kinds.get(option.parse, ""))
 
 
 # ---------------------------------------------------------------------------- errors

@@ -28,6 +28,7 @@ __all__ = [
     "PulsarConsumer",
     "PulsarMessage",
     "PulsarProducer",
+    "PulsarRange",
     "PulsarSchema",
     "TubeMqClient",
     "TubeMqConsumer",
@@ -365,6 +366,32 @@ class PulsarClient(_ClientOf[PulsarClient]):
         self, pattern: str, flags: str, subscription: str, options: Mapping[str, Any]
     ) -> _Pending[PulsarConsumer]:
         """Opens a consumer of the topics that a pattern matches."""
+    def range(
+        self,
+        topic: str,
+        start: MessageId | None,
+        inclusive: bool,
+        end: MessageId,
+        columns: Sequence[tuple[str, str]],
+        timeout: float,
+        fails_on_loss: bool,
+        options: Mapping[str, Any],
+    ) -> _Pending[PulsarRange]:
+        """Opens a reader of a part of a partition.
+
+        Args:
+            topic: of one partition, or without partitions.
+            start: the message behind which it begins; ``None`` for the first message.
+            inclusive: it begins with that message, or with the first of that entry, instead.
+            end: the last message, or the last entry.
+            columns: what each column holds, and its name.
+            timeout: longest time in seconds without a message while the broker says that there is one.
+            fails_on_loss: whether it is an error that the broker has nothing more before the end.
+            options: as of :meth:`consumer`.
+
+        Raises:
+            InvalidArgument: an unknown column, or a topic with partitions (when awaited).
+        """
     def partitions(self, topic: str) -> _Pending[int]:
         """Number of partitions of a topic; 0 for a topic that is not partitioned."""
     def schema(
@@ -568,8 +595,26 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
         Raises:
             Closed: the consumer was closed (when awaited).
         """
+    def first_chunk(self, message: PulsarMessage) -> MessageId | None:
+        """Id of the first chunk of a message that was sent in chunks."""
     def last_message_ids(self) -> _Pending[list[MessageId]]:
         """Id of the last message of each partition."""
+
+@final
+class PulsarRange:
+    """A reader of a part of a partition."""
+    def read(self, max_rows: int, max_bytes: int) -> _Pending[ArrowBatch | None]:
+        """The next rows; ``None`` at the end.
+
+        Args:
+            max_rows: most rows.
+            max_bytes: most bytes of their payloads, which one row alone may exceed.
+
+        Raises:
+            Timeout: the broker has a message, and it does not come (when awaited).
+            DataLost: there is none before the end any more (when awaited).
+        """
+    def close(self) -> _Pending[None]: ...
 
 @final
 class PulsarMessage(_AnyMessage, Generic[_Value_co]):

@@ -29,6 +29,7 @@ __all__ = [
     "ConsumerAssign",
     "ConsumerBusy",
     "ConsumerNotFound",
+    "DataLost",
     "Disconnected",
     "EndOfTopic",
     "Error",
@@ -166,6 +167,10 @@ class ConsumerAssign(Error, code="consumer_assign", retriable=True):
 
 class ConsumerNotFound(Error, code="consumer_not_found", retriable=True):
     """The broker does not know the consumer."""
+
+
+class DataLost(Error, code="data_lost"):
+    """Messages that were to be read were deleted before."""
 
 
 class Disconnected(Error, builtins.ConnectionError, code="disconnected", retriable=True):

@@ -72,6 +72,11 @@ impl<C: Connection> Connected<C> {
         py_result(py, self.native.get())
     }
 
+    /// The caller that awaits its results.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.native.get().map_or(true, Connection::is_closed)
     }

@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import blocking, errors
 from penstock.spark import register
-from penstock.spark.source import QUIET, MqttStreamReader, source_config
+from penstock.spark.sources.mqtt import QUIET, MqttStreamReader, source_config
 
 from support.mqtt.harness import Mosquitto
 from support.waiting import eventually
@@ -194,7 +194,7 @@ def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tm
     with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:
         producer.send_many([b"%d" % number for number in range(100_000)])
     # On a busy machine the broker may pause for longer than a second.
-    monkeypatch.setattr("penstock.spark.source.QUIET", 10.0)
+    monkeypatch.setattr("penstock.spark.sources.mqtt.QUIET", 10.0)
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="150s")))
     try:
         reader.prepareForTriggerAvailableNow()
@@ -206,7 +206,7 @@ def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tm
 
 def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
     # With the time alone it would take a minute to fill these 50 windows.
-    monkeypatch.setattr("penstock.spark.source.GATHER", 1.2)
+    monkeypatch.setattr("penstock.spark.sources.mqtt.GATHER", 1.2)
     with penstock.Broker(mqtt_port=0, mqtt_max_inflight=20) as broker:
         subscribed(broker.mqtt_url, topic)
         publish(broker.mqtt_url, topic, range(1000))
@@ -221,7 +221,7 @@ def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
 
 def test_few_large_messages_are_no_silence(url, topic, tmp_path, monkeypatch):
     # As from a broker far away. Each is a segment, and there are fewer than a trickle has.
-    monkeypatch.setattr("penstock.spark.source.QUIET", 2.0)
+    monkeypatch.setattr("penstock.spark.sources.mqtt.QUIET", 2.0)
     subscribed(url, topic)
 
     def publish_on():
@@ -269,8 +269,8 @@ def test_available_now_on_a_live_topic_has_what_was_there(spark, url, topic, tmp
 def test_a_topic_that_is_never_quiet_is_cut_after_the_time(
     url, topic, tmp_path, trickle, caplog, monkeypatch
 ):
-    monkeypatch.setattr("penstock.spark.source.FEW", 1)
-    monkeypatch.setattr("penstock.spark.source.QUIET", 30.0)
+    monkeypatch.setattr("penstock.spark.sources.mqtt.FEW", 1)
+    monkeypatch.setattr("penstock.spark.sources.mqtt.QUIET", 30.0)
     trickle()
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="2s")))
     try:
@@ -462,7 +462,9 @@ def test_an_offset_without_a_log_is_one_of_an_earlier_version(url, topic, tmp_pa
 def test_a_second_query_on_the_same_log_is_refused(url, topic, tmp_path, monkeypatch):
     subscribed(url, topic)
     config = source_config(options(url, topic, tmp_path))
-    monkeypatch.setattr("penstock.spark.wal.Log.__init__.__kwdefaults__", {"patience": 0.1}, raising=True)
+    monkeypatch.setattr(
+        "penstock.spark.sources.wal.Log.__init__.__kwdefaults__", {"patience": 0.1}, raising=True
+    )
     reader, other = MqttStreamReader(config), MqttStreamReader(config)
     try:
         reader.initialOffset()

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.spark import arrow
 from penstock.spark.rows import to_batch
-from penstock.spark.source import spark_schema
+from penstock.spark.sources.mqtt import spark_schema
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +22,7 @@ OF_4_0 = {
     "pyspark.sql.datasource": {
         "DataSource",
         "DataSourceArrowWriter",
+        "DataSourceReader",
         "DataSourceStreamReader",
         "DataSourceStreamWriter",
         "InputPartition",

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import errors
-from penstock.spark.wal import Log, Slice, spread
+from penstock.spark.sources.wal import Log, Slice, spread
 
 pytestmark = pytest.mark.spark
 

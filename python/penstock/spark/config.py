@@ -250,7 +250,7 @@ def sink_config(
         ack_timeout=_seconds(ack_timeout),
         client=client,
         producer=producer,
-        pool_key=_digest(base, client),
+        pool_key=digest(base, client),
     )
 
 
@@ -261,7 +261,8 @@ def _seconds(value: Duration) -> float:
         raise InvalidArgument(f"ack_timeout: {error}") from None
 
 
-def _digest(url: str, client: dict[str, Any]) -> str:
+def digest(url: str, client: dict[str, Any]) -> str:
+    """The key of a connection in the pool."""
     try:
         content = pickle.dumps((url, sorted(client.items(), key=lambda item: item[0])))
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
 
+from penstock import protocols
 from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
 from .columns import fitted
-from .config import SinkConfig, is_template, sink_config
+from .config import SinkConfig, inherited_for, is_template, sink_config
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter
-from .source import MqttStreamReader, source_config, spark_schema
+from .sources import names
+from .sources.mqtt import MqttStreamReader, source_config, spark_schema
+from .sources.pulsar import PulsarReader, read_config, schema_text
+from .sources.pulsar_stream import PulsarStreamReader
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -70,13 +76,32 @@ class PenstockDataSource(DataSource):
         return _Writer(_config(options, schema), report)
 
     def schema(self) -> Any:
-        """The schema of the streaming source."""
+        """The schema of the rows of the source."""
+        if self._protocol() == "pulsar":
+            return schema_text(read_config(dict(self.options)))
         return spark_schema()
 
-    def reader(self, schema: Any) -> Any:
-        raise Unsupported("a topic cannot be read as a batch, because it has no end: use spark.readStream")
+    def reader(self, schema: Any) -> DataSourceReader:
+        protocol = self._protocol()
+        if protocol == "pulsar":
+            return PulsarReader(read_config(dict(self.options), "batch"), schema)
+        if protocol == "mqtt":
+            raise Unsupported(
+                "an MQTT topic cannot be read as a batch, because it has no end: use spark.readStream"
+            )
+        raise Unsupported(f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read yet")
 
-    def streamReader(self, schema: Any) -> MqttStreamReader:  # noqa: N802
+    def _protocol(self) -> str:
+        """The protocol of the URL."""
+        options = dict(self.options)
+        return protocols.of(inherited_for(names.split_url(options))[0]).key
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        protocol = self._protocol()
+        if protocol == "pulsar":
+            return PulsarStreamReader(read_config(dict(self.options), "stream"), schema)
+        if protocol != "mqtt":
+            raise Unsupported(f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read yet")
         if schema != spark_schema():
             raise InvalidArgument(
                 f"the source has its own schema, {spark_schema().simpleString()}: do not set another"

@@ -143,7 +143,7 @@ def register(spark: SparkSession) -> None:
 
     * ``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``
     * ``df.writeStream.format("penstock").option(...).option("checkpointLocation", ...).start()``
-    * MQTT: ``spark.readStream.format("penstock").option(...).load()``, see :mod:`penstock.spark.source`
+    * MQTT: ``spark.readStream.format("penstock").option(...).load()``, see :mod:`penstock.spark.sources.mqtt`
     """
     from .datasource import PenstockDataSource
 

@@ -13,10 +13,22 @@ import threading
 import time
 import uuid
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from penstock import blocking
+
+    class Config(Protocol):
+        """The parts of a connection."""
+
+        @property
+        def url(self) -> str: ...
+        @property
+        def protocol(self) -> str: ...
+        @property
+        def client(self) -> dict[str, Any]: ...
+        @property
+        def pool_key(self) -> str: ...
 
     from .config import SinkConfig
 
@@ -52,22 +64,15 @@ def _current() -> _Pool:
 
 
 @contextlib.contextmanager
-def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer, None, None]:
-    """A producer for the task of ``partition``. It stays in the pool unless the block fails or the producer
-    has a name: the next task may run in another process, and the broker allows a name only once."""
+def _borrowed(config: Config) -> Generator[_Connection, None, None]:
+    """A connection. It stays in the pool unless the block fails."""
     pool = _current()
     with pool.lock:
         _close_idle(pool)
         connection = _connection(pool, config)
         connection.users += 1
     try:
-        name = config.producer.get("name")
-        if name is None:
-            yield _shared(pool, connection, config)
-        else:
-            options: dict[str, Any] = {**config.producer, "name": f"{name}-{partition}"}
-            with connection.client.producer(config.topic, **options) as own:
-                yield own
+        yield connection
     except BaseException:
         connection.broken = True
         raise
@@ -83,10 +88,31 @@ def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer,
                     connection.client.abandon()
 
 
-def _shared(pool: _Pool, connection: _Connection, config: SinkConfig) -> blocking.Producer:
+@contextlib.contextmanager
+def client(config: Config) -> Generator[Any, None, None]:
+    """A client. It stays in the pool unless the block fails."""
+    with _borrowed(config) as connection:
+        yield connection.client
+
+
+@contextlib.contextmanager
+def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer, None, None]:
+    """A producer for the task of ``partition``. It stays in the pool unless the block fails or the producer
+    has a name: the next task may run in another process, and the broker allows a name only once."""
+    with _borrowed(config) as connection:
+        name = config.producer.get("name")
+        if name is None:
+            yield _shared(connection, config)
+        else:
+            options: dict[str, Any] = {**config.producer, "name": f"{name}-{partition}"}
+            with connection.client.producer(config.topic, **options) as own:
+                yield own
+
+
+def _shared(connection: _Connection, config: SinkConfig) -> blocking.Producer:
     topic = config.placeholder()
     key = f"{topic}\n{sorted(config.producer.items())!r}"
-    with pool.lock:
+    with _current().lock:
         shared = connection.producers.get(key)
         if shared is None or shared.closed:
             shared = connection.client.producer(topic, **config.producer)
@@ -94,7 +120,7 @@ def _shared(pool: _Pool, connection: _Connection, config: SinkConfig) -> blockin
         return shared
 
 
-def _connection(pool: _Pool, config: SinkConfig) -> _Connection:
+def _connection(pool: _Pool, config: Config) -> _Connection:
     connection = pool.connections.get(config.pool_key)
     if connection is None or connection.client.closed:
         from penstock import blocking
@@ -104,7 +130,7 @@ def _connection(pool: _Pool, config: SinkConfig) -> _Connection:
     return connection
 
 
-def client_options(config: SinkConfig) -> dict[str, Any]:
+def client_options(config: Config) -> dict[str, Any]:
     """The client options of one connection. An MQTT client id gets a random suffix, because a broker closes
     the older of two connections with the same id."""
     prefix = config.client.get("client_id")

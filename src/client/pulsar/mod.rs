@@ -7,7 +7,7 @@
 //! * `shared`: what the producers and consumers of a client share
 //! * `part`: the states of a partition, and the supervisor that opens it again when its connection ends
 //! * `schema`: schemas at the broker
-//! * [`producer`], [`consumer`]: handles over the partitions of a topic
+//! * [`producer`], [`consumer`]: handles over the partitions of a topic; [`range`]: a reader of a part of one
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ use crate::net::url::Protocol;
 use crate::pulsar::pattern::Pattern;
 use crate::pulsar::schema::SchemaInfo;
 use crate::pulsar::topic::TopicName;
+use crate::random;
 
 mod connection;
 pub mod consumer;
@@ -34,6 +35,7 @@ mod lookup;
 pub mod options;
 mod part;
 pub mod producer;
+pub mod range;
 mod schema;
 mod shared;
 
@@ -41,6 +43,7 @@ pub use consumer::{Consumer, SeekTo, Target, Topics};
 pub use counters::{LetterCounts, LookupCounts};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
+use range::{Range, RangeReader, Rules, Wake};
 use shared::Shared;
 
 /// Time for which close waits for sockets that accept no bytes.
@@ -137,6 +140,40 @@ impl Client {
         let consumer = Consumer::open(shared, topics, subscription, options, events).await?;
         self.0.open.add_consumer(&consumer);
         Ok(consumer)
+    }
+
+    /// Opens a reader of a part of a topic without partitions, or of one partition of another. It does not create the topic. The options
+    /// about position and durability are its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TopicNotFound`]: the topic does not exist (any more). [`ErrorKind::InvalidArgument`]: it has several partitions.
+    pub async fn range(
+        &self,
+        topic: &str,
+        range: Range,
+        rules: Rules,
+        options: ConsumerOptions,
+    ) -> Result<RangeReader> {
+        let (position, start_inclusive) = range.position();
+        let options =
+            ConsumerOptions { position, start_inclusive, durable: false, creates_topic: false, ..options };
+        // Room for them is limited by their bytes. One that has to make room for others would be missing.
+        let options = ConsumerOptions { max_pending_chunked_messages: 0, ..options };
+        let wake = Arc::new(Wake::default());
+        let name = format!("reader-{:010x}", random::bits() >> 24);
+        let opened = self.consumer(
+            vec![topic.to_owned()],
+            name,
+            options.clone(),
+            Arc::clone(&wake) as Arc<dyn ConsumerEvents>,
+        );
+        let consumer = opened.await?;
+        if consumer.partition_topics().len() != 1 {
+            let text = "a range is read of one partition: name it (...-partition-N)";
+            return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(topic));
+        }
+        Ok(RangeReader::new(consumer, wake, range, rules, &options))
     }
 
     /// Number of partitions of `topic`, 0 for a topic without partitions. Never creates the topic.

@@ -248,6 +248,8 @@ pub struct ConsumerOptions {
     pub priority: i32,
     /// Whether a compacted topic delivers only the last message of each key.
     pub read_compacted: bool,
+    /// Whether the broker may create a topic that does not exist.
+    pub creates_topic: bool,
     /// Properties shown in the broker's statistics.
     pub properties: Vec<(String, String)>,
     /// Properties stored with a new subscription.
@@ -286,6 +288,7 @@ impl Default for ConsumerOptions {
             name: None,
             priority: 0,
             read_compacted: false,
+            creates_topic: true,
             properties: Vec::new(),
             subscription_properties: Vec::new(),
             partitions_update_interval: UPDATE_INTERVAL,

@@ -19,6 +19,20 @@ impl Consumer {
         Some(MessageId::new(ledger, entry).in_partition(id.partition))
     }
 
+    /// First chunk of each message that has not come whole and has not been given up, and the publish time of its last chunk so far,
+    /// in milliseconds since 1970.
+    pub fn incomplete(&self) -> impl Iterator<Item = (MessageId, u64)> + '_ {
+        self.chunks.open().map(|((ledger, entry), published)| {
+            (MessageId::new(ledger, entry).in_partition(self.options.partition), published)
+        })
+    }
+
+    /// First chunks of the latest messages that were given up, but not because their next chunk did not come in time.
+    pub fn lost(&self) -> impl Iterator<Item = MessageId> + '_ {
+        let id = |(ledger, entry)| MessageId::new(ledger, entry).in_partition(self.options.partition);
+        self.chunks.lost().map(id)
+    }
+
     /// Messages that were delivered again or given up, and why.
     pub fn counts(&self) -> Counts {
         let (dropped_chunked_messages, expired_chunked_messages) = self.chunks.counts;

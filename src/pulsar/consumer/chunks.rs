@@ -51,6 +51,8 @@ const MAX_UUID: usize = 1024;
 const MAX_DROPPED: usize = 1000;
 /// Maximum number of messages known that have expired, and of their chunks. What is forgotten counts as dropped.
 const MAX_EXPIRED: usize = 1000;
+/// Maximum number of messages known that were given up for other reasons than time.
+const MAX_LOST: usize = 100;
 const MAX_EXPIRED_CHUNKS: usize = 2 * MAX_CHUNKS as usize;
 
 /// Limits on the incomplete messages of a consumer, with the defaults of the Java client where that has them.
@@ -142,6 +144,8 @@ struct Open {
     age: u64,
     /// Time at which it expires.
     until: Instant,
+    /// Publish time of its last chunk, in milliseconds since 1970.
+    published: u64,
 }
 
 /// Incomplete messages of one consumer.
@@ -174,6 +178,8 @@ pub(super) struct Chunks {
     acks: Vec<Entry>,
     /// The first message that was given up since the owner asked.
     news: Option<GivenUp>,
+    /// First chunks of the latest messages that were given up for other reasons than time.
+    lost: VecDeque<Entry>,
     /// Number of messages that made room for others, and of those that waited too long.
     pub(super) counts: (u64, u64),
 }
@@ -204,6 +210,7 @@ impl Chunks {
             expired_chunks: 0,
             acks: Vec::new(),
             news: None,
+            lost: VecDeque::new(),
             counts: (0, 0),
         }
     }
@@ -252,7 +259,11 @@ impl Chunks {
             let (age, bytes) = (self.clock, BytesMut::new());
             self.ages.insert(age, uuid.to_owned());
             self.due.insert((until, age));
-            self.open.insert(uuid.to_owned(), Open { bytes, total, next: 0, entries, first, age, until });
+            let published = metadata.publish_time;
+            self.open.insert(
+                uuid.to_owned(),
+                Open { bytes, total, next: 0, entries, first, age, until, published },
+            );
         } else if let Some(fate) = self.given_up.get(uuid) {
             if fate.is_none() {
                 return Chunk::Late;
@@ -269,6 +280,7 @@ impl Chunks {
         self.holds.insert(order(open.first), until);
         self.due.remove(&(open.until, open.age));
         open.until = until;
+        open.published = open.published.max(metadata.publish_time);
         self.due.insert((until, open.age));
         if id < open.next {
             // Sent again after a lost receipt: acknowledged together with the message it belongs to.
@@ -309,15 +321,31 @@ impl Chunks {
 
     /// Returns the first held entry.
     pub(super) fn first_held(&mut self, now: Instant) -> Option<Entry> {
+        self.lapse(now);
+        self.first_incomplete()
+    }
+
+    /// Ends expired holds, up to the first one that is still in force.
+    fn lapse(&mut self, now: Instant) {
         while self.next_lapse().is_some_and(|until| until <= now) {
             self.holds.pop_first();
         }
-        self.first_incomplete()
     }
 
     /// The first chunk of all incomplete messages. It may have expired.
     pub(super) fn first_incomplete(&self) -> Option<Entry> {
         self.holds.first_key_value().map(|((ledger, entry), _)| (*ledger as u64, *entry as u64))
+    }
+
+    /// First chunk of each incomplete message that has not been given up, and the publish time of its last one, in milliseconds
+    /// since 1970.
+    pub(super) fn open(&self) -> impl Iterator<Item = (Entry, u64)> + '_ {
+        self.open.values().map(|open| (open.first, open.published))
+    }
+
+    /// First chunks of the latest messages that were given up, but not because their next chunk did not come in time.
+    pub(super) fn lost(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.lost.iter().copied()
     }
 
     /// Time at which the first hold expires.
@@ -355,6 +383,7 @@ impl Chunks {
 
     /// Gives up the messages that have waited too long.
     pub(super) fn expire(&mut self, now: Instant) {
+        self.lapse(now);
         while let Some((until, age)) = self.due.first().copied()
             && until <= now
         {
@@ -414,6 +443,12 @@ impl Chunks {
         let first = MessageId::new(ledger, entry);
         self.news.get_or_insert(GivenUp { first, chunks: open.entries.len(), reason, acknowledged: ack });
         let expires = reason == Reason::Time;
+        if !expires {
+            if self.lost.len() >= MAX_LOST {
+                self.lost.pop_front();
+            }
+            self.lost.push_back(open.first);
+        }
         *if expires { &mut self.counts.1 } else { &mut self.counts.0 } += 1;
         let known = uuid.len() <= MAX_UUID && self.given_up.len() < MAX_EXPIRED;
         if ack {

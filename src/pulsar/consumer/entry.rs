@@ -204,7 +204,7 @@ impl Consumer {
             let message = if self.dying.is_none() { Some(message) } else { self.outlived(message) };
             if let Some(message) = message {
                 if self.queue.len() == self.queue.capacity() {
-                    // Doubling would leave up to half of a queue unused that nobody reads.
+                    // Doubling would leave up to half of a queue unused.
                     self.queue.reserve_exact(64.max(self.queue.len() / 4));
                 }
                 self.queue.push_back(message);

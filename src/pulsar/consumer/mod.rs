@@ -121,6 +121,8 @@ pub struct Consumer {
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
+    /// The latest entry that has arrived on this connection and from this position, whatever became of it.
+    last_arrived: Option<Entry>,
     /// Target of the latest seek, if it named no message.
     sought: Option<Sought>,
     /// Producer name of the last entry.
@@ -165,6 +167,7 @@ impl Consumer {
             was_at_end: false,
             immediate: VecDeque::new(),
             last_taken: None,
+            last_arrived: None,
             sought: None,
             last_producer: "".into(),
             writers: options.codec.as_deref().map(Writers::new),
@@ -212,6 +215,7 @@ impl Consumer {
         self.at_end = false;
         let first = self.queue.front().map(|message| Start::new(message.id, true));
         self.queue.clear();
+        self.last_arrived = None;
         self.chunks.drop_pieces();
         self.permits = Permits::default();
         for command in std::mem::take(&mut self.immediate) {
@@ -256,6 +260,10 @@ impl Consumer {
             return Ok(());
         }
         let epoch = delivery.consumer_epoch;
+        let entry = MessageId::from(&delivery.message_id).entry_id();
+        if self.state == State::Attached && self.last_arrived.is_none_or(|last| order(last) < order(entry)) {
+            self.last_arrived = Some(entry);
+        }
         let result = self.take_entry(now, delivery, payload);
         self.arm_dropped(now, epoch);
         self.look_at_permits(now);

@@ -107,6 +107,7 @@ impl Consumer {
         self.flush_acks();
         let dropped = self.queue.len() as u32;
         self.queue.clear();
+        self.last_arrived = None;
         self.give_back(dropped);
         if self.state == State::Attached {
             self.state = State::Seeking;
@@ -144,6 +145,12 @@ impl Consumer {
     /// Position behind the last message that was taken, or, before the first one, at which the consumer starts.
     pub(super) fn read(&self) -> Option<Start> {
         self.last_taken.map(|id| Start::new(id, false)).or(self.start)
+    }
+
+    /// The latest entry that has arrived, if no message that has arrived waits to be taken, and none has ended the consumer.
+    pub fn drained_to(&self) -> Option<MessageId> {
+        let (ledger, entry) = self.last_arrived.filter(|_| self.queue.is_empty() && !self.failed)?;
+        Some(MessageId::new(ledger, entry).in_partition(self.options.partition))
     }
 
     /// Position at which a consumer resumes whose position the broker does not keep: the last message that was taken, or an entry

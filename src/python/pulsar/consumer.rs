@@ -137,6 +137,13 @@ consumer_class! {
         self.0.run(py, |consumer| consumer.wait_for_end())
     }
 
+    /// Id of the first chunk of a message that was sent in chunks.
+    fn first_chunk(&self, py: Python<'_>, message: &Bound<'_, PulsarMessage>) -> PyResult<Option<MessageId>> {
+        let message = &message.get().0;
+        let first = self.0.source(py)?.first_chunk(message);
+        Ok(first.map(|id| MessageId { id, topic: Arc::clone(&message.entry.topic) }))
+    }
+
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.0.run(py, |consumer| async move { consumer.last_message_ids().await })
     }

@@ -13,7 +13,9 @@ use crate::pulsar::pattern::Pattern;
 use crate::pulsar::schema::SchemaInfo;
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
-use crate::python::convert::py_result;
+use crate::python::convert::{py_result, seconds};
+use crate::python::pulsar::message_id::MessageId;
+use crate::python::pulsar::table::Content;
 use crate::python::sender::add_latencies;
 use crate::python::value::IntoPython;
 
@@ -22,16 +24,19 @@ mod message;
 mod message_id;
 mod options;
 mod producer;
+mod range;
 mod schema;
+mod table;
 
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PulsarClient>()?;
     module.add_class::<producer::PulsarProducer>()?;
     module.add_class::<consumer::PulsarConsumer>()?;
+    module.add_class::<range::PulsarRange>()?;
     module.add_class::<message::PulsarMessage>()?;
     module.add_class::<schema::PulsarSchema>()?;
-    module.add_class::<message_id::MessageId>()?;
+    module.add_class::<MessageId>()?;
     module.add_class::<message_id::MessageIds>()
 }
 
@@ -72,6 +77,37 @@ client_class! {
         let options = options::consumer(options)?;
         self.0.open_consumer(py, |client, events| async move {
             client.pattern_consumer(pattern, subscription, options, events).await
+        })
+    }
+
+    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name.
+    #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+    fn range(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        from: Option<&Bound<'_, MessageId>>,
+        inclusive: bool,
+        to: &Bound<'_, MessageId>,
+        columns: Vec<(String, String)>,
+        timeout: f64,
+        fails_on_loss: bool,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Py<PyAny>> {
+        let parse = |(content, name): (String, String)| Ok((Content::parse(&content)?, name));
+        let columns: Vec<_> = py_result(py, columns.into_iter().map(parse).collect::<Result<_>>())?;
+        let from = match from.map(|from| from.get().id) {
+            None => native::range::Begin::Earliest,
+            Some(id) if inclusive => native::range::Begin::At(id),
+            Some(id) => native::range::Begin::Behind(id),
+        };
+        let range = native::range::Range { from, to: to.get().id };
+        let rules = native::range::Rules { timeout: seconds(timeout), fails_on_loss };
+        let options = options::consumer(options)?;
+        let caller = self.0.caller().clone();
+        self.0.run(py, move |client| async move {
+            let reader = client.range(&topic, range, rules, options).await?;
+            Ok(range::Opened(reader, columns.into(), caller))
         })
     }
 

@@ -139,6 +139,7 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     to.dead_letter = fields.raw("dead_letter")?.map(|policy| dead_letter(&policy)).transpose()?;
     to.key_shared = fields.raw("key_shared")?.map(|policy| key_shared(&policy)).transpose()?;
     fields.flag("read_compacted", &mut to.read_compacted)?;
+    fields.flag("creates_topic", &mut to.creates_topic)?;
     if let Some(value) = fields.raw("priority")? {
         to.priority = value.extract()?;
     }

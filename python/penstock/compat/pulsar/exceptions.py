@@ -347,6 +347,7 @@ _RESULTS: dict[type[errors.Error], Result] = {
     errors.ConsumerAssign: Result.ConsumerAssignError,
     errors.ConsumerBusy: Result.ConsumerBusy,
     errors.ConsumerNotFound: Result.ConsumerNotFound,
+    errors.DataLost: Result.UnknownError,
     errors.Disconnected: Result.NotConnected,
     errors.ForkError: Result.AlreadyClosed,
     errors.FrameTooLarge: Result.MessageTooBig,

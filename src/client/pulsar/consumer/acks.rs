@@ -1,4 +1,4 @@
-//! What becomes of messages that were handed out: acknowledged, negatively acknowledged, or consumed later.
+//! Outcomes of messages that were handed out: acknowledged, negatively acknowledged, or consumed later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -31,13 +31,13 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Asks for the number of partitions. The topic is created if the broker allows it.
-    pub(super) async fn find(shared: &Shared, topic: TopicName, own: bool) -> Result<Self> {
+    /// Asks for the number of partitions. With `create` the topic is created if the broker allows it.
+    pub(super) async fn find(shared: &Shared, topic: TopicName, own: bool, create: bool) -> Result<Self> {
         let partitions = match topic.partition() {
             Some(_) => 0,
             None => {
                 let name = topic.to_string();
-                shared.lookup_of(&name).partitions(&name, true).await?
+                shared.lookup_of(&name).partitions(&name, create).await?
             }
         };
         Ok(Self { topic, own, partitions })

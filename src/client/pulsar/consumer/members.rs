@@ -212,7 +212,7 @@ impl Members {
                 if join || !own && is_exact(options.position) {
                     options.position = MessageId::EARLIEST;
                 }
-                let creates_topic = !(own && self.others.endless);
+                let creates_topic = options.creates_topic && !(own && self.others.endless);
                 (own, self.part(topic, partition, creates_topic, &options, count), options)
             })
             .collect();

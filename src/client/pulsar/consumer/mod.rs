@@ -37,8 +37,8 @@ mod watch;
 use growth::{Family, Rules};
 use letters::{Letters, Undertaker};
 use members::{Members, Parts, Place};
-pub use part::SeekTo;
 use part::PartitionConsumer;
+pub use part::SeekTo;
 pub use topics::Topics;
 use watch::Listing;
 
@@ -152,7 +152,7 @@ impl Consumer {
         match topics {
             Topics::Named(topics) => {
                 for topic in topics {
-                    families.push(Family::find(&shared, topic, true).await?);
+                    families.push(Family::find(&shared, topic, true, options.creates_topic).await?);
                 }
             }
             Topics::Matching(pattern) => {
@@ -173,7 +173,7 @@ impl Consumer {
         check_position(&title, is_pattern, &families, &options)?;
         let several = is_pattern || families.len() > 1;
         if let Some(retry) = letters.as_ref().and_then(|topics| topics.retry.clone()) {
-            families.push(Family::find(&shared, retry, false).await?);
+            families.push(Family::find(&shared, retry, false, true).await?);
         }
         let is_one = matches!(&families[..], [family] if family.is_whole()) && !is_pattern;
         if options.receiver_queue == 0 && !is_one {
@@ -206,7 +206,11 @@ impl Consumer {
             let opened = opened.await;
             match opened.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed"))) {
                 // Deleted since it was listed.
-                Err(error) if !part.creates_topic && error.kind() == ErrorKind::TopicNotFound => {
+                Err(error)
+                    if members.endless()
+                        && !part.creates_topic
+                        && error.kind() == ErrorKind::TopicNotFound =>
+                {
                     members.remove(&part, error);
                 }
                 opened => opened?,

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::Consumer;
 use super::part::{self, PartitionConsumer, SeekTo, last_message_id};
 use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::{MessageId, pb};
+use crate::pulsar::{Message, MessageId, pb};
 
 impl Consumer {
     /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
@@ -70,6 +70,34 @@ impl Consumer {
     /// Number of seeks that have begun in a partition, given by its full topic name.
     pub fn moves(&self, topic: &Arc<str>) -> u64 {
         self.parts().of_topic(topic).map_or(0, |part| part.machine().moves())
+    }
+
+    /// First chunk of a message that was sent in chunks, as long as the consumer knows it.
+    pub fn first_chunk(&self, message: &Message) -> Option<MessageId> {
+        let parts = self.parts();
+        let part = parts.find(&message.entry.topic, &message.id).ok()?;
+        part.machine().first_chunk(&message.id)
+    }
+
+    /// The latest publish time, in milliseconds since 1970, of the chunks of messages that have not come whole, whose first chunk `is_in`
+    /// a range; `None` if there are none.
+    pub(in crate::client::pulsar) fn incomplete(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<u64> {
+        let parts = self.parts();
+        let of = |part: &Arc<PartitionConsumer>| {
+            let machine = part.machine();
+            machine.incomplete().filter(|(first, _)| is_in(first)).map(|(_, published)| published).max()
+        };
+        parts.iter().filter_map(of).max()
+    }
+
+    /// The first chunk of a message that was given up, but not because its next chunk did not come in time, if it `is_in` a range.
+    pub(in crate::client::pulsar) fn lost(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<MessageId> {
+        self.parts().iter().find_map(|part| part.machine().lost().find(|first| is_in(first)))
+    }
+
+    /// The latest entry that has arrived, if no message that has arrived waits to be taken. Of several partitions, of any.
+    pub(in crate::client::pulsar) fn drained_to(&self) -> Option<MessageId> {
+        self.parts().iter().find_map(|part| part.machine().drained_to())
     }
 
     /// Topic and id of the last message of each partition; -1:-1 when there is none.

@@ -120,3 +120,40 @@ fn a_reader_that_has_sought_the_end_is_at_the_end() {
     let durable = consumer(Options::default());
     assert!(!durable.begins_at_end(MessageId::LATEST));
 }
+
+#[test]
+fn a_reader_tells_how_far_it_has_come_where_no_message_does() {
+    let mut c = reader();
+    assert_eq!(c.drained_to(), None);
+    give(&mut c, 0, single("x")).unwrap();
+    assert_eq!(c.drained_to(), None, "one waits to be taken");
+    take(&mut c);
+    assert_eq!(c.drained_to(), Some(MessageId::new(1, 0)));
+    give(&mut c, 1, chunk("without a beginning", 1, 2)).unwrap();
+    assert_eq!((c.drained_to(), c.incomplete().count()), (Some(MessageId::new(1, 1)), 0));
+    give(&mut c, 2, chunk("a", 0, 2)).unwrap();
+    assert_eq!(c.incomplete().map(|(first, _)| first).collect::<Vec<_>>(), [MessageId::new(1, 2)]);
+    c.detach();
+    assert_eq!((c.drained_to(), c.incomplete().count()), (None, 0), "what had arrived comes again");
+}
+
+#[test]
+fn a_reader_does_not_go_back_to_a_message_that_was_never_completed() {
+    let mut c = reader();
+    let now = Instant::now();
+    c.handle_message(now, delivery(0, &[]), chunk("abandoned", 0, 2)).unwrap();
+    c.handle_message(now, delivery(1, &[]), single("x")).unwrap();
+    assert_eq!(entries(&mut c), [1]);
+    assert_eq!(c.resume_position(), Some(MessageId::new(1, 0)));
+    c.handle_timeout(now + CHUNK_TIME);
+    assert_eq!(c.resume_position().map(|id| id.entry), Some(1), "it has expired");
+    assert_eq!((c.incomplete().count(), c.lost().count()), (0, 0));
+}
+
+#[test]
+fn a_reader_tells_which_messages_it_has_given_up() {
+    let mut c = reader();
+    give(&mut c, 0, chunk("gap", 0, 3)).unwrap();
+    give(&mut c, 1, chunk("gap", 2, 3)).unwrap();
+    assert_eq!(c.lost().collect::<Vec<_>>(), [MessageId::new(1, 0)]);
+}

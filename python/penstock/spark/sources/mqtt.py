@@ -1,10 +1,11 @@
 """The streaming source for MQTT: ``spark.readStream.format("penstock").option("url", "mqtt://...")``.
 
 MQTT has no positions to read from again, so this source makes them. One MQTT session on the driver receives
-the messages, writes them to a log (:mod:`penstock.spark.wal`) and acknowledges each only when it is on disk
-there. Spark's offsets are rows of the log, and its tasks read the log. With QoS 1 and 2, every message that
-the broker keeps for the session is therefore in some batch, at least once, across restarts of the query and
-the broker; a batch that Spark repeats has the same rows. Rows that Spark has committed are deleted.
+the messages, writes them to a log (:mod:`penstock.spark.sources.wal`) and acknowledges each only when it is
+on disk there. Spark's offsets are rows of the log, and its tasks read the log. With QoS 1 and 2, every
+message that the broker keeps for the session is therefore in some batch, at least once, across restarts of
+the query and the broker; a batch that Spark repeats has the same rows. Rows that Spark has committed are
+deleted.
 
 The broker must keep the session while the query is down: ``client_id`` names it, and it never starts clean.
 Messages that the broker drops in the meantime (QoS 0, a full queue, an expired session) are lost.
@@ -27,9 +28,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from penstock import parse, protocols
 from penstock.errors import InvalidArgument, IoError, Unsupported
 from penstock.options import Option
+from penstock.spark.arrow import arrow_schema
+from penstock.spark.config import inherited_for, travelling
 
-from .arrow import arrow_schema
-from .config import inherited_for, travelling
 from .wal import Log, Slice, spread
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ MUCH = 64 << 10
 QUIET = 1.0
 """Seconds with fewer than ``FEW`` messages in a segment, after which the broker has nothing more in store."""
 
-_OWN: dict[str, Option] = {
+OPTIONS: dict[str, Option] = {
     "wal": Option(str, None, "Folder of the log; executors must be able to read it."),
     "wal_limit": Option(parse.size, 1 << 30, "Size of the log above which messages are left on the broker."),
     "max_rows_per_trigger": Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
@@ -112,10 +113,10 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
             raise InvalidArgument(f'option "{name}" is missing')
     scopes = ("mqtt.client", "mqtt.consumer")
     tables = [protocols.table(scope) for scope in scopes]
-    own = {name: options.pop(name) for name in _OWN if name in options}
+    own = {name: options.pop(name) for name in OPTIONS if name in options}
     for name in options:
         if name not in tables[0] and name not in tables[1]:
-            hint = parse.did_you_mean(name, [*_OWN, *tables[0], *tables[1]])
+            hint = parse.did_you_mean(name, [*OPTIONS, *tables[0], *tables[1]])
             raise InvalidArgument(f"the Spark source has no option {name!r}{hint}")
     client = {name: value for name, value in options.items() if name in tables[0]}
     consumer = {name: value for name, value in options.items() if name not in client}
@@ -127,7 +128,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     client = {**inherited["client"], **client}
     if not client.get("client_id"):
         raise InvalidArgument('option "client_id" is missing: it names the session that the broker keeps')
-    values = {name: _own(name, own) for name in _OWN}
+    values = {name: _own(name, own) for name in OPTIONS}
     defaults = {"receive_maximum": RECEIVE_MAXIMUM, "receive_buffer": RECEIVE_BUFFER}
     client = {**defaults, **travelling("mqtt.client", client), "clean_start": False}
     if client["receive_maximum"] > ROWS_PER_SEGMENT:
@@ -145,7 +146,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
 
 
 def _own(name: str, given: dict[str, Any]) -> Any:
-    option = _OWN[name]
+    option = OPTIONS[name]
     if name not in given:
         return option.default
     try:

@@ -1,0 +1,1 @@
+"""Sources: what ``spark.read`` and ``spark.readStream`` read."""

@@ -1,0 +1,231 @@
+//! Messages as the columns of a table, named and typed as the caller wants them.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::RecordBatch;
+use arrow_array::builder::{
+    BinaryBuilder, Int32Builder, Int64Builder, ListBuilder, StringBuilder, StructBuilder,
+    TimestampMicrosecondBuilder,
+};
+use arrow_schema::{DataType, Field, Fields};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::arrow_error;
+use crate::pulsar::Message;
+use crate::pulsar::topic::TopicName;
+use crate::python::arrow::{batch, properties_builder};
+
+/// Content of a column. Moments are in microseconds and UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The payload; null for a tombstone. Binary.
+    Value,
+    /// The key, as bytes. A key of raw bytes is that, not the text that stands for them.
+    Key,
+    /// The key, as text.
+    KeyText,
+    /// The topic without the partition.
+    Topic,
+    /// The topic with the partition.
+    PartitionTopic,
+    /// Number of the partition, 0 in a topic without partitions.
+    Partition,
+    /// The message's number in its partition, if brokers keep count.
+    Index,
+    /// When the producer sent it.
+    PublishTime,
+    /// When the event happened.
+    EventTime,
+    /// When the broker stored it, if brokers say so.
+    BrokerTime,
+    /// Always 0, "create time" of Kafka.
+    TimestampType,
+    /// The properties as Kafka's headers.
+    Headers,
+    /// The properties.
+    Properties,
+    /// The id as text.
+    MessageId,
+    /// The id as official clients store it.
+    MessageIdBytes,
+    /// Name of the producer.
+    ProducerName,
+    /// The producer's number of the message.
+    SequenceId,
+    /// The key for ordering.
+    OrderingKey,
+    /// Version of the schema.
+    SchemaVersion,
+}
+
+impl Content {
+    pub(super) fn parse(name: &str) -> Result<Self> {
+        Ok(match name {
+            "value" => Self::Value,
+            "key" => Self::Key,
+            "key_text" => Self::KeyText,
+            "topic" => Self::Topic,
+            "partition_topic" => Self::PartitionTopic,
+            "partition" => Self::Partition,
+            "index" => Self::Index,
+            "publish_time" => Self::PublishTime,
+            "event_time" => Self::EventTime,
+            "broker_time" => Self::BrokerTime,
+            "timestamp_type" => Self::TimestampType,
+            "headers" => Self::Headers,
+            "properties" => Self::Properties,
+            "message_id" => Self::MessageId,
+            "message_id_bytes" => Self::MessageIdBytes,
+            "producer_name" => Self::ProducerName,
+            "sequence_id" => Self::SequenceId,
+            "ordering_key" => Self::OrderingKey,
+            "schema_version" => Self::SchemaVersion,
+            _ => return Err(Error::new(ErrorKind::InvalidArgument, format!("messages have no {name:?}"))),
+        })
+    }
+
+    fn column(self, messages: &[Message]) -> Result<ArrayRef> {
+        Ok(match self {
+            Self::Value => binary(messages, |message| (!message.null_value).then_some(&message.payload[..])),
+            Self::Key => {
+                let mut builder = BinaryBuilder::new();
+                for message in messages {
+                    let raw = |key: &str| message.key_is_base64.then(|| STANDARD.decode(key).ok()).flatten();
+                    match message.key.as_deref() {
+                        None => builder.append_null(),
+                        Some(key) => match raw(key) {
+                            Some(raw) => builder.append_value(raw),
+                            None => builder.append_value(key),
+                        },
+                    }
+                }
+                Arc::new(builder.finish())
+            }
+            Self::KeyText => text(messages, |message| message.key.as_deref()),
+            Self::Topic => {
+                // All messages of a range are of one topic.
+                let mut last: Option<(Arc<str>, String)> = None;
+                let mut builder = StringBuilder::new();
+                for message in messages {
+                    let topic = &message.entry.topic;
+                    if last.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, topic)) {
+                        let base = TopicName::parse(topic)?.without_partition().to_string();
+                        last = Some((Arc::clone(topic), base));
+                    }
+                    builder.append_option(last.as_ref().map(|(_, base)| base));
+                }
+                Arc::new(builder.finish())
+            }
+            Self::PartitionTopic => text(messages, |message| Some(&message.entry.topic)),
+            Self::Partition => whole(messages, |message| message.id.partition.max(0)),
+            Self::Index => long(messages, |message| message.index().map(|index| index as i64)),
+            Self::PublishTime => moment(messages, |message| Some(message.entry.publish_time)),
+            Self::EventTime => {
+                moment(messages, |message| (message.event_time != 0).then_some(message.event_time))
+            }
+            Self::BrokerTime => moment(messages, |message| message.entry.rare().broker_timestamp),
+            Self::TimestampType => whole(messages, |_| 0),
+            Self::Headers => headers(messages),
+            Self::Properties => {
+                let mut builder = properties_builder();
+                for message in messages {
+                    for (name, text) in message.properties() {
+                        builder.keys().append_value(name);
+                        builder.values().append_value(text);
+                    }
+                    builder.append(true).map_err(arrow_error)?;
+                }
+                Arc::new(builder.finish())
+            }
+            Self::MessageId => {
+                let mut builder = StringBuilder::new();
+                messages.iter().for_each(|message| builder.append_value(message.id.to_string()));
+                Arc::new(builder.finish())
+            }
+            Self::MessageIdBytes => {
+                let mut builder = BinaryBuilder::new();
+                messages.iter().for_each(|message| builder.append_value(message.id.to_bytes()));
+                Arc::new(builder.finish())
+            }
+            Self::ProducerName => text(messages, |message| Some(&message.entry.producer_name)),
+            Self::SequenceId => long(messages, |message| Some(message.sequence_id as i64)),
+            Self::OrderingKey => binary(messages, |message| message.ordering_key().map(|key| &key[..])),
+            Self::SchemaVersion => binary(messages, |message| {
+                message.entry.rare().schema_version.as_ref().map(|version| &version[..])
+            }),
+        })
+    }
+}
+
+fn binary<'a>(messages: &'a [Message], of: impl Fn(&'a Message) -> Option<&'a [u8]>) -> ArrayRef {
+    let bytes = messages.iter().filter_map(&of).map(<[u8]>::len).sum();
+    let mut builder = BinaryBuilder::with_capacity(messages.len(), bytes);
+    messages.iter().for_each(|message| builder.append_option(of(message)));
+    Arc::new(builder.finish())
+}
+
+fn text<'a>(messages: &'a [Message], of: impl Fn(&'a Message) -> Option<&'a str>) -> ArrayRef {
+    let mut builder = StringBuilder::new();
+    messages.iter().for_each(|message| builder.append_option(of(message)));
+    Arc::new(builder.finish())
+}
+
+fn whole(messages: &[Message], of: impl Fn(&Message) -> i32) -> ArrayRef {
+    let mut builder = Int32Builder::with_capacity(messages.len());
+    messages.iter().for_each(|message| builder.append_value(of(message)));
+    Arc::new(builder.finish())
+}
+
+fn long(messages: &[Message], of: impl Fn(&Message) -> Option<i64>) -> ArrayRef {
+    let mut builder = Int64Builder::with_capacity(messages.len());
+    messages.iter().for_each(|message| builder.append_option(of(message)));
+    Arc::new(builder.finish())
+}
+
+/// A time in milliseconds since 1970, which any producer may have set to anything.
+fn moment(messages: &[Message], of: impl Fn(&Message) -> Option<u64>) -> ArrayRef {
+    let mut builder = TimestampMicrosecondBuilder::with_capacity(messages.len()).with_timezone("UTC");
+    for message in messages {
+        let micros = |ms| i64::try_from(ms).ok().and_then(|ms: i64| ms.checked_mul(1000));
+        builder.append_option(of(message).and_then(micros));
+    }
+    Arc::new(builder.finish())
+}
+
+fn headers(messages: &[Message]) -> ArrayRef {
+    let fields = Fields::from(vec![
+        Field::new("key", DataType::Utf8, true),
+        Field::new("value", DataType::Binary, true),
+    ]);
+    let header = StructBuilder::new(
+        fields.clone(),
+        vec![Box::new(StringBuilder::new()), Box::new(BinaryBuilder::new())],
+    );
+    let mut builder =
+        ListBuilder::new(header).with_field(Field::new("element", DataType::Struct(fields), true));
+    for message in messages {
+        // As Kafka's: none are a null.
+        let is_any = !message.properties().is_empty();
+        for (name, text) in message.properties() {
+            let header = builder.values();
+            if let Some(names) = header.field_builder::<StringBuilder>(0) {
+                names.append_value(name);
+            }
+            if let Some(values) = header.field_builder::<BinaryBuilder>(1) {
+                values.append_value(text.as_bytes());
+            }
+            header.append(true);
+        }
+        builder.append(is_any);
+    }
+    Arc::new(builder.finish())
+}
+
+/// The messages as columns: what each holds, and its name.
+pub(super) fn table(messages: &[Message], columns: &[(Content, String)]) -> Result<RecordBatch> {
+    let arrays = columns.iter().map(|(content, name)| Ok((name.as_str(), content.column(messages)?)));
+    batch(arrays.collect::<Result<_>>()?)
+}

@@ -1,0 +1,263 @@
+"""Streams from Pulsar: each message once, across restarts of the query."""
+
+import json
+import shutil
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from penstock import blocking
+from penstock.pulsar import MessageId
+from penstock.pulsar.ranges import place
+from penstock.spark import register
+from penstock.spark.sources.pulsar import read_config
+from penstock.spark.sources.pulsar_stream import PulsarStreamReader
+
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+WAIT = 60.0
+"""Seconds for what a query does by itself: a batch takes long on a busy machine."""
+
+
+@pytest.fixture
+def client(service):
+    with blocking.connect(service.url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client, service):
+    name = service.topic(partitions=2)
+    client.consumer(name, "keep", position="earliest").close()
+    return name
+
+
+def fill(client, topic, numbers, **options):
+    with client.producer(topic, routing="round_robin", **options) as producer:
+        producer.send_many([b"%d" % number for number in numbers])
+
+
+def end_of(query):
+    """The offset behind the last batch, as it is told."""
+    offset = query.lastProgress["sources"][0]["endOffset"]
+    return json.loads(offset) if isinstance(offset, str) else offset
+
+
+class Stream:
+    """Runs a query over what there is, again and again with one checkpoint."""
+
+    def __init__(self, spark, url, topic, folder, **options):
+        register(spark)
+        self._spark, self._folder = spark, folder
+        self._options = {"url": url, "subscribe": topic, "startingOffsets": "earliest", **options}
+        self.batches = []
+
+    def _writer(self):
+        given = {name: str(value) for name, value in self._options.items()}
+        frame = self._spark.readStream.format("penstock").options(**given).load().select("value")
+
+        def collect(batch, number):
+            self.batches.append((number, sorted(int(bytes(row.value)) for row in batch.collect())))
+
+        return frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(self._folder))
+
+    def start(self, **trigger):
+        return self._writer().trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+
+    def run(self):
+        """Reads what there is now; returns the query, which has ended."""
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        assert query.exception() is None
+        return query
+
+    @property
+    def values(self):
+        return sorted(value for _, values in self.batches for value in values)
+
+    def forget_last_commit(self):
+        """As if the driver had died between the sink and the commit log."""
+        commits = sorted((self._folder / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        commits[-1].unlink()
+        (self._folder / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def stream(spark, service, topic, tmp_path):
+    def make(**options):
+        return Stream(spark, service.url, options.pop("topic", topic), tmp_path / "checkpoint", **options)
+
+    return make
+
+
+def test_each_message_is_in_one_batch_across_runs(client, topic, stream):
+    query = stream()
+    fill(client, topic, range(100))
+    query.run()
+    assert query.values == list(range(100))
+    fill(client, topic, range(100, 250))
+    query.run()
+    assert query.values == list(range(250))
+    query.run()
+    assert query.values == list(range(250))
+
+
+def test_a_batch_that_is_repeated_has_the_same_rows(client, topic, stream):
+    query = stream(maxOffsetsPerTrigger=60)
+    fill(client, topic, range(200), batch_max_messages=5)
+    query.run()
+    before = dict(query.batches)
+    fill(client, topic, range(200, 300))
+    query.forget_last_commit()
+    query.batches.clear()
+    query.run()
+    again = dict(query.batches)
+    last = max(before)
+    assert again[last] == before[last]
+    assert sorted(value for number, values in {**before, **again}.items() for value in values) == list(
+        range(300)
+    )
+
+
+def test_a_batch_has_about_as_many_messages_as_asked_for(client, topic, stream):
+    query = stream(maxOffsetsPerTrigger=50)
+    fill(client, topic, range(400), batch_max_messages=5)
+    query.run()
+    assert query.values == list(range(400))
+    assert len(query.batches) >= 6
+    assert max(len(values) for _, values in query.batches) <= 75
+
+
+def test_a_live_query_gets_what_is_published_and_new_partitions(client, service, stream):
+    topic = service.topic(partitions=2)
+    query = stream(topic=topic, startingOffsets="latest")
+    fill(client, topic, range(10))
+    running = query.start()
+    try:
+        eventually(lambda: running.lastProgress is not None, WAIT)
+        fill(client, topic, range(10, 30))
+        eventually(lambda: query.values == list(range(10, 30)), WAIT)
+        service.grow_topic(topic, 4)
+        fill(client, topic, range(30, 70), batching=False)
+        eventually(lambda: query.values == list(range(10, 70)), WAIT)
+        # The progress of a batch is told after its rows.
+        eventually(lambda: len(end_of(running)["topics"]) == 4, WAIT)
+        assert end_of(running)["v"] == 1
+    finally:
+        running.stop()
+
+
+def test_the_offsets_of_a_query_are_where_another_begins(client, spark, service, topic, stream):
+    query = stream()
+    fill(client, topic, range(20))
+    offset = end_of(query.run())
+    fill(client, topic, range(20, 30))
+    read = spark.read.format("penstock").option("url", service.url).option("subscribe", topic)
+    frame = read.option("startingOffsets", json.dumps(offset)).load()
+    assert sorted(int(bytes(row.value)) for row in frame.collect()) == list(range(20, 30))
+
+
+def test_what_is_committed_is_acknowledged(client, topic, stream):
+    query = stream(subscription="spark")
+    fill(client, topic, range(50))
+    query.run()
+    # A batch is committed with the one behind it.
+    fill(client, topic, range(50, 60))
+    query.run()
+    query.run()
+    with client.consumer(topic, "spark", type="failover") as consumer:
+        left = consumer.receive_many(100, timeout=2)
+    assert len(left) <= 10
+
+
+def test_a_topic_that_is_gone_ends_the_query_unless_it_may_be(client, service, stream, tmp_path):
+    first, second = service.topic(partitions=1), service.topic(partitions=1)
+    query = stream(topic=f"{first},{second}")
+    fill(client, first, range(10), batching=False)
+    fill(client, second, range(10, 20), batching=False)
+    query.run()
+    service.delete_topic(second, partitioned=True)
+    running = query.start(availableNow=True)
+    with pytest.raises(Exception, match=r"TopicNotFound|failOnDataLoss=false"):
+        running.awaitTermination(60)
+    fill(client, first, range(20, 30), batching=False)
+    tolerant = stream(topic=f"{first},{second}", failOnDataLoss="false", subscription="spark")
+    tolerant.run()
+    assert tolerant.values == list(range(20, 30))
+    assert not any(second in topic for topic in client.topics()), "nothing has made it again"
+
+
+def test_a_run_ends_where_the_topic_ended_when_it_began(client, topic, stream):
+    """Spark prepares such a run before it asks where a new query begins."""
+    fill(client, topic, range(5))
+    query = stream(startingOffsets="latest")
+    query.run()
+    fill(client, topic, range(5, 9))
+    query.run()
+    assert query.values == list(range(5, 9))
+
+
+@pytest.mark.real_pulsar
+def test_several_ledgers_are_read_a_batch_at_a_time(spark, real_pulsar, tmp_path):
+    topic = real_pulsar.topic()
+    with blocking.connect(real_pulsar.url) as client:
+        client.consumer(topic, "keep", position="earliest").close()
+        for start in (0, 50, 100):
+            fill(client, topic, range(start, start + 50), batching=False)
+            # The next messages are in another ledger.
+            real_pulsar.unload(topic)
+    query = Stream(spark, real_pulsar.url, topic, tmp_path / "checkpoint", maxOffsetsPerTrigger=20)
+    query.run()
+    assert query.values == list(range(150))
+    assert max(len(values) for _, values in query.batches) <= 20
+    assert len(query.batches) >= 8
+
+
+def test_messages_in_chunks_are_in_one_batch_each(client, topic, stream):
+    query = stream(maxOffsetsPerTrigger=2)
+    payloads = [b"%d" % number * 2000 for number in (1, 2, 3)]
+    with client.producer(topic, batching=False, chunking=True, chunk_max_size=700) as producer:
+        for payload in payloads:
+            producer.send(payload)
+    query.run()
+    assert query.values == sorted(int(payload) for payload in payloads)
+    assert len(query.batches) > 1
+
+
+def test_another_checkpoint_begins_anew(client, topic, stream, tmp_path):
+    query = stream()
+    fill(client, topic, range(10))
+    query.run()
+    shutil.rmtree(tmp_path / "checkpoint")
+    query.run()
+    assert query.values == sorted([*range(10), *range(10)])
+
+
+def test_a_query_that_goes_on_before_pyspark_4_2_never_goes_back(client, service, topic):
+    """There `latestOffset` is not told where the batch begins."""
+    fill(client, topic, range(100), batching=False)
+    config = read_config(
+        {"url": service.url, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    )
+    schema = StructType([StructField("value", BinaryType())])
+    first, again = PulsarStreamReader(config, schema), PulsarStreamReader(config, schema)
+    try:
+        begin = first.initialOffset()
+        end = first.latestOffset()
+        assert 0 < sum(place_of(text)[1] + 1 for text in end["topics"].values() if text != "earliest") <= 12
+        first.partitions(begin, end)
+        # After a restart that has nothing to repeat.
+        resumed = again.latestOffset()
+        assert all(
+            place_of(resumed["topics"][name]) >= place_of(text) for name, text in end["topics"].items()
+        )
+        assert sum(place_of(text)[1] + 1 for text in resumed["topics"].values()) == 100
+    finally:
+        first.stop()
+        again.stop()
+
+
+def place_of(text):
+    return (-1, -1) if text == "earliest" else place(MessageId.parse(text))
