@@ -3,6 +3,9 @@
     python -m benches.compare OTHER [--rounds 5] [--scale 1.0] [--only REGEX] [--json FILE]
     make bench-compare BENCH="OTHER --rounds 5"
 
+Both engines should be built as they are published (``maturin develop --profile dist``): the profile of the
+tests compiles in pieces, and their boundaries have made a quarter of a case's time.
+
 Each build talks to its own embedded broker, and both run the cases of this checkout. Every case runs once per
 build and round, and the builds take turns at being first. The table shows the medians and the ratio of this
 checkout to OTHER: above 1 is faster. Only the ratio means anything on another day.
