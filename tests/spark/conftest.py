@@ -131,3 +131,10 @@ def _forget_the_last_commit(checkpoint):
 def forget_the_last_commit():
     """``forget_the_last_commit(checkpoint)`` makes Spark run its last micro-batch again."""
     return _forget_the_last_commit
+
+
+@pytest.fixture
+def client(service):
+    """A client of the Pulsar service."""
+    with blocking.connect(service.url) as client:
+        yield client

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock import blocking, errors
+from penstock import errors
 from penstock.pulsar.ranges import Plan, Range, rows
 from penstock.spark import register
 from penstock.spark.sources.pulsar import read_config
@@ -18,12 +18,6 @@ from penstock.spark.sources.pulsar import read_config
 from support.pulsar.chunks import Chunks
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def client(service):
-    with blocking.connect(service.url) as client:
-        yield client
 
 
 @pytest.fixture

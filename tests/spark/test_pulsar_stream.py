@@ -22,12 +22,6 @@ WAIT = 60.0
 
 
 @pytest.fixture
-def client(service):
-    with blocking.connect(service.url) as client:
-        yield client
-
-
-@pytest.fixture
 def topic(client, service):
     name = service.topic(partitions=2)
     client.consumer(name, "keep", position="earliest").close()

@@ -18,6 +18,7 @@ __all__ = [
     "PulsarMessage",
     "ReaderStart",
     "position",
+    "full_name",
     "reader_name",
     "reader_start",
     "seek_target",
@@ -119,8 +120,7 @@ def _id_of(topic: Any, value: Any) -> MessageId:
         )
     if not topic:
         return id
-    if "://" not in topic:
-        topic = f"persistent://{topic if topic.count('/') == 2 else f'public/default/{topic}'}"
+    topic = full_name(topic)
     if id.partition >= 0 and "-partition-" not in topic:
         topic = f"{topic}-partition-{id.partition}"
     if id.topic not in ("", topic):
@@ -145,3 +145,10 @@ def reader_name() -> str:
     import secrets
 
     return f"reader-{secrets.token_hex(5)}"
+
+
+def full_name(topic: str) -> str:
+    """The topic with its domain, tenant and namespace."""
+    if "://" in topic:
+        return topic
+    return f"persistent://{topic if topic.count('/') == 2 else f'public/default/{topic}'}"

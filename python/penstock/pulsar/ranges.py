@@ -19,7 +19,7 @@ from penstock._native import MessageId
 from penstock.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 
 from .offsets import Where
-from .positions import reader_name, reader_start
+from .positions import full_name, reader_name, reader_start
 
 if TYPE_CHECKING:
     from penstock._engine import ArrowBatch
@@ -410,13 +410,6 @@ def _cut(part: Range, cuts: Sequence[MessageId]) -> list[Range]:
         ranges.append(Range(part.topic, start, inclusive, before(cut)))
         start, inclusive = cut, True
     return [*ranges, Range(part.topic, start, inclusive, part.end)]
-
-
-def full_name(topic: str) -> str:
-    """The topic with its domain, tenant and namespace."""
-    if "://" in topic:
-        return topic
-    return f"persistent://{topic if topic.count('/') == 2 else f'public/default/{topic}'}"
 
 
 def _pattern(text: str) -> tuple[str, str]:

@@ -208,11 +208,7 @@ def sink_config(
             known = [*tables[0], *tables[1]]
             raise InvalidArgument(f"the Spark sink has no option {name!r}{parse.did_you_mean(name, known)}")
     clients = {name: value for name, value in options.items() if name in tables[0]}
-    if base.startswith("embedded:"):
-        raise InvalidArgument(
-            "an embedded: URL does not work here, because Spark's workers are other processes: start a "
-            "penstock.Broker (or `penstock broker`) and pass its url"
-        )
+    refuse_embedded(base)
     constant, row_topic = _topic(protocol, topic, topic_column)
     if protocol == "mqtt":
         _refuse({**inherited["client"], **clients}, {"key": key, "event_time": event_time})
@@ -259,6 +255,18 @@ def _seconds(value: Duration) -> float:
         return parse.duration(value)
     except ValueError as error:
         raise InvalidArgument(f"ack_timeout: {error}") from None
+
+
+def refuse_embedded(url: str) -> None:
+    """
+    Raises:
+        InvalidArgument: an ``embedded:`` URL.
+    """
+    if url.startswith("embedded:"):
+        raise InvalidArgument(
+            "an embedded: URL does not work here, because Spark's workers are other processes: start a "
+            "penstock.Broker (or `penstock broker`) and pass its url"
+        )
 
 
 def digest(url: str, client: dict[str, Any]) -> str:

@@ -156,10 +156,15 @@ impl Client {
         options: ConsumerOptions,
     ) -> Result<RangeReader> {
         let (position, start_inclusive) = range.position();
-        let options =
-            ConsumerOptions { position, start_inclusive, durable: false, creates_topic: false, ..options };
-        // Room for them is limited by their bytes. One that has to make room for others would be missing.
-        let options = ConsumerOptions { max_pending_chunked_messages: 0, ..options };
+        let options = ConsumerOptions {
+            position,
+            start_inclusive,
+            durable: false,
+            creates_topic: false,
+            // Their bytes are limited. One that has to make room for others would be missing.
+            max_pending_chunked_messages: 0,
+            ..options
+        };
         let wake = Arc::new(Wake::default());
         let name = format!("reader-{:010x}", random::bits() >> 24);
         let opened = self.consumer(

@@ -315,16 +315,8 @@ impl RangeReader {
         let Some(published) = self.incomplete() else { return Ok(()) };
         let limit = if self.chunk_timeout.is_zero() { self.rules.timeout } else { self.chunk_timeout };
         let is_silent = u128::from(clock::wall_ms().saturating_sub(published)) > limit.as_millis();
-        let last = match self.consumer.last_message_ids().await {
-            Ok(ids) => ids.first().map(|(_, last)| *last),
-            Err(_) => None,
-        };
-        let drained = self.consumer.drained_to();
-        let is_all = drained
-            .zip(last)
-            .is_some_and(|(drained, last)| place(&drained) >= (place(&last).0, place(&last).1, 0));
         let waited = clock::now().saturating_duration_since(passed);
-        if is_silent && is_all || self.chunk_timeout.is_zero() && waited > limit {
+        if is_silent && self.is_drained().await || self.chunk_timeout.is_zero() && waited > limit {
             log::warn(&format!(
                 "{}: a message in chunks that began before {} was not completed, and is left out",
                 self.consumer.topic(),
@@ -333,5 +325,13 @@ impl RangeReader {
             return self.end();
         }
         Ok(())
+    }
+
+    /// Whether the broker has nothing behind what was taken.
+    async fn is_drained(&self) -> bool {
+        let Ok(ids) = self.consumer.last_message_ids().await else { return false };
+        let entry = |id: &MessageId| (id.ledger as i64, id.entry as i64);
+        let drained = self.consumer.drained_to();
+        drained.zip(ids.first()).is_some_and(|(drained, (_, last))| entry(&drained) >= entry(last))
     }
 }

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from penstock import parse, protocols
 from penstock.errors import InvalidArgument, IoError, Unsupported
@@ -31,19 +31,12 @@ from penstock.options import Option
 from penstock.spark.arrow import arrow_schema
 from penstock.spark.config import inherited_for, travelling
 
+from .stream import StreamReader
 from .wal import Log, Slice, spread
 
 if TYPE_CHECKING:
     from penstock.mqtt import MqttMessage
     from penstock.mqtt.blocking import MqttConsumer
-
-    _AvailableNow = object
-else:
-    try:
-        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
-    except ImportError:
-        # Before PySpark 4.2.
-        _AvailableNow = object
 
 log = logging.getLogger("penstock.spark")
 
@@ -162,12 +155,13 @@ class _Rows(InputPartition):
     slices: list[Slice]
 
 
-class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
+class MqttStreamReader(StreamReader):
     """The reader of a query. On the driver it lives as long as the query, and ingests from the first request
     for an offset on; on executors it only reads files."""
 
     def __init__(self, config: SourceConfig) -> None:
         self._config = config
+        self._max_rows = config.max_rows_per_trigger
         self._ingest: _Ingest | None = None
         self._available: int | None = None
         self._start = 0
@@ -191,12 +185,6 @@ class MqttStreamReader(DataSourceStreamReader, _AvailableNow):
         if most is not None:
             end = min(end, start + most)
         return _offset(ingest.log, max(start, end))
-
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-
-        most = self._config.max_rows_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         wal = self._running().log

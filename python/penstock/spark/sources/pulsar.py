@@ -20,7 +20,7 @@ from penstock import protocols
 from penstock.errors import InvalidArgument
 from penstock.pulsar.ranges import Plan, Range, rows
 from penstock.spark import pool
-from penstock.spark.config import digest, inherited_for, travelling
+from penstock.spark.config import digest, inherited_for, refuse_embedded, travelling
 
 from . import names
 
@@ -67,11 +67,7 @@ def read_config(options: dict[str, Any], form: Literal["batch", "stream"] | None
     tables = [protocols.table(scope) for scope in scopes]
     url, own, rest = names.split(options, [*tables[0], *tables[1]], form)
     base, inherited = inherited_for(url)
-    if base.startswith("embedded:"):
-        raise InvalidArgument(
-            "an embedded: URL does not work here, because Spark's workers are other processes: start a "
-            "penstock.Broker (or `penstock broker`) and pass its url"
-        )
+    refuse_embedded(base)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if own[name] is not None]
     if len(chosen) != 1:
         given = f"not {' and '.join(chosen)}" if chosen else "which say what to read"

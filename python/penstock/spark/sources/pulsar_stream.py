@@ -20,26 +20,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import DataLost, Error, InvalidArgument
 from penstock.pulsar import MessageId
 from penstock.pulsar.ranges import Part, Plan, Range, before, place, whole
 
 from .pulsar import ReadConfig, batches, wanted
+from .stream import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.pulsar.blocking import PulsarClient, PulsarConsumer
-
-    _AvailableNow = object
-else:
-    try:
-        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
-    except ImportError:
-        # Before PySpark 4.2.
-        _AvailableNow = object
 
 log = logging.getLogger("penstock.spark")
 
@@ -53,12 +46,13 @@ _EARLIEST = "earliest"
 """The offset of a partition of which nothing was read."""
 
 
-class PulsarStreamReader(DataSourceStreamReader, _AvailableNow):
+class PulsarStreamReader(StreamReader):
     """The reader of a query. On the driver it lives as long as the query; on executors it reads ranges."""
 
     def __init__(self, config: ReadConfig, schema: StructType) -> None:
         self._config = config
         self._columns = wanted(config, schema)
+        self._max_rows = config.own["maxOffsetsPerTrigger"]
         self._driver: _Driver | None = None
         self._bounded = False
         """Whether the run ends with what is there when it begins."""
@@ -106,12 +100,6 @@ class PulsarStreamReader(DataSourceStreamReader, _AvailableNow):
                     self._due = now + own["maxTriggerDelay"]
                 return _offset(start)
         return _offset(driver.end(start, last, most))
-
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-
-        most = self._config.own["maxOffsetsPerTrigger"]
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         return _offset({topic: str(id) for topic, id in self._on_driver().known().items()})
